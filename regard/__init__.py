@@ -1,0 +1,55 @@
+"""regard: attention models from the RNN to today's LLM, each a few lines of data over the same few parts.
+
+    import regard
+    model = regard.build("gpt2", "model.depth=4")
+    with regard.watch(model) as tape:
+        model(tokens)
+
+Torch is imported when a name is first used, so that the command line answers at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.errors import ConfigError, InputError, RegardError
+    from regard.models.count import cost
+    from regard.models.recipe import build, load_recipe
+    from regard.models.store import load_model, save_model
+    from regard.parts.attend import watch
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "regard.errors",
+    "InputError": "regard.errors",
+    "RegardError": "regard.errors",
+    "build": "regard.models.recipe",
+    "cost": "regard.models.count",
+    "load_model": "regard.models.store",
+    "load_recipe": "regard.models.recipe",
+    "save_model": "regard.models.store",
+    "watch": "regard.parts.attend",
+}
+
+__all__ = [
+    "ConfigError",
+    "InputError",
+    "RegardError",
+    "build",
+    "cost",
+    "load_model",
+    "load_recipe",
+    "save_model",
+    "watch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,45 @@
+"""The command `regard`: one file per verb; torch is imported inside a verb, so `--help` is instant."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from regard import __version__
+from regard.cli.recipes import recipes
+from regard.cli.show import show
+from regard.errors import RegardError
+
+app = typer.Typer(
+    help="Attention models from the RNN to today's LLM: build them, look at them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(show)
+app.command()(recipes)
+
+
+@app.callback()
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if version:
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one message and exit code 2, never a traceback."""
+    try:
+        app()
+    except RegardError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

@@ -1,0 +1,30 @@
+"""`regard recipes`: list the recipes that come with the package."""
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List the recipes that come with regard."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.config import read_recipe, recipe_names
+
+    rows = [(name, read_recipe(name)) for name in recipe_names()]
+    if as_json:
+        listing = [{"name": name, "about": table["about"], "paper": table["paper"]} for name, table in rows]
+        print(json.dumps(listing, indent=2))
+        return
+    grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    grid.add_column(style="bold cyan", no_wrap=True)
+    grid.add_column()
+    for name, table in rows:
+        grid.add_row(name, table["about"])
+    console = Console()
+    console.print(grid)
+    console.print("\nregard show NAME prints one, regard show NAME --toml gives you a copy to edit.")

@@ -1,0 +1,42 @@
+"""The errors a user can cause. Each message names the cause, the place and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+
+class RegardError(Exception):
+    """A mistake in what the user gave; shown without a traceback."""
+
+
+class ConfigError(RegardError):
+    """A mistake in a recipe or an override, as `path: values, rule`."""
+
+    def __init__(self, rule: str, path: str = "") -> None:
+        super().__init__(f"{path}: {rule}" if path else rule)
+        self.rule = rule
+        self.path = path
+
+
+class InputError(RegardError):
+    """A batch the model cannot take: ids out of range, too long, a wrong image size."""
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Put `place` in front of the path of any `ConfigError` raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        path = f"{place}.{error.path}" if error.path else place
+        raise ConfigError(error.rule, path) from None
+
+
+def choices(wrong: object, right: Iterable[str]) -> str:
+    """Say what could have been written instead, the nearest first."""
+    names = sorted(right)
+    near = get_close_matches(str(wrong), names, n=1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"{hint}(one of {', '.join(names)})" if names else "(none is possible here)"

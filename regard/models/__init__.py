@@ -1,0 +1,1 @@
+"""Whole models over the parts, and the recipes that describe them."""

@@ -1,0 +1,188 @@
+"""What a model costs: parameters, FLOPs and cache bytes, without building it in memory.
+
+A multiplication and an addition are two FLOPs. Attention is counted over all keys, also where a mask hides some, as
+the papers do. Counts are for one row of `length` tokens on every side (source and target), or one image.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from regard.models.encoder import Encoder
+from regard.models.head import Classes, Logits, Pooled
+from regard.models.language import LanguageModel
+from regard.models.model import Model, StepModel
+from regard.models.stack import Stack
+from regard.models.vision import VisionTransformer
+from regard.parts.attention import Attention
+from regard.parts.embed import Patches
+from regard.parts.moe import MixtureOfExperts
+from regard.parts.position import Learned
+from regard.parts.recurrent import Fused, Recurrent
+from regard.parts.score import Additive
+
+
+@dataclass(frozen=True)
+class Node:
+    """A module in the tree of a model, with what it and everything below it costs."""
+
+    name: str
+    kind: str
+    shape: str
+    parameters: int
+    flops: int
+    children: tuple["Node", ...] = ()
+    repeated: int = 1
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a whole model costs at `length` tokens."""
+
+    length: int
+    parameters: int
+    flops: int  # forward, for the whole row
+    cache_bytes: int  # per row of `length` tokens, in 16-bit numbers
+    tree: Node = field(repr=False)
+
+    @property
+    def flops_per_token(self) -> int:
+        """Forward FLOPs for one token at this length."""
+        return self.flops // self.length
+
+
+def parameters(module: nn.Module) -> int:
+    """Count the trained numbers, shared ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def cost(model: Model, length: int | None = None) -> Cost:
+    """Count everything; `length` is the longest the model can take, or 1024, unless given."""
+    length = natural_length(model) if length is None else length
+    tree = describe(model, "", length, length)
+    return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
+
+
+def natural_length(model: Model) -> int:
+    """The number of tokens to count for: what the position table allows, else 1024."""
+    if isinstance(model, VisionTransformer):
+        return model.patches.count + (model.class_token is not None)
+    lengths = [module.length for module in model.modules() if isinstance(module, Learned) and module.length]
+    return min(lengths, default=1024)
+
+
+def describe(module: nn.Module, name: str, tokens: int, length: int, table: Tensor | None = None) -> Node:
+    """Walk the tree; `tokens` vectors pass through this module, and attention sees `length` keys."""
+    if isinstance(module, StepModel | Encoder):
+        table = module.embed.tokens.table.weight
+    children = [
+        describe(child, child_name, _tokens(module, child_name, tokens), length, table)
+        for child_name, child in module.named_children()
+        if not isinstance(child, nn.Dropout | nn.Identity)
+    ]
+    if isinstance(module, nn.ModuleList):
+        children = _merge_equal(children)
+    own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+    below = sum(child.parameters * child.repeated for child in children)
+    flops = own_flops(module, tokens, length, table) + sum(child.flops * child.repeated for child in children)
+    visible = tuple(child for child in children if child.parameters or child.flops)
+    # a list and a stack that only hold layers say nothing by themselves
+    visible = tuple(
+        inner for child in visible for inner in (child.children if child.kind == "ModuleList" else (child,))
+    )
+    return Node(name, type(module).__name__, shape(module), own + below, flops, visible)
+
+
+def _tokens(module: nn.Module, child: str, tokens: int) -> int:
+    """How many vectors pass through a child: one where a row was pooled, else as many as through the parent."""
+    pooled = (isinstance(module, Classes) and child == "classify") or (
+        isinstance(module, Pooled) and child == "transform"
+    )
+    if isinstance(module, VisionTransformer) and child == "patches":
+        return module.patches.count
+    return 1 if pooled or child == "bridge" else tokens
+
+
+def _merge_equal(children: list[Node]) -> list[Node]:
+    """Join runs of layers that are alike into one node that says how often it is repeated."""
+    merged: list[Node] = []
+    for child in children:
+        before = merged[-1] if merged else None
+        if before is not None and _alike(before, child):
+            first = before.name.partition("-")[0]
+            merged[-1] = Node(
+                f"{first}-{child.name}",
+                before.kind,
+                before.shape,
+                before.parameters,
+                before.flops,
+                before.children,
+                before.repeated + 1,
+            )
+        else:
+            merged.append(child)
+    return merged
+
+
+def _alike(a: Node, b: Node) -> bool:
+    return (a.kind, a.shape, a.parameters, a.flops) == (b.kind, b.shape, b.parameters, b.flops)
+
+
+def own_flops(module: nn.Module, tokens: int, length: int, table: Tensor | None) -> int:
+    """Count the FLOPs of this module itself, without its children."""
+    if isinstance(module, nn.Linear):
+        return 2 * tokens * module.weight.numel()
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        return 2 * tokens * module.weight.numel()
+    if isinstance(module, Fused):
+        return 2 * tokens * (module.W_x.numel() + module.W_h.numel())
+    if isinstance(module, Attention):
+        keys = length if module.window is None else min(length, module.window)
+        heads = module.heads
+        if isinstance(module.score, Additive):
+            return 2 * tokens * keys * (module.score.energy.in_features + heads.value_dim)
+        return 2 * tokens * keys * heads.heads * (heads.query_dim + heads.value_dim)
+    if isinstance(module, MixtureOfExperts):
+        each = sum(p[0].numel() for p in module.experts.parameters())
+        return 2 * tokens * module.router.chosen * each
+    if isinstance(module, Logits) and module.unembed is None and table is not None:
+        return 2 * tokens * table.numel()
+    return 0
+
+
+def shape(module: nn.Module) -> str:
+    """Say the size of a module as a person would."""
+    if isinstance(module, nn.Linear):
+        return f"{module.in_features} -> {module.out_features}"
+    if isinstance(module, nn.Embedding):
+        return f"{module.num_embeddings} x {module.embedding_dim}"
+    if isinstance(module, Recurrent):
+        return f"{module.input_dim} -> {module.hidden}"
+    if isinstance(module, nn.Conv1d | nn.Conv2d):
+        return f"{module.in_channels} -> {module.out_channels}, kernel {'x'.join(map(str, module.kernel_size))}"
+    if isinstance(module, Attention):
+        window = "" if module.window is None else f", window {module.window}"
+        return f"{module.heads.heads} heads of {module.heads.query_dim}{window}"
+    if isinstance(module, MixtureOfExperts):
+        return f"{module.router.chosen} of {module.router.experts} experts"
+    if isinstance(module, Stack):
+        return f"{len(module.layers)} layers"
+    if isinstance(module, Patches):
+        return f"{module.count} patches of {module.patch} x {module.patch}"
+    own = [tuple(parameter.shape) for parameter in module.parameters(recurse=False)]
+    return " x ".join(map(str, max(own, key=prod))) if own else ""
+
+
+def cache_bytes(model: Model, length: int) -> int:
+    """Count the bytes of the state after `length` tokens (and a source as long), in 16-bit numbers; 0 if none."""
+    if not isinstance(model, StepModel):
+        return 0
+    with torch.device("meta"), torch.no_grad():
+        empty = model.config.build().to("meta", torch.bfloat16).eval()
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        source = () if isinstance(model, LanguageModel) else (tokens,)
+        state = empty.start(*source, capacity=length) if source else empty.start(1, capacity=length)
+        empty.step(tokens[:, :1], state)
+    return int(state.nbytes())

@@ -1,0 +1,70 @@
+"""Encoder: every token sees every other (BERT, Devlin et al. 2018), with a head for tokens, classes or one vector."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import at
+from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled
+from regard.models.init import InitConfig, NormalConfig
+from regard.models.model import Model
+from regard.models.stack import Stack, StackConfig
+from regard.parts.embed import EmbedConfig, Embedding
+from regard.parts.mask import Padding, padded
+
+
+class Encoder(Model):
+    """head(stack(embed(x))), looking both ways."""
+
+    def __init__(self, embed: Embedding, stack: Stack, head: Logits | Classes | Pooled) -> None:
+        super().__init__()
+        self.embed = embed
+        self.stack = stack
+        self.head = head
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        *,
+        lengths: Int[Tensor, "B"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B *rest"]:
+        """Give logits for every token, or for the classes, or the pooled vector: what the head is for."""
+        x = self.encode(tokens, lengths=lengths, segments=segments)
+        if isinstance(self.head, Logits):
+            return self.head(x, self.embed.tokens.table.weight)
+        return self.head(x, padded(lengths, tokens.shape[1]))
+
+    def encode(
+        self,
+        tokens: Int[Tensor, "B T"],
+        *,
+        lengths: Int[Tensor, "B"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Give the contextual vector of every token; rows are padded on the right beyond `lengths`."""
+        positions = padded(lengths, tokens.shape[1])
+        mask = None if positions is None else Padding()
+        return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(StackConfig):
+    """An encoder."""
+
+    vocabulary: int
+    dim: int
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
+    head: HeadConfig
+    init: InitConfig = field(default_factory=NormalConfig)
+
+    def build(self) -> Encoder:
+        """Make the model."""
+        with at("embed"):
+            embed = self.embed.build(self.vocabulary, self.dim)
+        stack = self.build_stack(self.dim)
+        with at("head"):
+            if isinstance(self.head, LogitsConfig):
+                return Encoder(embed, stack, self.head.build(self.dim, embed.tokens))
+            return Encoder(embed, stack, self.head.build(self.dim))

@@ -1,0 +1,135 @@
+"""What stands on top of a stack: logits over the vocabulary, classes, or one vector of the whole input."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError
+from regard.parts.embed import Tokens
+from regard.parts.feedforward import ACTIVATIONS, Activation
+from regard.parts.norm import NormConfig
+from regard.parts.pool import FirstConfig, Pool, PoolConfig
+
+
+class Transform(nn.Module):
+    """norm(g(Wx + b)): BERT puts one between the stack and its heads."""
+
+    def __init__(self, dim: int, activation: Activation, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = norm or nn.Identity()
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """norm(g(Wx + b))."""
+        return self.norm(self.activation(self.dense(x)))
+
+
+class Logits(nn.Module):
+    """W_u x + b over the vocabulary, softly capped if a cap is given. Tied: W_u is the token table itself."""
+
+    def __init__(
+        self, weight: nn.Linear | None, bias: int | None, cap: float | None, transform: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.unembed = weight
+        self.bias = None if bias is None else nn.Parameter(torch.zeros(bias))
+        self.cap = cap
+        self.transform = transform or nn.Identity()
+
+    def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
+        """Score every word of the vocabulary; `table` is the embedding, used if the head is tied."""
+        weight = table if self.unembed is None else self.unembed.weight
+        logits = F.linear(self.transform(x), weight, self.bias)
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+class Pooled(nn.Module):
+    """One vector of a row: pool, then a transform if there is one."""
+
+    def __init__(self, pool: Pool, transform: nn.Module | None) -> None:
+        super().__init__()
+        self.pool = pool
+        self.transform = transform or nn.Identity()
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Pool along T."""
+        return self.transform(self.pool(x, positions))
+
+
+class Classes(nn.Module):
+    """A score for each class: W y + b of the pooled vector y."""
+
+    def __init__(self, pooled: Pooled, classify: nn.Linear, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pooled = pooled
+        self.dropout = nn.Dropout(dropout)
+        self.classify = classify
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B classes"]:
+        """Pool, then classify."""
+        return self.classify(self.dropout(self.pooled(x, positions)))
+
+
+@dataclass(frozen=True)
+class LogitsConfig:
+    """Logits over the vocabulary; `transform` names the activation of a dense layer before them."""
+
+    tied: bool = True
+    bias: bool = False
+    cap: float | None = None
+    transform: Activation | None = None
+    norm: NormConfig | None = None
+
+    def build(self, dim: int, tokens: Tokens) -> Logits:
+        """Make it for width `dim` and the vocabulary of `tokens`."""
+        vocabulary, token_dim = tokens.table.num_embeddings, tokens.table.embedding_dim
+        if self.tied and token_dim != dim:
+            raise ConfigError(f"tied=true needs token vectors as wide as dim={dim}, but they have {token_dim}")
+        transform = None
+        if self.transform is not None:
+            transform = Transform(dim, self.transform, None if self.norm is None else self.norm.build(dim))
+        return Logits(
+            None if self.tied else nn.Linear(dim, vocabulary, bias=False),
+            vocabulary if self.bias else None,
+            self.cap,
+            transform,
+        )
+
+
+@dataclass(frozen=True)
+class VectorConfig:
+    """One vector of the whole input; `transform` names the activation of a dense layer after pooling."""
+
+    pool: PoolConfig = field(default_factory=FirstConfig)
+    transform: Activation | None = None
+
+    def build(self, dim: int) -> Pooled:
+        """Make it for width `dim`."""
+        return Pooled(self.pool.build(dim), None if self.transform is None else Transform(dim, self.transform))
+
+
+@dataclass(frozen=True)
+class ClassesConfig(VectorConfig):
+    """A score for each of `classes`."""
+
+    classes: int = 2
+    dropout: float = 0.0
+
+    def build(self, dim: int) -> Classes:  # type: ignore[override]
+        """Make it for width `dim`."""
+        return Classes(super().build(dim), nn.Linear(dim, self.classes), self.dropout)
+
+
+POOLED_HEADS = {"vector": VectorConfig, "classes": ClassesConfig}
+PooledHeadConfig = Annotated[VectorConfig | ClassesConfig, Kinds(POOLED_HEADS)]
+
+HEADS = {"tokens": LogitsConfig, **POOLED_HEADS}
+HeadConfig = Annotated[LogitsConfig | VectorConfig | ClassesConfig, Kinds(HEADS)]

@@ -1,0 +1,60 @@
+"""What all models share, and the step protocol of those that write token by token.
+
+Decoding sees only `start(...) -> state`, `step(tokens, state) -> logits, state` and `state.reorder(index)`, so sampling
+and beam search are written once, for LSTM and Transformer alike.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.models.head import Logits
+from regard.parts.embed import Embedding
+from regard.parts.mask import Causal, Padding, Rule
+from regard.parts.state import State
+
+
+class Model(nn.Module):
+    """A model with the config that made it."""
+
+    config: Any
+
+
+class StepModel(Model):
+    """A model that writes: it scores what follows, and goes on from where it was."""
+
+    embed: Embedding
+    head: Logits
+
+    def decode(
+        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
+    ) -> Float[Tensor, "B T D"]:
+        """Give the vectors below the head, for tokens that follow those in `state`."""
+        raise NotImplementedError
+
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary."""
+        return self.head(x, self.embed.tokens.table.weight)
+
+    def step(
+        self, tokens: Int[Tensor, "B T"], state: State, lengths: Int[Tensor, "B"] | None = None
+    ) -> tuple[Float[Tensor, "B V"], State]:
+        """Read more tokens (the first `lengths` of each row) and score what follows the last of each row."""
+        positions = state.advance(tokens, lengths)
+        mask: Rule = Causal() if lengths is None else Causal() & Padding()
+        x = self.decode(tokens, mask, positions, state)
+        return self.logits(last(x, lengths)), state
+
+
+def last(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
+    """Take the last real vector of each row."""
+    if lengths is None:
+        return x[:, -1]
+    return x[torch.arange(len(x), device=x.device), lengths - 1]
+
+
+def beginning(batch: int, device: torch.device) -> Int[Tensor, "B"]:
+    """No row has seen a token yet."""
+    return torch.zeros(batch, dtype=torch.long, device=device)

@@ -1,0 +1,68 @@
+"""Recipes: a model as data, found by name or path, changed by overrides, and built."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+from regard.config import Kinds, from_table, override, read_recipe
+from regard.errors import at
+from regard.models.encoder import EncoderConfig
+from regard.models.init import initialise
+from regard.models.language import LanguageConfig
+from regard.models.model import Model
+from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
+from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.vision import VisionConfig
+
+MODELS = {
+    "language": LanguageConfig,
+    "encoder": EncoderConfig,
+    "seq2seq": Seq2SeqConfig,
+    "recurrent-seq2seq": RecurrentSeq2SeqConfig,
+    "vision": VisionConfig,
+}
+ModelConfig = Annotated[
+    LanguageConfig | EncoderConfig | Seq2SeqConfig | RecurrentSeq2SeqConfig | VisionConfig, Kinds(MODELS)
+]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, what it is about, and the paper it comes from."""
+
+    about: str
+    paper: str
+    model: ModelConfig
+
+
+def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
+    """Read a recipe by name or path, with overrides such as `model.depth=4`."""
+    return from_table(override(read_recipe(recipe), overrides), Recipe)
+
+
+def build(
+    recipe: str | Path | ModelConfig,
+    *overrides: str,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seed: int | None = None,
+) -> Model:
+    """Build the model of a recipe, its weights filled at random: `build("gpt2", "model.depth=4")`.
+
+    Mistakes are found before any memory is taken. The config is kept as `model.config`.
+    """
+    config = load_recipe(recipe, *overrides).model if isinstance(recipe, str | Path) else recipe
+    model = build_empty(config).to(dtype).to_empty(device=device)
+    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    initialise(model, config.init, generator)
+    return model
+
+
+def build_empty(config: ModelConfig) -> Model:
+    """Build a model without memory for its weights (on the device `meta`): shapes only."""
+    with torch.device("meta"), at("model"):
+        model: Model = config.build()
+    model.config = config
+    return model

@@ -1,0 +1,216 @@
+"""Recurrent encoder-decoder, without attention (Sutskever et al. 2014; Cho et al. 2014) and with (Bahdanau et al.
+2015; Luong et al. 2015).
+
+Without attention, all of the source must pass through one vector c = h_T: the bottleneck. With attention, every step
+makes a context of its own: c_t = sum_i a_{t,i} h_i.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, at
+from regard.models.head import Logits, LogitsConfig
+from regard.models.init import InitConfig, UniformConfig
+from regard.models.model import StepModel, beginning, last
+from regard.models.stack import Stack, StackConfig
+from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.embed import EmbedConfig, Embedding
+from regard.parts.mask import Causal, Padding, Rule, padded
+from regard.parts.mixer import Mixer
+from regard.parts.recurrent import Bidirectional, CellConfig
+from regard.parts.state import Hidden, LayerState, Memory, State
+
+Feed = Literal["context", "attended"]
+
+
+class RecurrentSeq2Seq(StepModel):
+    """s_t = g(y_t, s_{t-1}, ...), logits_t = W_u r_t.
+
+    - No attention: s_t = g([y_t ; c], s_{t-1}), r_t = s_t.
+    - Attention: c_t from s_t, r_t = tanh(W [c_t ; s_t]); no step waits for the attention of the one before.
+    - `feed = "attended"` (Luong's input feeding): s_t = g([y_t ; r_{t-1}], s_{t-1}), then as above.
+    - `feed = "context"` (Bahdanau): c_t from s_{t-1}, s_t = g([y_t ; c_t], s_{t-1}), r_t = tanh(W [c_t ; s_t]).
+    """
+
+    def __init__(
+        self,
+        embed: Embedding,
+        source_embed: Embedding | None,
+        encoder: Stack,
+        cells: list[Mixer],
+        attention: Attention | None,
+        feed: Feed | None,
+        head: Logits,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        dim = embed.tokens.table.embedding_dim
+        self.embed = embed
+        self.source_embed = source_embed
+        self.encoder = encoder
+        self.cells = nn.ModuleList(cells)
+        begin = cells[0].start(1)
+        assert isinstance(begin, Hidden)
+        self.values = len(begin.values)  # 2 for an LSTM, else 1
+        self.bridge = nn.Linear(dim, len(cells) * self.values * dim)
+        self.attention = attention
+        self.feed = feed
+        self.readout = None if attention is None else nn.Linear(2 * dim, dim, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.head = head
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        *,
+        source_lengths: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score what follows each target token (teacher forcing); rows are padded on the right."""
+        state = self.start(source, source_lengths)
+        return self.logits(self.decode(target, Causal(), None, state))
+
+    def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
+        """Give h_i for every source token."""
+        positions = padded(lengths, source.shape[1])
+        mask = None if positions is None else Padding()
+        embed = self.source_embed or self.embed
+        return self.encoder(embed(source, positions), mask=mask, positions=positions)
+
+    def start(
+        self,
+        source: Int[Tensor, "B S"],
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Encode the source; begin with s_0 = tanh(W h_T) in every layer. The state never grows beyond that."""
+        memory = self.encode(source, lengths=source_lengths)
+        summary = self.summary(memory, source_lengths)
+        begin = torch.tanh(self.bridge(summary))
+        per_cell = rearrange(begin, "B (cells values D) -> cells values B D", cells=len(self.cells), values=self.values)
+        layers: list[dict[str, LayerState]] = [{"cell": Hidden(tuple(values.unbind()))} for values in per_cell]
+        if self.attention is None:
+            layers.append({"fed": Hidden((summary,))})
+        else:
+            positions = padded(source_lengths, source.shape[1])
+            fed = Hidden((torch.zeros_like(summary),))
+            layers.append({"fed": fed, "memory": self.attention.remember(memory, positions)})
+        return State(layers, beginning(len(source), source.device))
+
+    def summary(self, memory: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
+        """h_T; of a bidirectional encoder, the last of the forward and the first of the backward half."""
+        final = last(memory, lengths)
+        top = self.encoder.layers[-1].mixer
+        if not isinstance(top, Bidirectional):
+            return final
+        half = memory.shape[2] // 2
+        return torch.cat((final[:, :half], memory[:, 0, half:]), -1)
+
+    def decode(
+        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
+    ) -> Float[Tensor, "B T D"]:
+        """Give r_t for every target token: all at once where no step waits for the last, else one by one."""
+        assert state is not None
+        x = self.embed(tokens, positions)
+        if self.feed is None:
+            if self.attention is None:
+                (context,) = _fed(state).values
+                x = torch.cat((x, context[:, None].expand_as(x)), -1)
+            return self.read(self.run_cells(x, state, mask, positions), state)
+        outputs = []
+        for t in range(x.shape[1]):
+            here = None if positions is None else positions[:, t : t + 1]
+            outputs.append(self.decode_one(x[:, t : t + 1], state, mask, here))
+        return torch.cat(outputs, 1)
+
+    def decode_one(self, x: Float[Tensor, "B 1 D"], state: State, mask: Rule, positions: Tensor | None) -> Tensor:
+        """One step with feeding."""
+        fed = _fed(state)
+        (before,) = fed.values
+        if self.feed == "context":
+            top = state.layers[-2]["cell"]
+            assert isinstance(top, Hidden)
+            context = self.look(top.values[0][:, None], state)
+            s = self.run_cells(torch.cat((x, context), -1), state, mask, positions)
+            return self.join(context, s)
+        s = self.run_cells(torch.cat((x, before[:, None]), -1), state, mask, positions)
+        r = self.read(s, state)
+        keep = r[:, 0] if positions is None else torch.where(positions >= 0, r[:, 0], before)
+        fed.values = (keep,)
+        return r
+
+    def run_cells(self, x: Tensor, state: State, mask: Rule, positions: Tensor | None) -> Float[Tensor, "B T D"]:
+        """Run the recurrent layers."""
+        for cell, layer in zip(self.cells, state.layers, strict=False):
+            x = self.dropout(cell(x, mask=mask, positions=positions, state=layer["cell"]))
+        return x
+
+    def read(self, s: Float[Tensor, "B T D"], state: State) -> Float[Tensor, "B T D"]:
+        """r_t = s_t, or tanh(W [c_t ; s_t]) with attention."""
+        return s if self.attention is None else self.join(self.look(s, state), s)
+
+    def look(self, s: Float[Tensor, "B T D"], state: State) -> Float[Tensor, "B T D"]:
+        """c_t = sum_i a_{t,i} h_i."""
+        memory = state.layers[-1]["memory"]
+        assert self.attention is not None
+        assert isinstance(memory, Memory)
+        return self.attention(s, state=memory)
+
+    def join(self, context: Float[Tensor, "B T D"], s: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """tanh(W [c_t ; s_t])."""
+        assert self.readout is not None
+        return torch.tanh(self.readout(torch.cat((context, s), -1)))
+
+
+def _fed(state: State) -> Hidden:
+    fed = state.layers[-1]["fed"]
+    assert isinstance(fed, Hidden)
+    return fed
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSeq2SeqConfig:
+    """`depth` decoder layers of kind `cell` over an encoder stack; without an `attention` table, the bottleneck."""
+
+    vocabulary: int
+    source_vocabulary: int | None = None
+    dim: int
+    depth: int = 1
+    cell: CellConfig
+    encoder: StackConfig
+    attention: AttentionConfig | None = None
+    feed: Feed | None = None
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
+    head: LogitsConfig = field(default_factory=LogitsConfig)
+    dropout: float = 0.0
+    init: InitConfig = field(default_factory=UniformConfig)
+
+    def __post_init__(self) -> None:
+        if self.feed is not None and self.attention is None:
+            raise ConfigError(f"feed={self.feed!r} needs an attention table")
+        if self.cell.bidirectional:
+            raise ConfigError("a decoder cannot be bidirectional: the future is not written yet", "cell")
+        if self.embed.concatenate is not None:
+            raise ConfigError("a recurrent model takes no concatenated position", "embed")
+
+    def build(self) -> RecurrentSeq2Seq:
+        """Make the model."""
+        with at("embed"):
+            embed = self.embed.build(self.vocabulary, self.dim)
+            source = None if self.source_vocabulary is None else self.embed.build(self.source_vocabulary, self.dim)
+        with at("encoder"):
+            encoder = self.encoder.build_stack(self.dim)
+        with at("cell"):
+            fed = self.attention is None or self.feed is not None
+            first = self.cell.build(self.dim, 2 * self.dim if fed else self.dim)
+            cells = [first, *(self.cell.build(self.dim) for _ in range(self.depth - 1))]
+        with at("attention"):
+            attention = None if self.attention is None else self.attention.build(self.dim)
+        with at("head"):
+            head = self.head.build(self.dim, embed.tokens)
+        return RecurrentSeq2Seq(embed, source, encoder, cells, attention, self.feed, head, self.dropout)

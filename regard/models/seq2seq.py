@@ -1,0 +1,104 @@
+"""Encoder-decoder Transformer (Vaswani et al. 2017): the decoder looks at itself, then at the encoded source."""
+
+from dataclasses import dataclass, field
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import ConfigError, at
+from regard.models.head import Logits, LogitsConfig
+from regard.models.init import InitConfig, XavierConfig
+from regard.models.model import StepModel, beginning
+from regard.models.stack import Stack, StackConfig
+from regard.parts.embed import EmbedConfig, Embedding
+from regard.parts.mask import Causal, Padding, Rule, padded
+from regard.parts.state import State
+
+
+class Seq2Seq(StepModel):
+    """logits_t = W_u decoder(y_1 .. y_t, encoder(x)). Without `source_embed`, both sides share one embedding."""
+
+    def __init__(
+        self, embed: Embedding, source_embed: Embedding | None, encoder: Stack, decoder: Stack, head: Logits
+    ) -> None:
+        super().__init__()
+        self.embed = embed
+        self.source_embed = source_embed
+        self.encoder = encoder
+        self.decoder = decoder
+        self.head = head
+
+    def forward(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        *,
+        source_lengths: Int[Tensor, "B"] | None = None,
+    ) -> Float[Tensor, "B T V"]:
+        """Score what follows each target token. Rows are padded on the right; the target's needs no mask."""
+        memory = self.encode(source, lengths=source_lengths)
+        x = self.decoder(
+            self.embed(target),
+            mask=Causal(),
+            memory=memory,
+            memory_positions=padded(source_lengths, source.shape[1]),
+        )
+        return self.logits(x)
+
+    def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
+        """Give the contextual vector of every source token."""
+        positions = padded(lengths, source.shape[1])
+        mask = None if positions is None else Padding()
+        embed = self.source_embed or self.embed
+        return self.encoder(embed(source, positions), mask=mask, positions=positions)
+
+    def start(
+        self,
+        source: Int[Tensor, "B S"],
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Encode the source and give the state before the first target token."""
+        memory = self.encode(source, lengths=source_lengths)
+        positions = padded(source_lengths, source.shape[1])
+        layers = self.decoder.start(len(source), capacity, memory, positions)
+        return State(layers, beginning(len(source), source.device))
+
+    def decode(
+        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
+    ) -> Float[Tensor, "B T D"]:
+        """Give the decoder's vectors for target tokens that follow those in `state`."""
+        assert state is not None
+        return self.decoder(self.embed(tokens, positions), mask=mask, positions=positions, state=state.layers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seq2SeqConfig:
+    """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding."""
+
+    vocabulary: int
+    source_vocabulary: int | None = None
+    dim: int
+    encoder: StackConfig
+    decoder: StackConfig
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
+    head: LogitsConfig = field(default_factory=LogitsConfig)
+    init: InitConfig = field(default_factory=XavierConfig)
+
+    def __post_init__(self) -> None:
+        blind = [name for name, layer in self.decoder.layers.items() if layer.cross is None]
+        if len(blind) == len(self.decoder.layers):
+            raise ConfigError(f"some layer must have a cross table, or the source is never seen: {', '.join(blind)}")
+
+    def build(self) -> Seq2Seq:
+        """Make the model."""
+        with at("embed"):
+            embed = self.embed.build(self.vocabulary, self.dim)
+            source = None if self.source_vocabulary is None else self.embed.build(self.source_vocabulary, self.dim)
+        with at("encoder"):
+            encoder = self.encoder.build_stack(self.dim)
+        with at("decoder"):
+            decoder = self.decoder.build_stack(self.dim)
+        with at("head"):
+            head = self.head.build(self.dim, embed.tokens)
+        return Seq2Seq(embed, source, encoder, decoder, head)

@@ -1,0 +1,198 @@
+"""Layers, and stacks of them.
+
+A layer is a tuple of sublayers, each joined by a residual: a mixer (attention, a recurrence or a convolution: same
+call), perhaps a cross-attention, perhaps a feed-forward. A stack names its kinds of layers and gives a pattern,
+`["5*local", "global"]`, tiled to its depth.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Annotated, Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError, at, choices
+from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.conv import ConvolutionConfig
+from regard.parts.mask import Rule
+from regard.parts.mixer import Mixer
+from regard.parts.moe import FeedForwardConfig
+from regard.parts.norm import NormConfig
+from regard.parts.position import Relative
+from regard.parts.recurrent import RECURRENT, RecurrentConfig
+from regard.parts.residual import Joining, Sublayer, build_residual
+from regard.parts.state import LayerState
+
+LayerStates = dict[str, LayerState]
+
+MIXERS = {"attention": AttentionConfig, "conv": ConvolutionConfig, **RECURRENT}
+MixerConfig = Annotated[AttentionConfig | ConvolutionConfig | RecurrentConfig, Kinds(MIXERS)]
+
+
+class Layer(nn.Module):
+    """x -> residual(mixer, cross, feedforward)(x)."""
+
+    def __init__(
+        self, mixer: Mixer, cross: Attention | None, feedforward: nn.Module | None, residual: nn.Module
+    ) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.cross = cross
+        self.feedforward = feedforward
+        self.residual = residual
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Rule | None = None,
+        positions: Int[Tensor, "B T"] | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
+        memory_positions: Int[Tensor, "B S"] | None = None,
+        state: LayerStates | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Let tokens interact, then treat each on its own."""
+        state = state or {}
+
+        def mix(x: Tensor) -> Tensor:
+            return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"))
+
+        sublayers: list[Sublayer] = [mix]
+        if self.cross is not None:
+            cross = self.cross
+
+            def look(x: Tensor) -> Tensor:
+                if "cross" in state:
+                    return cross(x, positions=positions, state=state["cross"])
+                return cross(x, memory=memory, positions=positions, memory_positions=memory_positions)
+
+            sublayers.append(look)
+        if self.feedforward is not None:
+            sublayers.append(self.feedforward)
+        return self.residual(x, sublayers)
+
+    def start(
+        self, batch: int, capacity: int | None, memory: Tensor | None, memory_positions: Tensor | None
+    ) -> LayerStates:
+        """Give the empty state, with the keys and values of `memory` computed once."""
+        state: LayerStates = {"mixer": self.mixer.start(batch, capacity)}
+        if self.cross is not None:
+            assert memory is not None
+            state["cross"] = self.cross.remember(memory, memory_positions)
+        return state
+
+
+class Stack(nn.Module):
+    """Layers one above the other, and a norm on top."""
+
+    def __init__(self, layers: list[Layer], norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = norm or nn.Identity()
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Rule | None = None,
+        positions: Int[Tensor, "B T"] | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
+        memory_positions: Int[Tensor, "B S"] | None = None,
+        state: list[LayerStates] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Apply all layers."""
+        states: Sequence[LayerStates | None] = state or [None] * len(self.layers)
+        for layer, layer_state in zip(self.layers, states, strict=True):
+            x = layer(
+                x,
+                mask=mask,
+                positions=positions,
+                memory=memory,
+                memory_positions=memory_positions,
+                state=layer_state,
+            )
+        return self.norm(x)
+
+    def start(
+        self,
+        batch: int,
+        capacity: int | None = None,
+        memory: Float[Tensor, "B S D"] | None = None,
+        memory_positions: Int[Tensor, "B S"] | None = None,
+    ) -> list[LayerStates]:
+        """Give the empty state of every layer."""
+        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
+        return [layer.start(batch, capacity, memory, memory_positions) for layer in layers]
+
+
+@dataclass(frozen=True)
+class LayerConfig:
+    """One kind of layer; a missing table means that the sublayer is absent."""
+
+    mixer: MixerConfig
+    cross: AttentionConfig | None = None
+    feedforward: FeedForwardConfig | None = None
+    residual: Joining = "pre"
+    norm: NormConfig | None = None
+    dropout: float = 0.0
+
+    def build(self, dim: int, shared: dict[Any, Relative]) -> Layer:
+        """Make one layer for width `dim`; layers share positions that are described alike."""
+        with at("mixer"):
+            mixer = (
+                self.mixer.build(dim, shared=shared)
+                if isinstance(self.mixer, AttentionConfig)
+                else self.mixer.build(dim)
+            )
+        with at("cross"):
+            cross = None if self.cross is None else self.cross.build(dim, shared=shared)
+        with at("feedforward"):
+            feedforward = None if self.feedforward is None else self.feedforward.build(dim)
+        sublayers = 1 + (cross is not None) + (feedforward is not None)
+        residual = build_residual(self.residual, sublayers, dim, self.norm, self.dropout)
+        return Layer(mixer, cross, feedforward, residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """`depth` layers of the kinds in `layers`, in the order of `pattern`; `norm` on top of them."""
+
+    depth: int
+    layers: dict[str, LayerConfig]
+    pattern: tuple[str, ...] = field(default=())
+    norm: NormConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise ConfigError(f"depth={self.depth} must be at least 1")
+        if not self.layers:
+            raise ConfigError("layers must name at least one kind of layer")
+        if not self.pattern and len(self.layers) > 1:
+            raise ConfigError(f"pattern must say in which order the layers {', '.join(self.layers)} stand")
+        unused = set(self.layers) - set(self.names())
+        if unused:
+            raise ConfigError(f"the layers {', '.join(sorted(unused))} stand nowhere in the pattern")
+
+    def names(self) -> list[str]:
+        """Spell the pattern out: the kind of every layer from the bottom up."""
+        names: list[str] = []
+        for item in self.pattern or tuple(self.layers):
+            count, star, name = item.rpartition("*")
+            if (star and not count.isdecimal()) or name not in self.layers:
+                raise ConfigError(
+                    f"pattern item {item!r} must be a layer or number*layer; {choices(name, self.layers)}"
+                )
+            names += [name] * (int(count) if star else 1)
+        return list(islice(cycle(names), self.depth))
+
+    def build_stack(self, dim: int) -> Stack:
+        """Make the stack for width `dim`."""
+        shared: dict[Any, Relative] = {}
+        layers = []
+        for name in self.names():
+            with at(f"layers.{name}"):
+                layers.append(self.layers[name].build(dim, shared))
+        return Stack(layers, None if self.norm is None else self.norm.build(dim))

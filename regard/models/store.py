@@ -1,0 +1,70 @@
+"""A model in a folder: `config.json` and `model.safetensors`. Nothing is pickled, so nothing in it can run."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from regard.config import from_table, to_json
+from regard.errors import RegardError, choices
+from regard.models.model import Model
+from regard.models.recipe import ModelConfig, build_empty
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What `config.json` holds."""
+
+    model: ModelConfig
+
+
+def tensors(model: Model) -> dict[str, Tensor]:
+    """Name every tensor that is saved: parameters, and buffers that training changes; shared ones once."""
+    kept = set(model.state_dict())
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor for name, tensor in named if name in kept}
+
+
+def save_model(model: Model, folder: str | Path) -> None:
+    """Write the model's config and weights into `folder`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).write_text(to_json(Stored(model.config)), encoding="utf-8")
+    weights = {name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}
+    save_file(weights, folder / WEIGHTS)
+
+
+def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
+    """Read a model back: strictly, every weight with its own name and shape."""
+    folder = Path(folder)
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        file = safe_open(folder / WEIGHTS, framework="pt", device=str(device))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError) as error:
+        raise RegardError(f"{folder}: no model can be read from here: {error}") from None
+    model = build_empty(from_table(table, Stored).model)
+    with file:
+        _check_names(set(file.keys()), tensors(model), folder / WEIGHTS)
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, tensor in tensors(model).items():
+        if tensor.shape != weights[name].shape:
+            found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
+            raise RegardError(f"{folder / WEIGHTS}: {name} has shape {found}, the config asks for {wanted}")
+    dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
+    model.to(dtype).to_empty(device=device)
+    model.load_state_dict(weights, strict=False, assign=True)
+    return model
+
+
+def _check_names(found: set[str], wanted: dict[str, Tensor], path: Path) -> None:
+    for name in sorted(found - set(wanted)):
+        raise RegardError(f"{path}: the model has no weight {name!r}; {choices(name, wanted)}")
+    for name in sorted(set(wanted) - found):
+        raise RegardError(f"{path}: the weight {name!r} is missing")

@@ -1,0 +1,81 @@
+"""Vision Transformer (Dosovitskiy et al. 2020): an image is worth a row of patches."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, at
+from regard.models.head import Classes, Pooled, PooledHeadConfig
+from regard.models.init import InitConfig, NormalConfig
+from regard.models.model import Model
+from regard.models.stack import Stack, StackConfig
+from regard.parts.embed import Patches, PatchesConfig
+from regard.parts.pool import FirstConfig
+from regard.parts.position import Absolute, AbsoluteConfig, LearnedConfig
+
+
+class VisionTransformer(Model):
+    """head(stack([class token ; patches] + positions))."""
+
+    def __init__(
+        self,
+        patches: Patches,
+        stack: Stack,
+        head: Classes | Pooled,
+        position: Absolute | None = None,
+        class_token: nn.Parameter | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.patches = patches
+        self.class_token = class_token
+        self.position = position
+        self.dropout = nn.Dropout(dropout)
+        self.stack = stack
+        self.head = head
+
+    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B out"]:
+        """Score the classes, or give the pooled vector."""
+        return self.head(self.encode(images))
+
+    def encode(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
+        """Give the vector of every patch, that of the class token first if there is one."""
+        x = self.patches(images)
+        if self.class_token is not None:
+            x = torch.cat((self.class_token.expand(len(x), 1, -1).to(x.dtype), x), 1)
+        if self.position is not None:
+            x = x + self.position(None, x.shape[1], x.device).to(x.dtype)
+        return self.stack(self.dropout(x))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionConfig(StackConfig):
+    """A Vision Transformer; it has a class token if its head pools by `first`."""
+
+    dim: int
+    patches: PatchesConfig
+    position: AbsoluteConfig | None = None
+    head: PooledHeadConfig
+    dropout: float = 0.0
+    init: InitConfig = field(default_factory=NormalConfig)
+
+    def build(self) -> VisionTransformer:
+        """Make the model."""
+        patches = self.patches.build(self.dim)
+        has_class_token = isinstance(self.head.pool, FirstConfig)
+        vectors = patches.count + has_class_token
+        if isinstance(self.position, LearnedConfig) and self.position.length != vectors:
+            counted = f"{patches.count} patches" + (" and the class token" if has_class_token else "")
+            raise ConfigError(f"length={self.position.length} must be {vectors}: {counted}", "position")
+        with at("position"):
+            position = None if self.position is None else self.position.build(self.dim)
+        return VisionTransformer(
+            patches,
+            self.build_stack(self.dim),
+            self.head.build(self.dim),
+            position,
+            nn.Parameter(torch.zeros(1, 1, self.dim)) if has_class_token else None,
+            self.dropout,
+        )

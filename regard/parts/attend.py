@@ -1,0 +1,244 @@
+"""attend(): softmax of scores, then the weighted sum of values; and watch(), which records the weights.
+
+Three kernels compute the same function. `explicit` is the definition and the only one that has the weights in hand;
+`fused` is torch's scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and its kin); `flex` compiles any
+mask and bias into one kernel (Dong et al. 2024). `attend` chooses from the data; the caller never does.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from regard.errors import RegardError
+from regard.parts.mask import Causal, Padding, Place, Rule, arrange, dense
+from regard.parts.position import Relative
+from regard.parts.score import Score
+
+Queries = Float[Tensor, "B H T E"]
+Keys = Float[Tensor, "B K S E"]
+Values = Float[Tensor, "B K S G"]
+Mixed = Float[Tensor, "B H T G"]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """The terms on which queries look at keys. Positions None stand for 0, 1, 2, ..."""
+
+    score: Score
+    mask: Rule | None = None
+    position: Relative | None = None
+    query_positions: Int[Tensor, "_b T"] | None = None
+    key_positions: Int[Tensor, "_b S"] | None = None
+    dropout: float = 0.0
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the scores."""
+        return self.position is not None and self.position.has_bias
+
+    def places(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Spell out the positions of queries and keys."""
+        queries = arrange(self.query_positions, query.shape[2], query.device)
+        return queries, arrange(self.key_positions, key.shape[2], key.device)
+
+    def allowed(self, query: Tensor, key: Tensor) -> Bool[Tensor, "_B 1 _T S"] | None:
+        """Tell for all pairs who may look at whom."""
+        if self.mask is None:
+            return None
+        return dense(self.mask, *self.places(query, key), batch=len(query))[:, None]
+
+    def bias(self, query: Tensor, key: Tensor) -> Float[Tensor, "_B H T S"] | None:
+        """Give what is added to the scores of all pairs."""
+        if self.position is None or not self.position.has_bias:
+            return None
+        queries, keys = self.places(query, key)
+        head = torch.arange(query.shape[1], device=query.device)[:, None, None]
+        return self.position.bias(head, queries[:, None, :, None], keys[:, None, None, :]).to(query.dtype)
+
+
+def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+    """Y = softmax(score(Q, K) + bias, hidden pairs left out) V. A query that sees nothing gets zeros."""
+    if not terms.score.is_dot:
+        return explicit(query, key, value, terms)[0]
+    plain = terms.score.cap is None and not terms.has_bias
+    if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
+        return fused(query, key, value, terms)
+    if torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0 and query.shape[2] > 1:
+        return flex(query, key, value, terms)
+    if terms.score.cap is None:
+        return fused(query, key, value, terms)
+    return explicit(query, key, value, terms)[0]
+
+
+def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:
+    """Exactly causal at equal lengths: then the kernel needs no mask, it knows that one by itself."""
+    natural = terms.query_positions is None and terms.key_positions is None
+    return isinstance(terms.mask, Causal) and natural and query.shape[2] == key.shape[2]
+
+
+def _is_padding(mask: Rule) -> bool:
+    """Only padding: a mask of size S, not T x S."""
+    return all(isinstance(rule, Padding) for rule in mask.rules())
+
+
+def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> tuple[Mixed, Float[Tensor, "B H T S"]]:
+    """Compute as defined, weights in hand: returns the mixed values and the weights."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    scores = terms.score(query, key)
+    bias, allowed = terms.bias(query, key), terms.allowed(query, key)
+    if bias is not None:
+        scores = scores + bias
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+    precise = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    weights = scores.softmax(-1, dtype=precise).to(value.dtype)
+    if allowed is not None:  # where all was hidden, the softmax of equal scores is not zero yet
+        weights = weights.masked_fill(~allowed, 0)
+    return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value, weights
+
+
+def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+    """Compute with torch's fused kernel; the weights are never in memory."""
+    grouped = query.shape[1] != key.shape[1]
+    if _is_plainly_causal(query, key, terms) and not terms.has_bias:
+        mask, causal = None, True
+    else:
+        mask, causal = terms.allowed(query, key), False
+        bias = terms.bias(query, key)
+        if bias is not None:
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
+    )
+
+
+def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+    """Compute with a kernel that is compiled for this very mask and bias, and skips blocks that are all hidden."""
+    queries, keys = terms.places(query, key)
+    B, T, S = len(query), query.shape[2], key.shape[2]
+    queries, keys = queries.expand(B, T), keys.expand(B, S)
+    blocks = None
+    if terms.mask is not None:
+        rule = terms.mask
+
+        def may_look(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return rule.allows(b, Place(i, queries[b, i]), Place(j, keys[b, j]))
+
+        blocks = create_block_mask(may_look, B, None, T, S, device=query.device)
+
+    def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        score = terms.score.soften(score)
+        if terms.position is not None and terms.position.has_bias:
+            score = score + terms.position.bias(h, queries[b, i], keys[b, j])
+        return score
+
+    grouped = query.shape[1] != key.shape[1]
+    mixed = flex_attention(query, key, value, change, blocks, terms.score.scale, enable_gqa=grouped)
+    assert isinstance(mixed, Tensor)
+    return mixed
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One call of one attention: what went in, and the weights; rows are queries and sum to 1."""
+
+    query: Queries
+    key: Keys
+    value: Values
+    weights: Float[Tensor, "B H T S"]
+    key_positions: Int[Tensor, "_b S"] | None = None
+
+    def columns(self) -> Int[Tensor, "_b S"]:
+        """Give the column of each key in a joined matrix: its position; -1 for none."""
+        return arrange(self.key_positions, self.weights.shape[3], self.weights.device)
+
+    def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
+        """Put the weights into `width` columns, each where the position of its key is."""
+        columns = self.columns()
+        columns = torch.where(columns >= 0, columns, width)[:, None, None].expand_as(self.weights)
+        empty = self.weights.new_zeros(*self.weights.shape[:3], width + 1)
+        return empty.scatter_add(3, columns, self.weights)[..., :width]
+
+
+class Watchable(nn.Module):
+    """An attention that can be watched: while `record` is set, it takes the explicit path and reports."""
+
+    record: Callable[[Record], None] | None = None
+
+    def attend(self, query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+        """Attend, and report if somebody watches."""
+        if self.record is None:
+            return attend(query, key, value, terms)
+        mixed, weights = explicit(query, key, value, terms)
+        places = terms.key_positions
+        # a cache goes on writing into its tensors, but a record stays as it is
+        self.record(Record(query, key.clone(), value.clone(), weights, None if places is None else places.clone()))
+        return mixed
+
+
+class Tape(dict[str, list[Record]]):
+    """What was recorded: for the name of each attention, its calls in order."""
+
+    def weights(self, name: str) -> Float[Tensor, "B H T S"]:
+        """Join the calls of one attention, such as the steps of a decoder: then column j is position j."""
+        calls = self[name]
+        if len(calls) == 1:
+            return calls[0].weights
+        width = max(int(call.columns().max()) + 1 for call in calls)
+        return torch.cat([call.spread(width) for call in calls], dim=2)
+
+
+@contextmanager
+def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
+    """Record the attention weights of every call of `model` inside the `with`, whatever kernel it would use.
+
+    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The others keep
+    their fused kernels. A compiled model runs uncompiled while it is watched.
+    """
+    modules = ((_name(path), module) for path, module in model.named_modules())
+    every = {name: module for name, module in modules if isinstance(module, Watchable)}
+    chosen = {name: module for name, module in every.items() if fnmatch(name, only)}
+    if not every:
+        raise RegardError("nothing to watch: the model has no attention")
+    if not chosen:
+        raise RegardError(f"no attention is called {only!r}; there are {', '.join(every)}")
+    tape = Tape()
+    before = {name: module.record for name, module in chosen.items()}
+    for name, module in chosen.items():
+        module.record = _both(tape.setdefault(name, []).append, before[name])
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield tape
+    finally:
+        for name, module in chosen.items():
+            module.record = before[name]
+    if not any(tape.values()):
+        raise RegardError("nothing was recorded: call the model inside the `with watch(...)` block")
+
+
+def _name(path: str) -> str:
+    """Name a module as if nothing were compiled."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+
+
+def _both(note: Callable[[Record], None], outer: Callable[[Record], None] | None) -> Callable[[Record], None]:
+    """Report also to the watch that this one is inside of."""
+    if outer is None:
+        return note
+
+    def report(record: Record) -> None:
+        note(record)
+        outer(record)
+
+    return report

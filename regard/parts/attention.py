@@ -1,0 +1,111 @@
+"""Attention: the one class for self, cross, masked, grouped, windowed (Bahdanau et al. 2015; Vaswani et al. 2017).
+
+Five questions, five answers: what are q, k, v? `heads`. Where am I? `position`. How alike? `score`. Who may look?
+`mask`. What is remembered? `state`. Self or cross is only whether `memory` is given.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import at
+from regard.parts.attend import Terms, Watchable
+from regard.parts.heads import Heads, HeadsConfig
+from regard.parts.mask import Padding, Rule, Window, arrange
+from regard.parts.mixer import Mixer
+from regard.parts.position import Relative, RelativeConfig
+from regard.parts.score import DotConfig, Score, ScoreConfig
+from regard.parts.state import Cache, Memory
+
+
+class Attention(Watchable, Mixer):
+    """Y = softmax(score(Q, K)) V, heads joined.
+
+    A `window` narrows every mask to keys less than that many positions away, and turns its cache into a ring.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        score: Score,
+        position: Relative | None = None,
+        window: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.score = score
+        self.position = position if position is not None else Relative()
+        self.window = window
+        self.dropout = dropout
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        memory: Float[Tensor, "B S M"] | None = None,
+        mask: Rule | None = None,
+        positions: Int[Tensor, "B T"] | None = None,
+        memory_positions: Int[Tensor, "B S"] | None = None,
+        state: Cache | Memory | None = None,
+    ) -> Float[Tensor, "B T _D"]:
+        """Let x look at itself, or at `memory`, or at what `state` remembers."""
+        if memory is not None:
+            state = self.remember(memory, memory_positions)
+        turn = self.position.turn(arrange(positions, x.shape[1], x.device))
+        query = self.score.query(self.heads.query(x, turn))
+        if isinstance(state, Memory):
+            key, value, key_positions = state.keys, state.values, state.positions
+            mask = mask if key_positions is None else Padding() & mask
+        else:
+            kept, key_positions = self.heads.keep(x, turn), positions
+            if state is not None:
+                assert positions is not None, "a step with a cache knows its positions"
+                kept, key_positions = state.update(kept, positions)
+                mask = Padding() & mask
+            key, value = self.heads.expand(kept)
+            key = self.score.key(key)
+        if self.window is not None:
+            mask = Window(self.window) & mask
+        dropout = self.dropout if self.training else 0.0
+        terms = Terms(self.score, mask, self.position, positions, key_positions, dropout)
+        return self.heads.merge(self.attend(query, key, value, terms))
+
+    def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
+        """Make keys and values of a source once, for all steps to come."""
+        turn = self.position.turn(arrange(positions, memory.shape[1], memory.device))
+        key, value = self.heads.expand(self.heads.keep(memory, turn))
+        return Memory(self.score.key(key), value, positions)
+
+    def start(self, batch: int, capacity: int | None = None) -> Cache:
+        """Give the empty cache of a causal self-attention."""
+        return Cache(capacity, self.window)
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """Attention by the five questions; the mask is the model's, but for the `window`."""
+
+    heads: HeadsConfig
+    score: ScoreConfig = field(default_factory=DotConfig)
+    position: RelativeConfig | None = None
+    window: int | None = None
+    dropout: float = 0.0
+
+    def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
+        """Make it for width `dim`. Positions described alike are one module for all that use the `shared` dict."""
+        with at("heads"):
+            heads = self.heads.build(dim, memory_dim or dim)
+        with at("score"):
+            score = self.score.build(heads.query_dim, heads.key_dim)
+        position = None
+        if self.position is not None:
+            shared = {} if shared is None else shared
+            with at("position"):
+                name = (self.position, heads.turn_dim, heads.heads)
+                if name not in shared:
+                    shared[name] = self.position.build(heads.turn_dim, heads.heads)
+            position = shared[name]
+        return Attention(heads, score, position, self.window, self.dropout)

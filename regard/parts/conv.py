@@ -1,0 +1,80 @@
+"""Convolution over time (Gehring et al. 2017): each output sees `kernel` neighbours, so far words need many layers."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, InputError
+from regard.parts.mask import Causal, Documents, Padding, Rule, includes
+from regard.parts.mixer import Mixer
+from regard.parts.state import Hidden
+
+
+class Convolution(Mixer):
+    """y_t = sum_j W_j x_{t + j}: j from -(kernel-1) to 0 where the mask is causal, else centred on t.
+
+    With `dilation`, the neighbours are that far apart (van den Oord et al. 2016).
+    """
+
+    def __init__(self, dim: int, kernel: int, dilation: int = 1) -> None:
+        super().__init__()
+        self.reach = (kernel - 1) * dilation
+        self.conv = nn.Conv1d(dim, dim, kernel, dilation=dilation)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Rule | None = None,
+        positions: Int[Tensor, "B T"] | None = None,
+        state: Hidden | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Convolve along T."""
+        if includes(mask, Documents):
+            raise InputError("a convolution cannot keep packed documents apart; give it one document per row")
+        if state is not None:
+            return self.convolve(self.extend(x, positions if includes(mask, Padding) else None, state))
+        if includes(mask, Causal):
+            return self.convolve(F.pad(x, (0, 0, self.reach, 0)))
+        if positions is not None and includes(mask, Padding):  # padding must not leak into the last words
+            x = x * (positions >= 0)[..., None]
+        return self.convolve(F.pad(x, (0, 0, self.reach // 2, self.reach - self.reach // 2)))
+
+    def convolve(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B T D"]:
+        """Torch convolves along the last dimension."""
+        return self.conv(x.transpose(1, 2)).transpose(1, 2)
+
+    def extend(self, x: Tensor, positions: Tensor | None, state: Hidden) -> Tensor:
+        """Put the remembered inputs in front, and remember the last `reach` real ones."""
+        (past,) = state.values
+        x = torch.cat((past, x), 1)
+        ends = torch.full((len(x),), x.shape[1], device=x.device)
+        if positions is not None:
+            ends = self.reach + (positions >= 0).sum(1)
+        index = ends[:, None] - torch.arange(self.reach, 0, -1, device=x.device)
+        state.values = (x.gather(1, index[..., None].expand(-1, -1, x.shape[2])),)
+        return x
+
+    def start(self, batch: int, capacity: int | None = None) -> Hidden:
+        """Nothing came before: zeros."""
+        weight = self.conv.weight
+        return Hidden((weight.new_zeros(batch, self.reach, weight.shape[1]),))
+
+
+@dataclass(frozen=True)
+class ConvolutionConfig:
+    """Convolution over `kernel` neighbours."""
+
+    kernel: int = 3
+    dilation: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kernel < 1 or self.dilation < 1:
+            raise ConfigError(f"kernel={self.kernel} and dilation={self.dilation} must be at least 1")
+
+    def build(self, dim: int) -> Convolution:
+        """Make it for width `dim`."""
+        return Convolution(dim, self.kernel, self.dilation)

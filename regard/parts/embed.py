@@ -1,0 +1,169 @@
+"""From words and images to vectors: tokens, segments (Devlin et al. 2018), patches (Dosovitskiy et al. 2020)."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import ConfigError, InputError, at
+from regard.parts.norm import NormConfig
+from regard.parts.position import Absolute, AbsoluteConfig
+
+
+class Tokens(nn.Module):
+    """E[:, token]: a one-hot vector times a learned matrix."""
+
+    def __init__(self, vocabulary: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary, dim)
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """Look the tokens up."""
+        known = self.table.num_embeddings
+        if wrong := find_outside(tokens, known):
+            raise InputError(
+                f"token id {wrong} is outside the vocabulary (0 to {known - 1}); "
+                f"does the tokenizer belong to this model?"
+            )
+        return self.table(tokens)
+
+
+def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
+    """Name the first id that is not in 0 .. known-1; only where that needs no waiting for an accelerator."""
+    if torch.compiler.is_compiling() or ids.device.type != "cpu":
+        return None
+    wrong = ((ids < 0) | (ids >= known)).nonzero()
+    if not len(wrong):
+        return None
+    row, column = wrong[0].tolist()
+    return f"{int(ids[row, column])} at row {row}, place {column}"
+
+
+class Embedding(nn.Module):
+    """x_t = norm(scale * E[token] + PE(t) + S[segment]), or with the position concatenated: [E[token] ; PE(t)]."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        position: Absolute | None = None,
+        segments: nn.Embedding | None = None,
+        norm: nn.Module | None = None,
+        scale: float = 1.0,
+        concatenate: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.position = position
+        self.segments = segments
+        self.norm = norm or nn.Identity()
+        self.scale = scale
+        self.concatenate = concatenate
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        positions: Int[Tensor, "B T"] | None = None,
+        segments: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """Embed tokens; without `segments`, all belong to segment 0."""
+        x = self.tokens(tokens)
+        if self.scale != 1.0:
+            x = self.scale * x
+        if self.position is not None:
+            place = self.position(positions, tokens.shape[1], tokens.device).to(x.dtype)
+            x = torch.cat((x, place.expand(len(x), -1, -1)), -1) if self.concatenate else x + place
+        if self.segments is not None:
+            segments = torch.zeros_like(tokens) if segments is None else segments
+            known = self.segments.num_embeddings
+            if wrong := find_outside(segments, known):
+                raise InputError(f"segment {wrong} is not one of the model's segments (0 to {known - 1})")
+            x = x + self.segments(segments)
+        elif segments is not None:
+            raise InputError("segments were given, but the model has no segment embedding (embed.segments)")
+        return self.dropout(self.norm(x))
+
+
+class Patches(nn.Module):
+    """Cut an image into squares of side `patch`, and map each linearly to a vector, row by row."""
+
+    def __init__(self, height: int, width: int, patch: int, channels: int, dim: int) -> None:
+        super().__init__()
+        self.height, self.width, self.patch = height, width, patch
+        self.conv = nn.Conv2d(channels, dim, patch, stride=patch)
+
+    @property
+    def count(self) -> int:
+        """How many patches an image has."""
+        return (self.height // self.patch) * (self.width // self.patch)
+
+    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
+        """Embed the patches."""
+        channels, height, width = images.shape[1:]
+        wanted = (self.conv.in_channels, self.height, self.width)
+        if (channels, height, width) != wanted:
+            raise InputError(
+                f"the images are {channels} x {height} x {width} (channels x height x width), "
+                f"but the model was made for {wanted[0]} x {wanted[1]} x {wanted[2]}; resize them first"
+            )
+        return rearrange(self.conv(images), "B D h w -> B (h w) D")
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """What is added to the token's vector, and what is done to the sum.
+
+    `concatenate` is the number of features that the position gets for itself, beside those of the token, instead of
+    being added to them. `scale` multiplies token vectors by sqrt(dim), as in 2017.
+    """
+
+    position: AbsoluteConfig | None = None
+    concatenate: int | None = None
+    segments: int | None = None
+    norm: NormConfig | None = None
+    scale: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.concatenate is not None and self.position is None:
+            raise ConfigError(f"concatenate={self.concatenate} needs a position to concatenate")
+
+    def build(self, vocabulary: int, dim: int) -> Embedding:
+        """Make it for a vocabulary and a width."""
+        beside = self.concatenate or 0
+        if not 0 <= beside < dim:
+            raise ConfigError(f"concatenate={beside} must leave some of dim={dim} to the token")
+        with at("position"):
+            position = None if self.position is None else self.position.build(beside or dim)
+        return Embedding(
+            Tokens(vocabulary, dim - beside),
+            position,
+            None if self.segments is None else nn.Embedding(self.segments, dim),
+            None if self.norm is None else self.norm.build(dim),
+            scale=sqrt(dim) if self.scale else 1.0,
+            concatenate=beside > 0,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True)
+class PatchesConfig:
+    """Images of `height` x `width` with `channels`, in patches of side `patch`."""
+
+    height: int
+    width: int
+    patch: int
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        sides = f"height={self.height} and width={self.width} must be multiples of patch={self.patch}"
+        if min(self.height, self.width, self.patch) < 1 or self.height % self.patch or self.width % self.patch:
+            raise ConfigError(f"{sides}, all at least 1")
+
+    def build(self, dim: int) -> Patches:
+        """Make it for width `dim`."""
+        return Patches(self.height, self.width, self.patch, self.channels, dim)

@@ -1,0 +1,104 @@
+"""What happens to each token on its own: MLP (Vaswani et al. 2017), GLU (Dauphin et al. 2017; Shazeer 2020)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)^2 (So et al. 2021)."""
+    return F.relu(x).square()
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "relu2": relu_squared,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
+
+
+class OneLayer(nn.Module):
+    """g(Wx + b)."""
+
+    def __init__(self, dim: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.down = nn.Linear(dim, dim, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """g(Wx + b)."""
+        return self.dropout(self.activation(self.down(x)))
+
+
+class MLP(nn.Module):
+    """W_2 g(W_1 x + b_1) + b_2."""
+
+    def __init__(self, dim: int, hidden: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.up = nn.Linear(dim, hidden, bias=bias)
+        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """W_2 g(W_1 x + b_1) + b_2."""
+        return self.down(self.dropout(self.activation(self.up(x))))
+
+
+class GLU(nn.Module):
+    """W_2 (g(W_g x) * W_1 x): with silu it is called SwiGLU, with gelu GEGLU."""
+
+    def __init__(self, dim: int, hidden: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[activation]
+        self.gate = nn.Linear(dim, hidden, bias=bias)
+        self.up = nn.Linear(dim, hidden, bias=bias)
+        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """W_2 (g(W_g x) * W_1 x)."""
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+
+
+@dataclass(frozen=True)
+class MLPConfig:
+    """Two layers with `hidden` features between; without `hidden` only one layer."""
+
+    hidden: int | None = None
+    activation: Activation = "gelu"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, dim: int) -> nn.Module:
+        """Make it for width `dim`."""
+        if self.hidden is None:
+            return OneLayer(dim, self.activation, self.bias, self.dropout)
+        return MLP(dim, self.hidden, self.activation, self.bias, self.dropout)
+
+
+@dataclass(frozen=True)
+class GLUConfig:
+    """Gated linear unit."""
+
+    hidden: int
+    activation: Activation = "silu"
+    bias: bool = False
+    dropout: float = 0.0
+
+    def build(self, dim: int) -> nn.Module:
+        """Make it for width `dim`."""
+        return GLU(dim, self.hidden, self.activation, self.bias, self.dropout)

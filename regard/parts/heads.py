@@ -1,0 +1,232 @@
+"""What are q, k and v, and what becomes of the mixed values?
+
+MultiHeads: multi-head (Vaswani et al. 2017), multi-query (Shazeer 2019) and grouped (Ainslie et al. 2023) by the
+number of key heads; LatentHeads: keys and values from a small shared vector (MLA, DeepSeek-V2 2024); BareHeads: the
+vectors as they are, as in the attention of recurrent seq2seq.
+
+`keep` makes what a cache stores of a token, `expand` turns that into keys and values.
+"""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError
+from regard.parts.norm import NormConfig, RMSNormConfig
+from regard.parts.position import Turn
+from regard.parts.state import Kept
+
+Sequence = Float[Tensor, "B T D"]
+PerHead = Float[Tensor, "B H T E"]
+
+
+class Heads(nn.Module):
+    """How vectors become queries, keys and values, and come back."""
+
+    heads: int  # of queries
+    query_dim: int  # width of a query
+    key_dim: int  # width of a key
+    value_dim: int  # width of a value
+    turn_dim: int  # width that rotary positions turn
+
+    def query(self, x: Sequence, turn: Turn) -> PerHead:
+        """Make the queries."""
+        raise NotImplementedError
+
+    def keep(self, x: Sequence, turn: Turn) -> Kept:
+        """Make what is remembered of each token, per key head."""
+        raise NotImplementedError
+
+    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
+        """Make keys and values of what was remembered."""
+        keys, values = kept
+        return keys, values
+
+    def merge(self, mixed: PerHead) -> Sequence:
+        """Join the heads: concatenate, then project."""
+        raise NotImplementedError
+
+
+class MultiHeads(Heads):
+    """Q = XW_Q, K = XW_K, V = XW_V, split into heads; output concat(heads) W_O.
+
+    `kv_heads` key heads serve `heads` query heads, each for a group of neighbours. The optional norms act on every
+    query and key before the positions do.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        bias: Literal["no", "qkv", "all"] = "no",
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.head_dim = self.query_dim = self.key_dim = self.turn_dim = head_dim or dim // heads
+        self.value_dim = self.head_dim
+        self.to_query = nn.Linear(dim, self.heads * self.head_dim, bias=bias != "no")
+        self.to_key = nn.Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
+        self.to_value = nn.Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
+        self.output = nn.Linear(self.heads * self.head_dim, dim, bias=bias == "all")
+        self.query_norm = query_norm or nn.Identity()
+        self.key_norm = key_norm or nn.Identity()
+
+    def query(self, x: Sequence, turn: Turn) -> PerHead:
+        """Q = XW_Q."""
+        return turn(self.query_norm(self.split(self.to_query(x))))
+
+    def keep(self, x: Sequence, turn: Turn) -> Kept:
+        """K = XW_K and V = XW_V."""
+        return turn(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
+
+    def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:
+        """Cut the features into heads."""
+        return rearrange(vectors, "B T (H E) -> B H T E", E=self.head_dim)
+
+    def merge(self, mixed: PerHead) -> Sequence:
+        """concat(heads) W_O."""
+        return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
+
+
+class LatentHeads(Heads):
+    """Multi-head latent attention: only a small vector c and one turned key per token are remembered.
+
+    c = norm(W_c x), k_turned = RoPE(W_k x), shared by all heads;
+    k_h = [W_uk c ; k_turned], v_h = W_uv c; q_h = [q_plain ; RoPE(q_turned)], from x or from a latent of its own.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        rank: int,
+        query_rank: int | None,
+        plain: int,
+        turned: int,
+        value: int,
+        norm: NormConfig,
+    ) -> None:
+        super().__init__()
+        self.heads, self.rank, self.plain = heads, rank, plain
+        self.query_dim = self.key_dim = plain + turned
+        self.turn_dim, self.value_dim = turned, value
+        self.squeeze_query = nn.Linear(dim, query_rank, bias=False) if query_rank else nn.Identity()
+        self.query_norm = norm.build(query_rank) if query_rank else nn.Identity()
+        self.to_query = nn.Linear(query_rank or dim, heads * self.query_dim, bias=False)
+        self.squeeze = nn.Linear(dim, rank + turned, bias=False)
+        self.norm = norm.build(rank)
+        self.to_key_value = nn.Linear(rank, heads * (plain + value), bias=False)
+        self.output = nn.Linear(heads * value, dim, bias=False)
+
+    def query(self, x: Sequence, turn: Turn) -> PerHead:
+        """q_h = [plain part ; turned part]."""
+        queries = self.to_query(self.query_norm(self.squeeze_query(x)))
+        queries = rearrange(queries, "B T (H E) -> B H T E", E=self.query_dim)
+        plain, turned = queries.split((self.plain, self.turn_dim), -1)
+        return torch.cat((plain, turn(turned)), -1)
+
+    def keep(self, x: Sequence, turn: Turn) -> Kept:
+        """c and the shared turned key, as one head each."""
+        latent, turned = self.squeeze(x)[:, None].split((self.rank, self.turn_dim), -1)
+        return self.norm(latent), turn(turned)
+
+    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B H S E"], Float[Tensor, "B H S G"]]:
+        """k_h = [W_uk c ; k_turned], v_h = W_uv c."""
+        latent, turned = kept
+        both = rearrange(self.to_key_value(latent), "B 1 S (H E) -> B H S E", H=self.heads)
+        plain, values = both.split((self.plain, self.value_dim), -1)
+        return torch.cat((plain, turned.expand(-1, self.heads, -1, -1)), -1), values
+
+    def merge(self, mixed: PerHead) -> Sequence:
+        """concat(heads) W_O."""
+        return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
+
+
+class BareHeads(Heads):
+    """Q = X, K = V = the memory, nothing learned: y = sum_i a_i h_i."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__()
+        self.heads = 1
+        self.query_dim = query_dim
+        self.key_dim = self.value_dim = self.turn_dim = key_dim
+
+    def query(self, x: Sequence, turn: Turn) -> PerHead:
+        """X, as one head."""
+        return turn(x[:, None])
+
+    def keep(self, x: Sequence, turn: Turn) -> Kept:
+        """The vectors themselves, as keys and as values."""
+        return turn(x[:, None]), x[:, None]
+
+    def merge(self, mixed: PerHead) -> Sequence:
+        """The one head."""
+        return mixed[:, 0]
+
+
+@dataclass(frozen=True)
+class MultiHeadsConfig:
+    """Heads of width `head_dim` (dim / heads unless given), with `kv_heads` key heads (as many unless given)."""
+
+    heads: int
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    bias: Literal["no", "qkv", "all"] = "no"
+    qk_norm: NormConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.heads < 1:
+            raise ConfigError(f"heads={self.heads} must be at least 1")
+        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+            raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
+
+    def build(self, dim: int, memory_dim: int) -> Heads:
+        """Make the heads for width `dim`."""
+        if memory_dim != dim:
+            raise ConfigError(f"multi-head attention needs a memory of width {dim}, not {memory_dim}")
+        if self.head_dim is None and dim % self.heads:
+            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}, or head_dim be given")
+        head_dim = self.head_dim or dim // self.heads
+        norms = (None, None) if self.qk_norm is None else (self.qk_norm.build(head_dim), self.qk_norm.build(head_dim))
+        return MultiHeads(dim, self.heads, self.kv_heads, head_dim, self.bias, *norms)
+
+
+@dataclass(frozen=True)
+class LatentHeadsConfig:
+    """Latent heads: `rank` of the latent, widths of the `plain` and `turned` part of a key and of a `value`."""
+
+    heads: int
+    rank: int
+    plain: int
+    turned: int
+    value: int
+    query_rank: int | None = None
+    norm: NormConfig = field(default_factory=RMSNormConfig)
+
+    def build(self, dim: int, memory_dim: int) -> Heads:
+        """Make the heads for width `dim`."""
+        if memory_dim != dim:
+            raise ConfigError(f"latent attention needs a memory of width {dim}, not {memory_dim}")
+        return LatentHeads(dim, self.heads, self.rank, self.query_rank, self.plain, self.turned, self.value, self.norm)
+
+
+@dataclass(frozen=True)
+class BareHeadsConfig:
+    """The vectors as they are."""
+
+    def build(self, dim: int, memory_dim: int) -> Heads:
+        """Make the head for queries of width `dim` and a memory of width `memory_dim`."""
+        return BareHeads(dim, memory_dim)
+
+
+HEADS = {"multi": MultiHeadsConfig, "latent": LatentHeadsConfig, "bare": BareHeadsConfig}
+HeadsConfig = Annotated[MultiHeadsConfig | LatentHeadsConfig | BareHeadsConfig, Kinds(HEADS)]

@@ -1,0 +1,130 @@
+"""Who may look at whom: rules on positions, joined with `&`.
+
+A rule is a question about one query and one key, asked of all pairs at once by broadcasting, or pair by pair inside
+a Flex kernel: the same few lines answer both. Rules speak of *positions*, not of indices, so they stay right with a
+cache, where the first query of a step is not the first token. Position -1 means that there is no token (padding, or
+a slot of a cache that nothing was written to).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+class Place(NamedTuple):
+    """Where a query or a key is: its index in the tensor, and its position in the text."""
+
+    index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls here
+    position: Tensor
+
+
+class Rule:
+    """May this query look at this key?"""
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """Answer for one pair, or by broadcasting for many."""
+        raise NotImplementedError
+
+    def rules(self) -> tuple["Rule", ...]:
+        """List the simple rules that this one joins."""
+        return (self,)
+
+    def __and__(self, other: "Rule | None") -> "Rule":
+        return self if other is None else Both(self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Both(Rule):
+    """Both rules hold."""
+
+    first: Rule
+    second: Rule
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """first and second."""
+        return self.first.allows(batch, query, key) & self.second.allows(batch, query, key)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """List the simple rules of both."""
+        return self.first.rules() + self.second.rules()
+
+
+@dataclass(frozen=True, eq=False)
+class Causal(Rule):
+    """Look at oneself and back: key <= query. Adding -inf to the rest before the softmax hides the future."""
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """key <= query."""
+        return key.position <= query.position
+
+
+@dataclass(frozen=True, eq=False)
+class Window(Rule):
+    """Look less than `size` positions away: |query - key| < size (Beltagy et al. 2020; Mistral 2023)."""
+
+    size: int
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """|query - key| < size."""
+        return (query.position - key.position).abs() < self.size
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Rule):
+    """Look only at what is there: key >= 0."""
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """Key >= 0."""
+        return key.position >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Rule):
+    """Look only inside one's own document, when several are packed into a row."""
+
+    documents: Int[Tensor, "B T"]
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """The document of the query is the document of the key."""
+        return self.documents[batch, query.index] == self.documents[batch, key.index]
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix(Rule):
+    """Causal, but the first `length` tokens of a row are seen by all (prefix language model, Raffel et al. 2020)."""
+
+    length: Int[Tensor, "B"]
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """Key <= query or key < length."""
+        return (key.position <= query.position) | (key.position < self.length[batch])
+
+
+def includes(rule: Rule | None, kind: type[Rule]) -> bool:
+    """Tell whether a rule of this kind is in force; what is not attention reads the mask so."""
+    return rule is not None and any(isinstance(simple, kind) for simple in rule.rules())
+
+
+def arrange(positions: Int[Tensor, "B T"] | None, length: int, device: torch.device) -> Int[Tensor, "_ T"]:
+    """Spell out positions: None stands for 0 .. length-1 in every row."""
+    return torch.arange(length, device=device)[None] if positions is None else positions
+
+
+def padded(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] | None:
+    """Positions of rows padded on the right: 0 .. lengths-1, then -1."""
+    if lengths is None:
+        return None
+    steps = torch.arange(length, device=lengths.device)
+    return torch.where(steps < lengths[:, None], steps, -1)
+
+
+def dense(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"], batch: int) -> Bool[Tensor, "_B _T S"]:
+    """Answer for all pairs; dimensions that a rule does not need stay 1, so padding alone costs no T x S."""
+    T, S = query.shape[1], key.shape[1]
+    rows = torch.arange(batch, device=query.device)[:, None, None]
+    i = torch.arange(T, device=query.device)[None, :, None]
+    j = torch.arange(S, device=query.device)[None, None, :]
+    return rule.allows(rows, Place(i, query[:, :, None]), Place(j, key[:, None, :]))

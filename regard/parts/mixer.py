@@ -1,0 +1,18 @@
+"""Mixers: the sublayers in which tokens interact. Attention, recurrence and convolution have the same call."""
+
+from torch import nn
+
+from regard.parts.state import LayerState
+
+
+class Mixer(nn.Module):
+    """y_t depends on x_t and on those other tokens that the mask lets it see.
+
+    All are called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D) and so is the result; `mask` is a
+    rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1; `state` is what `start` gave, or None.
+    With a state, x follows what the state remembers, and is then remembered too.
+    """
+
+    def start(self, batch: int, capacity: int | None = None) -> LayerState:
+        """Give the state before the first token; with a `capacity`, of static shape."""
+        raise NotImplementedError

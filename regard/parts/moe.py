@@ -1,0 +1,197 @@
+"""Mixture of experts as DeepSeek-V3 (2024) defines it: a router with a bias that balances the load, shared experts.
+
+Each token goes to the few experts whose affinity is highest, and the outputs are weighted by that affinity. All
+shapes are static: tokens are sorted by expert, and one grouped product serves all experts.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError
+from regard.parts.feedforward import GLU, GLUConfig, MLPConfig
+
+
+class Router(nn.Module):
+    """affinity s = sigmoid(W x); chosen = top k of (s + b); weights = s / sum of the chosen s, times `scale`.
+
+    The bias b only chooses and has no gradient: `balance` moves it against the load (Wang et al. 2024). With
+    `groups`, experts compete in groups first: a group's strength is the sum of its two best, and only the experts of
+    the best `chosen_groups` groups can be chosen.
+    """
+
+    bias: Tensor
+    load: Tensor
+
+    def __init__(
+        self, dim: int, experts: int, chosen: int, groups: int = 1, chosen_groups: int = 1, scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.experts, self.chosen, self.scale = experts, chosen, scale
+        self.groups, self.chosen_groups = groups, chosen_groups
+        self.affinity = nn.Linear(dim, experts, bias=False)
+        self.register_buffer("bias", torch.zeros(experts))
+        self.register_buffer("load", torch.zeros(experts, dtype=torch.long))
+
+    def forward(
+        self, x: Float[Tensor, "tokens D"]
+    ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
+        """Give the weights and the numbers of the experts of each token."""
+        scores = self.scores(x)
+        choice = scores + self.bias
+        if self.groups > 1:
+            choice = self.best_groups(choice)
+        index = choice.topk(self.chosen, dim=-1).indices
+        if self.training:
+            self.load += torch.zeros_like(self.load).scatter_add_(0, index.flatten(), self.load.new_ones(index.numel()))
+        weights = scores.gather(-1, index)
+        return (self.scale * weights / (weights.sum(-1, keepdim=True) + 1e-20)).to(x.dtype), index
+
+    def scores(self, x: Float[Tensor, "tokens D"]) -> Float[Tensor, "tokens N"]:
+        """Give the affinities, at least in float32: in bfloat16 many experts would tie, and the bias be lost."""
+        kind, dtype = x.device.type, torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+            return F.linear(x.to(dtype), self.affinity.weight.to(dtype)).sigmoid()
+
+    def best_groups(self, choice: Float[Tensor, "tokens N"]) -> Float[Tensor, "tokens N"]:
+        """Leave only the experts of the strongest groups."""
+        grouped = rearrange(choice, "tokens (groups n) -> tokens groups n", groups=self.groups)
+        strength = grouped.topk(2, dim=-1).values.sum(-1)
+        best = strength.topk(self.chosen_groups, dim=-1).indices
+        keep = torch.zeros_like(strength, dtype=torch.bool).scatter(-1, best, True)
+        return grouped.masked_fill(~keep[..., None], -torch.inf).flatten(-2)
+
+    @torch.no_grad()
+    def balance(self, rate: float) -> None:
+        """After an update: raise the bias of experts with little load, lower that of the others, by `rate`."""
+        self.bias += rate * torch.sign(self.load.float().mean() - self.load)
+        self.load.zero_()
+
+
+class Experts(nn.Module):
+    """N gated units side by side: W_down (silu(W_gate x) * W_up x), each with weights of its own."""
+
+    def __init__(self, experts: int, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.empty(experts, dim, hidden))
+        self.up = nn.Parameter(torch.empty(experts, dim, hidden))
+        self.down = nn.Parameter(torch.empty(experts, hidden, dim))
+
+    def forward(self, x: Float[Tensor, "rows D"], counts: Int[Tensor, "N"]) -> Float[Tensor, "rows D"]:
+        """Serve rows that are sorted by expert, `counts` rows to each."""
+        hidden = F.silu(grouped_product(x, self.gate, counts)) * grouped_product(x, self.up, counts)
+        return grouped_product(hidden, self.down, counts)
+
+
+def grouped_product(
+    x: Float[Tensor, "rows D"], weights: Float[Tensor, "N D F"], counts: Int[Tensor, "N"]
+) -> Float[Tensor, "rows F"]:
+    """Multiply the rows of each expert by its matrix."""
+    kind = x.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        x = x.to(torch.get_autocast_dtype(kind))
+    weights = weights.to(x.dtype)
+    if x.dtype == torch.bfloat16 and x.shape[1] % 8 == weights.shape[2] % 8 == 0:
+        return F.grouped_mm(x, weights, offs=counts.cumsum(0).to(torch.int32))
+    return product_by_expert(x, weights, counts)
+
+
+@torch.library.custom_op("regard::product_by_expert", mutates_args=())
+def product_by_expert(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    """`grouped_product` where torch's grouped kernel does not serve: it takes only bfloat16, in rows of 16 bytes."""
+    parts = zip(torch.split(x, counts.tolist()), weights, strict=True)
+    return torch.cat([rows @ weight for rows, weight in parts])
+
+
+@product_by_expert.register_fake
+def _(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
+    return x.new_empty(x.shape[0], weights.shape[2])
+
+
+@torch.library.custom_op("regard::weights_by_expert", mutates_args=())
+def weights_by_expert(x: Tensor, gradient: Tensor, counts: Tensor) -> Tensor:
+    """The gradient of `product_by_expert` for the weights: x^T gradient, for the rows of each expert."""
+    sizes = counts.tolist()
+    return torch.stack([a.T @ b for a, b in zip(torch.split(x, sizes), torch.split(gradient, sizes), strict=True)])
+
+
+@weights_by_expert.register_fake
+def _(x: Tensor, gradient: Tensor, counts: Tensor) -> Tensor:
+    return x.new_empty(counts.shape[0], x.shape[1], gradient.shape[1])
+
+
+def _keep_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    x, weights, counts = ctx.saved_tensors
+    by_rows = product_by_expert(gradient, weights.transpose(1, 2), counts)
+    return by_rows, weights_by_expert(x, gradient, counts), None
+
+
+product_by_expert.register_autograd(_backward, setup_context=_keep_for_backward)
+
+
+class MixtureOfExperts(nn.Module):
+    """y = sum over the chosen experts of weight * expert(x), plus the shared experts, which serve every token."""
+
+    def __init__(self, router: Router, experts: Experts, shared: GLU | None) -> None:
+        super().__init__()
+        self.router = router
+        self.experts = experts
+        self.shared = shared
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """Send each token to its experts and add up what they say."""
+        tokens = x.flatten(0, 1)
+        weights, index = self.router(tokens)
+        order = index.flatten().argsort(stable=True)
+        source = order // index.shape[1]
+        ones = torch.ones_like(order)
+        counts = ones.new_zeros(self.router.experts).scatter_add(0, index.flatten(), ones)
+        answers = self.experts(tokens[source], counts) * weights.flatten()[order, None]
+        mixed = torch.zeros_like(tokens).index_add(0, source, answers.to(tokens.dtype))
+        if self.shared is not None:
+            mixed = mixed + self.shared(tokens)
+        return mixed.view_as(x)
+
+
+@dataclass(frozen=True)
+class MoEConfig:
+    """`experts` of `hidden` features, `chosen` per token; `shared` experts as one unit of so many times `hidden`."""
+
+    experts: int
+    chosen: int
+    hidden: int
+    shared: int = 0
+    groups: int = 1
+    chosen_groups: int = 1
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.groups < 1 or self.experts % self.groups:
+            raise ConfigError(f"experts={self.experts} must be a multiple of groups={self.groups}, at least 1")
+        if self.groups > 1 and self.experts // self.groups < 2:
+            raise ConfigError(f"experts={self.experts} in groups={self.groups} must be at least 2 to a group")
+        if not 1 <= self.chosen_groups <= self.groups:
+            raise ConfigError(f"chosen_groups={self.chosen_groups} must be between 1 and groups={self.groups}")
+        if not 1 <= self.chosen <= self.experts // self.groups * self.chosen_groups:
+            raise ConfigError(f"chosen={self.chosen} must be at least 1 and at most the experts to choose from")
+
+    def build(self, dim: int) -> nn.Module:
+        """Make it for width `dim`."""
+        router = Router(dim, self.experts, self.chosen, self.groups, self.chosen_groups, self.scale)
+        shared = GLU(dim, self.shared * self.hidden, "silu", bias=False) if self.shared else None
+        return MixtureOfExperts(router, Experts(self.experts, dim, self.hidden), shared)
+
+
+FEEDFORWARDS = {"mlp": MLPConfig, "glu": GLUConfig, "moe": MoEConfig}
+FeedForwardConfig = Annotated[MLPConfig | GLUConfig | MoEConfig, Kinds(FEEDFORWARDS)]

@@ -1,0 +1,78 @@
+"""Normalisation: per token over the features, or per feature over the batch.
+
+Layer norm (Ba et al. 2016), RMS norm (Zhang, Sennrich 2019), batch norm (Ioffe, Szegedy 2015).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import Kinds
+
+
+class LayerNorm(nn.LayerNorm):
+    """(x - mean) / sqrt(variance + eps) * gamma + beta, over the features of each token."""
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / sqrt(mean(x^2) + eps) * gamma, over the features of each token; computed in the precision of gamma."""
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Normalise the features."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
+
+
+class BatchNorm(nn.Module):
+    """(x - mean) / sqrt(variance + eps) * gamma + beta, of each feature over all tokens of the batch.
+
+    The contrast to layer norm: what a token becomes in training depends on who else is in the batch. When not
+    training, running averages of mean and variance are used.
+    """
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(dim, eps=eps)
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Normalise every feature over all rows."""
+        return self.norm(x.flatten(0, -2)).view_as(x)
+
+
+@dataclass(frozen=True)
+class LayerNormConfig:
+    """Layer norm; `bias = false` leaves beta out."""
+
+    eps: float = 1e-5
+    bias: bool = True
+
+    def build(self, dim: int) -> nn.Module:
+        """Make the norm for width `dim`."""
+        return LayerNorm(dim, eps=self.eps, bias=self.bias)
+
+
+@dataclass(frozen=True)
+class RMSNormConfig:
+    """RMS norm."""
+
+    eps: float = 1e-6
+
+    def build(self, dim: int) -> nn.Module:
+        """Make the norm for width `dim`."""
+        return RMSNorm(dim, eps=self.eps)
+
+
+@dataclass(frozen=True)
+class BatchNormConfig:
+    """Batch norm."""
+
+    eps: float = 1e-5
+
+    def build(self, dim: int) -> nn.Module:
+        """Make the norm for width `dim`."""
+        return BatchNorm(dim, eps=self.eps)
+
+
+NORMS = {"layer": LayerNormConfig, "rms": RMSNormConfig, "batch": BatchNormConfig}
+NormConfig = Annotated[LayerNormConfig | RMSNormConfig | BatchNormConfig, Kinds(NORMS)]

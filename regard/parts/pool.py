@@ -1,0 +1,87 @@
+"""From many vectors to one: the plain averages that attention generalises."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.config import Kinds
+
+
+class Pool(nn.Module):
+    """One vector of a whole row. Padding has position -1 and does not count."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Pool along T."""
+        raise NotImplementedError
+
+
+def real(x: Tensor, positions: Tensor | None) -> Bool[Tensor, "B T 1"]:
+    """Mark what is not padding."""
+    if positions is None:
+        return x.new_ones(*x.shape[:2], 1).bool()
+    return (positions >= 0)[..., None]
+
+
+class First(Pool):
+    """y = x_1: the class token of BERT and ViT."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """The first vector."""
+        return x[:, 0]
+
+
+class Mean(Pool):
+    """y = 1/T sum_t x_t: every vector counts the same."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """The average."""
+        there = real(x, positions)
+        return (x * there).sum(1) / there.sum(1).clamp(min=1)
+
+
+class Weighted(Pool):
+    """y = sum_t a_t x_t, a = softmax_t(w.x_t): attention with one learned query (Hassani et al. 2021)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.score = nn.Linear(dim, 1, bias=False)
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """The weighted average."""
+        scores = self.score(x)
+        weights = scores.masked_fill(~real(x, positions), torch.finfo(scores.dtype).min).softmax(1)
+        return (weights * x).sum(1)
+
+
+@dataclass(frozen=True)
+class FirstConfig:
+    """The class token."""
+
+    def build(self, dim: int) -> Pool:
+        """Make it."""
+        return First()
+
+
+@dataclass(frozen=True)
+class MeanConfig:
+    """The average."""
+
+    def build(self, dim: int) -> Pool:
+        """Make it."""
+        return Mean()
+
+
+@dataclass(frozen=True)
+class WeightedConfig:
+    """The learned weighted average."""
+
+    def build(self, dim: int) -> Pool:
+        """Make it."""
+        return Weighted(dim)
+
+
+POOLS = {"first": FirstConfig, "mean": MeanConfig, "weighted": WeightedConfig}
+PoolConfig = Annotated[FirstConfig | MeanConfig | WeightedConfig, Kinds(POOLS)]

@@ -1,0 +1,371 @@
+"""Where am I?
+
+Absolute positions are joined to the embeddings, once, before the first layer: linear, sinusoidal (Vaswani et al.
+2017), learned. Relative positions act inside every attention: rotary (Su et al. 2021) turns queries and keys, with
+the scalings of Llama 3 and YaRN (Peng et al. 2023, used by Qwen and DeepSeek); ALiBi (Press et al. 2021) and T5's
+relative bias (Raffel et al. 2020) add a number to each score.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, log, log2, pi
+from typing import Annotated, Literal
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError, InputError
+from regard.parts.mask import arrange
+
+
+class Constant(nn.Module):
+    """A fixed table that moves with the model, but is neither trained nor saved nor rounded below float32.
+
+    Positions in bfloat16 would blur: 257 is not a number there. The exact table stays on the CPU in float64, and is
+    copied anew whenever the model moves, so it also survives a build without memory.
+    """
+
+    values: Tensor
+
+    def __init__(self, exact: Float[Tensor, "size"]) -> None:
+        super().__init__()
+        self.exact = exact
+        self.register_buffer("values", exact.to(torch.get_default_device(), torch.float32), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Constant":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        dtype = torch.float64 if self.values.dtype == torch.float64 else torch.float32
+        self.values = self.exact.to(self.values.device, dtype)
+        return self
+
+
+# --- absolute --------------------------------------------------------------------------------------------------------
+
+
+class Absolute(nn.Module):
+    """A vector for each position. `length` bounds the positions if there is a table."""
+
+    length: int | None = None
+
+    def forward(
+        self, positions: Int[Tensor, "B T"] | None, tokens: int, device: torch.device
+    ) -> Float[Tensor, "_ T D"]:
+        """Give the vectors at `positions`, or of `tokens` tokens from 0 on; padding (-1) counts as position 0."""
+        if self.length is not None:
+            self.check(positions, tokens, self.length)
+        return self.vectors(arrange(positions, tokens, device).clamp(min=0))
+
+    def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
+        """The encoding itself."""
+        raise NotImplementedError
+
+    def check(self, positions: Tensor | None, tokens: int, length: int) -> None:
+        """Refuse positions beyond the table; on an accelerator only where that needs no waiting for it."""
+        if positions is not None:
+            if torch.compiler.is_compiling() or positions.device.type != "cpu":
+                return
+            tokens = int(positions.max()) + 1 if positions.numel() else 0
+        if tokens > length:
+            raise InputError(
+                f"the input has {tokens} tokens, but the model has a table of {length} positions; "
+                f"shorten the input or use a model with a longer table (or rotary positions)"
+            )
+
+
+class Linear(Absolute):
+    """PE(pos) = slope * pos + offset, the same for every feature.
+
+    It fails: the value grows without bound, so that far positions drown the word, and it says nothing that survives
+    normalisation over the features, which subtracts the mean.
+    """
+
+    def __init__(self, dim: int, slope: float, offset: float) -> None:
+        super().__init__()
+        self.dim = dim
+        self.line = Constant(torch.tensor((slope, offset), dtype=torch.float64, device="cpu"))
+
+    def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
+        """Slope * pos + offset."""
+        slope, offset = self.line.values
+        return (slope * positions + offset)[..., None].expand(-1, -1, self.dim)
+
+
+class Sinusoidal(Absolute):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(the same).
+
+    The layout `halves` has all sines first and then all cosines, as Marian does.
+    """
+
+    def __init__(self, dim: int, layout: Literal["interleaved", "halves"] = "interleaved") -> None:
+        super().__init__()
+        self.layout = layout
+        steps = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu") / dim
+        self.frequencies = Constant(10000.0**-steps)
+
+    def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
+        """Sines and cosines."""
+        angles = positions[..., None] * self.frequencies.values
+        waves = (angles.sin(), angles.cos())
+        return torch.cat(waves, -1) if self.layout == "halves" else torch.stack(waves, -1).flatten(-2)
+
+
+class Learned(Absolute):
+    """PE(pos) = W[pos], a learned table."""
+
+    def __init__(self, dim: int, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.table = nn.Embedding(length, dim)
+
+    def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
+        """Rows of the table."""
+        return self.table(positions)
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """Linear positions."""
+
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def build(self, dim: int) -> Absolute:
+        """Make it for width `dim`."""
+        return Linear(dim, self.slope, self.offset)
+
+
+@dataclass(frozen=True)
+class SinusoidalConfig:
+    """Sinusoidal positions."""
+
+    layout: Literal["interleaved", "halves"] = "interleaved"
+
+    def build(self, dim: int) -> Absolute:
+        """Make it for width `dim`."""
+        if dim % 2:
+            raise ConfigError(f"sines and cosines come in pairs, so the width {dim} must be even")
+        return Sinusoidal(dim, self.layout)
+
+
+@dataclass(frozen=True)
+class LearnedConfig:
+    """A learned table of `length` positions."""
+
+    length: int
+
+    def build(self, dim: int) -> Absolute:
+        """Make it for width `dim`."""
+        return Learned(dim, self.length)
+
+
+ABSOLUTE = {"linear": LinearConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig}
+AbsoluteConfig = Annotated[LinearConfig | SinusoidalConfig | LearnedConfig, Kinds(ABSOLUTE)]
+
+
+# --- relative --------------------------------------------------------------------------------------------------------
+
+Turn = Callable[[Tensor], Tensor]
+
+
+class Relative(nn.Module):
+    """What attention is told of positions: a turn of queries and keys, or a bias on the scores, or nothing."""
+
+    has_bias = False
+
+    def turn(self, positions: Int[Tensor, "_b T"]) -> Turn:
+        """Give the function that turns vectors (B, heads, T, width) standing at `positions`."""
+        return lambda vectors: vectors
+
+    def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """Give what is added to the score of a head for a query and a key position; broadcasts, like a mask rule."""
+        raise NotImplementedError
+
+
+class Rope(Relative):
+    """Turn each pair of features by an angle that grows with the position: R(a)^T R(b) = R(b - a).
+
+    (x, y) -> (x cos a - y sin a, x sin a + y cos a), a = pos * frequency. Pairs are (i, i + width/2) in the layout
+    `halves`, neighbours (2i, 2i+1) in the layout `interleaved`. Only the first `width` features are turned.
+    """
+
+    def __init__(
+        self,
+        frequencies: Float[Tensor, "half"],
+        layout: Literal["halves", "interleaved"] = "halves",
+        magnitude: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.width = 2 * len(frequencies)
+        self.layout = layout
+        self.magnitude = magnitude
+        self.frequencies = Constant(frequencies)
+
+    def turn(self, positions: Int[Tensor, "_b T"]) -> Turn:
+        """Compute the angles once for queries and keys."""
+        angles = (positions[..., None] * self.frequencies.values)[:, None]
+        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
+
+        def rotate(vectors: Float[Tensor, "B _H T E"]) -> Float[Tensor, "B _H T E"]:
+            turned, rest = vectors[..., : self.width], vectors[..., self.width :]
+            c, s = cos.to(vectors.dtype), sin.to(vectors.dtype)
+            if self.layout == "halves":
+                x, y = turned.chunk(2, -1)
+                turned = torch.cat((x * c - y * s, x * s + y * c), -1)
+            else:
+                x, y = rearrange(turned, "B H T (half pair) -> pair B H T half", pair=2)
+                turned = torch.stack((x * c - y * s, x * s + y * c), -1).flatten(-2)
+            return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+
+        return rotate
+
+
+class Alibi(Relative):
+    """Add -slope_h * |query - key|: far keys count less, at a different rate for every head."""
+
+    has_bias = True
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.slopes = Constant(self.make_slopes(heads))
+
+    @staticmethod
+    def make_slopes(heads: int) -> Tensor:
+        """2^(-8h/H) for a power of two; else filled up with every second slope of the next power."""
+        below = 2 ** int(log2(heads))
+        slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
+        between = [2 ** (-8 * (h + 1) / (2 * below)) for h in range(0, 2 * below, 2)]
+        return torch.tensor((slopes + between)[:heads], dtype=torch.float64, device="cpu")
+
+    def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """-slope * distance."""
+        return -self.slopes.values[head] * (query - key).abs()
+
+
+class RelativeBias(Relative):
+    """Add a learned number per head and bucket of key - query; buckets grow with the distance.
+
+    Half of the buckets are exact small distances, the other half grow logarithmically up to `distance`; looking both
+    ways, before and after have buckets of their own.
+    """
+
+    has_bias = True
+
+    def __init__(self, heads: int, buckets: int, distance: int, both_ways: bool) -> None:
+        super().__init__()
+        self.buckets, self.distance, self.both_ways = buckets, distance, both_ways
+        self.table = nn.Embedding(buckets, heads)
+
+    def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """table[bucket(key - query), head]."""
+        return self.table.weight[self.bucket(key - query), head]
+
+    def bucket(self, offset: Int[Tensor, "*pairs"]) -> Int[Tensor, "*pairs"]:
+        """Number the bucket of each offset."""
+        if self.both_ways:
+            buckets = self.buckets // 2
+            first = torch.where(offset > 0, buckets, 0)
+            away = offset.abs()
+        else:
+            buckets, first, away = self.buckets, torch.zeros_like(offset), (-offset).clamp(min=0)
+        exact = buckets // 2
+        growth = torch.log(away.clamp(min=1) / exact) / log(self.distance / exact)
+        far = (exact + (growth * (buckets - exact)).to(offset.dtype)).clamp(max=buckets - 1)
+        return first + torch.where(away < exact, away, far)
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
+
+    factor: float
+    original_length: int
+    low: float = 1.0
+    high: float = 4.0
+
+    def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
+        """Give the new frequencies, and the magnitude of the turn (unchanged here)."""
+        turns = self.original_length * frequencies / (2 * pi)
+        keep = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequencies * (keep + (1 - keep) / self.factor), 1.0
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
+
+    factor: float
+    original_length: int
+    fast: float = 32.0
+    slow: float = 1.0
+    magnitude: float | None = None
+
+    def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
+        """Give the new frequencies, and the magnitude of the turn: 0.1 log(factor) + 1 unless given."""
+        half = len(frequencies)
+
+        def feature(turns: float) -> float:
+            return half * log(self.original_length / (turns * 2 * pi)) / log(base)
+
+        first, last = max(int(feature(self.fast)), 0), min(ceil(feature(self.slow)), 2 * half - 1)
+        steps = torch.arange(half, dtype=frequencies.dtype, device="cpu")
+        stretch = ((steps - first) / max(last - first, 1e-3)).clamp(0, 1)
+        magnitude = 0.1 * log(self.factor) + 1 if self.magnitude is None else self.magnitude
+        return frequencies * ((1 - stretch) + stretch / self.factor), magnitude
+
+
+SCALINGS = {"llama3": Llama3Scaling, "yarn": YarnScaling}
+ScalingConfig = Annotated[Llama3Scaling | YarnScaling, Kinds(SCALINGS)]
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """Rotary positions; `width` features of each head are turned, all unless given."""
+
+    base: float = 10000.0
+    layout: Literal["halves", "interleaved"] = "halves"
+    width: int | None = None
+    scaling: ScalingConfig | None = None
+
+    def build(self, head_dim: int, heads: int) -> Rope:
+        """Make it for heads of width `head_dim`."""
+        width = self.width or head_dim
+        if width % 2 or width > head_dim:
+            raise ConfigError(f"width={width} must be even and at most the head width {head_dim}")
+        frequencies = self.base ** -(torch.arange(0, width, 2, dtype=torch.float64, device="cpu") / width)
+        magnitude = 1.0
+        if self.scaling is not None:
+            frequencies, magnitude = self.scaling.scale(frequencies, self.base)
+        return Rope(frequencies, self.layout, magnitude)
+
+
+@dataclass(frozen=True)
+class AlibiConfig:
+    """ALiBi."""
+
+    def build(self, head_dim: int, heads: int) -> Alibi:
+        """Make it for `heads` heads."""
+        return Alibi(heads)
+
+
+@dataclass(frozen=True)
+class RelativeBiasConfig:
+    """T5's relative bias; `both_ways` for encoders."""
+
+    buckets: int = 32
+    distance: int = 128
+    both_ways: bool = False
+
+    def build(self, head_dim: int, heads: int) -> RelativeBias:
+        """Make it for `heads` heads."""
+        exact = self.buckets // (4 if self.both_ways else 2)
+        if not 0 < exact < self.distance:
+            values = f"buckets={self.buckets} and distance={self.distance}"
+            raise ConfigError(f"{values} leave no room: {exact} exact buckets must be at least 1, and below distance")
+        return RelativeBias(heads, self.buckets, self.distance, self.both_ways)
+
+
+RELATIVE = {"rope": RopeConfig, "alibi": AlibiConfig, "relative-bias": RelativeBiasConfig}
+RelativeConfig = Annotated[RopeConfig | AlibiConfig | RelativeBiasConfig, Kinds(RELATIVE)]

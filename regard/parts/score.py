@@ -1,0 +1,194 @@
+"""How alike are a query and a key?
+
+Dot product (Luong et al. 2015), scaled (Vaswani et al. 2017), soft-capped (Gemma 2, 2024), additive (Bahdanau et al.
+2015), bilinear or multiplicative (Luong et al. 2015), reduced rank (Vaswani et al. 2017 do it with heads; here as a
+score of its own).
+
+Each score prepares queries and keys on their own, then compares them. The comparison of all but the additive score
+is a dot product, so fused kernels serve them too.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Annotated
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.config import Kinds
+from regard.errors import ConfigError
+
+Vectors = Float[Tensor, "B _H _T _E"]
+
+
+class Score(nn.Module):
+    """A score that ends in scale * q.k, capped softly at `cap` if there is one: cap * tanh(score / cap)."""
+
+    is_dot = True
+
+    def __init__(self, scale: float, cap: float | None = None) -> None:
+        super().__init__()
+        self.scale = scale
+        self.cap = cap
+
+    def query(self, query: Vectors) -> Vectors:
+        """Prepare the queries."""
+        return query
+
+    def key(self, key: Vectors) -> Vectors:
+        """Prepare the keys."""
+        return key
+
+    def forward(self, query: Float[Tensor, "B H T E"], key: Float[Tensor, "B H S E"]) -> Float[Tensor, "B H T S"]:
+        """Compare all prepared queries with all prepared keys."""
+        return self.soften(query @ key.transpose(-1, -2) * self.scale)
+
+    def soften(self, score: Tensor) -> Tensor:
+        """Apply the soft cap."""
+        return score if self.cap is None else self.cap * torch.tanh(score / self.cap)
+
+
+class Dot(Score):
+    """e = scale * q.k, with scale 1/sqrt(E) unless given."""
+
+    def __init__(self, dim: int, scale: float | None = None, cap: float | None = None) -> None:
+        super().__init__(1 / sqrt(dim) if scale is None else scale, cap)
+
+
+class Cosine(Score):
+    """e = cos(q, k): vectors of unit length, so self-attention needs no parameters at all."""
+
+    def __init__(self) -> None:
+        super().__init__(scale=1.0)
+
+    def query(self, query: Vectors) -> Vectors:
+        """q / |q|."""
+        return nn.functional.normalize(query, dim=-1)
+
+    def key(self, key: Vectors) -> Vectors:
+        """k / |k|."""
+        return nn.functional.normalize(key, dim=-1)
+
+
+class Bilinear(Score):
+    """e = q^T W k."""
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__(scale=1.0)
+        self.weight = nn.Linear(query_dim, key_dim, bias=False)
+
+    def query(self, query: Vectors) -> Vectors:
+        """q^T W."""
+        return self.weight(query)
+
+
+class ReducedRank(Score):
+    """e = (U q).(V k): a bilinear form whose matrix U^T V has a low rank."""
+
+    def __init__(self, query_dim: int, key_dim: int, rank: int) -> None:
+        super().__init__(scale=1.0)
+        self.reduce_query = nn.Linear(query_dim, rank, bias=False)
+        self.reduce_key = nn.Linear(key_dim, rank, bias=False)
+
+    def query(self, query: Vectors) -> Vectors:
+        """U q."""
+        return self.reduce_query(query)
+
+    def key(self, key: Vectors) -> Vectors:
+        """V k."""
+        return self.reduce_key(key)
+
+
+class Additive(Score):
+    """e = v . tanh(W q + U k + b): a small network that looks at both."""
+
+    is_dot = False
+
+    def __init__(self, query_dim: int, key_dim: int, hidden: int) -> None:
+        super().__init__(scale=1.0)
+        self.from_query = nn.Linear(query_dim, hidden, bias=False)
+        self.from_key = nn.Linear(key_dim, hidden)
+        self.energy = nn.Linear(hidden, 1, bias=False)
+
+    def query(self, query: Vectors) -> Vectors:
+        """W q."""
+        return self.from_query(query)
+
+    def key(self, key: Vectors) -> Vectors:
+        """U k + b: the same for every query, so computed once."""
+        return self.from_key(key)
+
+    def forward(self, query: Float[Tensor, "B H T F"], key: Float[Tensor, "B H S F"]) -> Float[Tensor, "B H T S"]:
+        """Compare all prepared queries with all prepared keys."""
+        return self.energy(torch.tanh(query[:, :, :, None] + key[:, :, None])).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class DotConfig:
+    """Dot product; `scale = 1.0` for the unscaled one."""
+
+    scale: float | None = None
+    cap: float | None = None
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Make the score for queries and keys of one width."""
+        _same_width(query_dim, key_dim)
+        return Dot(query_dim, self.scale, self.cap)
+
+
+@dataclass(frozen=True)
+class CosineConfig:
+    """Cosine of the angle between query and key."""
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Make the score for queries and keys of one width."""
+        _same_width(query_dim, key_dim)
+        return Cosine()
+
+
+def _same_width(query_dim: int, key_dim: int) -> None:
+    if query_dim != key_dim:
+        rule = f"queries of width {query_dim} and keys of width {key_dim} have no dot product"
+        raise ConfigError(f"{rule}; use a bilinear, reduced-rank or additive score")
+
+
+@dataclass(frozen=True)
+class BilinearConfig:
+    """Bilinear score."""
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Make the score."""
+        return Bilinear(query_dim, key_dim)
+
+
+@dataclass(frozen=True)
+class ReducedRankConfig:
+    """Bilinear score of low rank."""
+
+    rank: int
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Make the score."""
+        return ReducedRank(query_dim, key_dim, self.rank)
+
+
+@dataclass(frozen=True)
+class AdditiveConfig:
+    """Additive score; `hidden` is the width of its network, that of the query unless given."""
+
+    hidden: int | None = None
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Make the score."""
+        return Additive(query_dim, key_dim, self.hidden or query_dim)
+
+
+SCORES = {
+    "dot": DotConfig,
+    "cosine": CosineConfig,
+    "bilinear": BilinearConfig,
+    "reduced-rank": ReducedRankConfig,
+    "additive": AdditiveConfig,
+}
+ScoreConfig = Annotated[DotConfig | CosineConfig | BilinearConfig | ReducedRankConfig | AdditiveConfig, Kinds(SCORES)]

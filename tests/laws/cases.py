@@ -1,0 +1,219 @@
+"""Every recipe, shrunk by overrides until its laws can be checked in a moment, and one way to call all models."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+import regard
+from regard.config import recipe_names
+from regard.models.recipe import load_recipe
+
+VOCABULARY = 23
+SMALL = ["model.vocabulary=23", "model.dim=16"]
+NO_DROPOUT = ["model.embed.dropout=0.0"]
+
+
+def heads(path: str, **values: int) -> list[str]:
+    return [f"{path}.heads.{key}={value}" for key, value in values.items()]
+
+
+SHRINK: dict[str, list[str]] = {
+    "elman": SMALL,
+    "lstm": SMALL,
+    "gru": SMALL,
+    "mut1": SMALL,
+    "mut2": SMALL,
+    "mut3": SMALL,
+    "conv": [*SMALL, "model.depth=2", "model.layers.block.mixer.kernel=3", "model.layers.block.feedforward.hidden=24"],
+    "gpt2": [
+        *SMALL,
+        "model.depth=2",
+        "model.embed.position.length=32",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
+    "llama-like": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4, kv_heads=2),
+    ],
+    "deepseek-like": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.dense.feedforward.hidden=24",
+        *heads("model.layers.dense.mixer", heads=2, rank=8, query_rank=8, plain=4, turned=4, value=6),
+        "model.layers.sparse.feedforward.experts=4",
+        "model.layers.sparse.feedforward.groups=2",
+        "model.layers.sparse.feedforward.chosen_groups=1",
+        "model.layers.sparse.feedforward.chosen=2",
+        "model.layers.sparse.feedforward.hidden=8",
+    ],
+    "bert": [
+        *SMALL,
+        "model.depth=2",
+        "model.embed.position.length=32",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
+    "vit": [
+        "model.dim=16",
+        "model.depth=2",
+        "model.patches.height=8",
+        "model.patches.width=12",
+        "model.patches.patch=4",
+        "model.position.length=7",
+        "model.head.classes=5",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
+    "transformer-base": [
+        *SMALL,
+        *(f"model.{side}.depth=2" for side in ("encoder", "decoder")),
+        *(f"model.{side}.layers.block.feedforward.hidden=24" for side in ("encoder", "decoder")),
+        *heads("model.encoder.layers.block.mixer", heads=4),
+        *heads("model.decoder.layers.block.mixer", heads=4),
+        *heads("model.decoder.layers.block.cross", heads=4),
+    ],
+    "rnn-seq2seq": SMALL,
+    "rnn-attention": SMALL,
+}
+SHRINK["transformer-big"] = SHRINK["transformer-base"]
+
+# Further forms that no recipe shows by default but that users reach by an override: the laws hold for them too.
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "rnn-attention-luong": ("rnn-attention", [*SMALL, "model.feed=none", "model.cell.kind=lstm", "model.depth=2"]),
+    "rnn-attention-input-feeding": ("rnn-attention", [*SMALL, "model.feed=attended", "model.cell.kind=torch-gru"]),
+    "rnn-attention-own-vocabulary": ("rnn-attention", [*SMALL, "model.source_vocabulary=23"]),
+    "llama-local": ("llama-like", [*SHRINK["llama-like"], "model.layers.block.mixer.window=3"]),
+    "gpt2-alibi": (
+        "gpt2",
+        [*SHRINK["gpt2"], "model.embed.position=none", "model.layers.block.mixer.position.kind=alibi"],
+    ),
+    "gpt2-t5-bias": (
+        "gpt2",
+        [*SHRINK["gpt2"], "model.embed.position=none", "model.layers.block.mixer.position.kind=relative-bias"],
+    ),
+    "gpt2-capped-parallel": (
+        "gpt2",
+        [
+            *SHRINK["gpt2"],
+            "model.layers.block.residual=parallel",
+            "model.layers.block.mixer.score.kind=dot",
+            "model.layers.block.mixer.score.cap=5.0",
+            "model.head.cap=5.0",
+        ],
+    ),
+    "gpt2-concatenated": ("gpt2", [*SHRINK["gpt2"], "model.embed.concatenate=4", "model.head.tied=false"]),
+    "bert-classes": ("bert", [*SHRINK["bert"], "model.head.kind=classes", "model.head.transform=tanh"]),
+    "bert-mean-vector": ("bert", [*SHRINK["bert"], "model.head.kind=vector", "model.head.pool.kind=mean"]),
+    "bert-lstm": (
+        "bert",
+        [*SHRINK["bert"], "model.layers.block.mixer.kind=lstm", "model.layers.block.mixer.bidirectional=true"],
+    ),
+    "bert-conv": ("bert", [*SHRINK["bert"], "model.layers.block.mixer.kind=conv"]),
+    "vit-weighted-pool": (
+        "vit",
+        [*SHRINK["vit"], "model.position.length=6", "model.head.pool.kind=weighted"],
+    ),
+    "hybrid": (
+        "llama-like",
+        [
+            *SHRINK["llama-like"],
+            "model.layers.memory.mixer.kind=gru",
+            "model.layers.memory.norm.kind=rms",
+            'model.pattern=["memory", "block"]',
+        ],
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe with the overrides that shrink it."""
+
+    name: str
+    recipe: str
+    overrides: tuple[str, ...]
+
+    @property
+    def config(self):
+        return load_recipe(self.recipe, *self.overrides).model
+
+    @property
+    def kind(self) -> str:
+        return type(self.config).__name__.removesuffix("Config")
+
+    def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """Build with weights large enough that everything matters; as in use, not in training."""
+        model = regard.build(self.config, dtype=dtype, seed=0)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=dtype)
+        return model.eval()
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    shipped = [Case(name, name, tuple(SHRINK[name])) for name in recipe_names()]
+    return (*shipped, *(Case(name, recipe, tuple(change)) for name, (recipe, change) in VARIANTS.items()))
+
+
+DECODABLE = ("Language", "Seq2Seq", "RecurrentSeq2Seq")
+
+
+def decodable() -> list[Case]:
+    return [case for case in cases() if case.kind in DECODABLE]
+
+
+def name_of(case: Case) -> str:
+    return case.name
+
+
+@dataclass
+class Batch:
+    """Rows of different lengths; `source` only for encoder-decoders, `images` only for vision."""
+
+    tokens: Tensor | None = None
+    lengths: Tensor | None = None
+    source: Tensor | None = None
+    source_lengths: Tensor | None = None
+    images: Tensor | None = None
+
+    def rows(self, index: slice) -> "Batch":
+        return Batch(*(None if value is None else value[index] for value in vars(self).values()))
+
+    def __len__(self) -> int:
+        return len(next(value for value in vars(self).values() if value is not None))
+
+
+def batch(case: Case, rows: int = 3, length: int = 9, seed: int = 0, dtype: torch.dtype = torch.float64) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    if case.kind == "Vision":
+        return Batch(images=torch.randn(rows, 3, 8, 12, generator=generator, dtype=dtype))
+    tokens = torch.randint(VOCABULARY, (rows, length), generator=generator)
+    lengths = torch.tensor([length - 2 * row for row in range(rows)])
+    if case.kind not in ("Seq2Seq", "RecurrentSeq2Seq"):
+        return Batch(tokens, lengths)
+    source = torch.randint(VOCABULARY, (rows, length - 1), generator=generator)
+    return Batch(tokens, lengths, source, lengths - 1)
+
+
+def call(model: nn.Module, data: Batch) -> Tensor:
+    """Run the full pass: logits of every row, padding included."""
+    if data.images is not None:
+        return model(data.images)
+    if data.source is not None:
+        return model(data.source, data.tokens, source_lengths=data.source_lengths)
+    if hasattr(model, "step"):
+        return model(data.tokens)
+    return model(data.tokens, lengths=data.lengths)
+
+
+def start(model: nn.Module, data: Batch, capacity: int | None = None):
+    if data.source is not None:
+        return model.start(data.source, data.source_lengths, capacity=capacity)
+    return model.start(len(data.tokens), capacity=capacity)

@@ -1,0 +1,209 @@
+"""The laws: what must hold for every recipe, and for every form that an override reaches."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+import regard
+from regard.config import from_table, recipe_names, to_json, to_table, to_toml
+from regard.models.recipe import Recipe, load_recipe
+from regard.models.store import load_model, save_model, tensors
+from regard.parts.attend import Watchable
+
+from .cases import SHRINK, Case, batch, call, cases, decodable, name_of, start
+
+every = pytest.mark.parametrize("case", cases(), ids=name_of)
+every_decodable = pytest.mark.parametrize("case", decodable(), ids=name_of)
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_every_recipe_is_under_the_laws():
+    assert set(SHRINK) == set(recipe_names())
+
+
+# 1. The future does not change the past.
+
+
+@every_decodable
+def test_the_future_does_not_change_the_past(case: Case):
+    model, data = case.build(), batch(case)
+    tokens, before = data.tokens.clone(), call(model, data)
+    for t in (3, 7):
+        data.tokens = torch.cat((tokens[:, :t], (tokens[:, t:] + 1) % 23), 1)
+        after = call(model, data)
+        close(after[:, :t], before[:, :t])
+        assert not torch.allclose(after[:, t:], before[:, t:])
+
+
+# 2. Steps with state equal the full pass.
+
+
+@every_decodable
+@pytest.mark.parametrize("capacity", [None, 9], ids=["growing", "static"])
+@torch.no_grad()
+def test_steps_equal_the_full_pass(case: Case, capacity: int | None):
+    model, data = case.build(), batch(case)
+    full, state = call(model, data), start(model, data, capacity)
+    for t in range(data.tokens.shape[1]):
+        logits, state = model.step(data.tokens[:, t : t + 1], state)
+        close(logits, full[:, t])
+
+
+@every_decodable
+@torch.no_grad()
+def test_ragged_prompts_then_steps_equal_the_full_pass(case: Case):
+    """Rows of different lengths are read at once, then go on from their own ends."""
+    model, data = case.build(), batch(case)
+    full, state = call(model, data), start(model, data)
+    rows = torch.arange(len(data.tokens))
+    prompt = torch.tensor([6, 2, 4])
+    logits, state = model.step(data.tokens[:, :6], state, prompt)
+    close(logits, full[rows, prompt - 1])
+    for k in range(3):
+        here = prompt + k
+        logits, state = model.step(data.tokens[rows, here][:, None], state)
+        close(logits, full[rows, here])
+
+
+@every_decodable
+@torch.no_grad()
+def test_reordered_state_goes_on_as_the_reordered_rows(case: Case):
+    model, data = case.build(), batch(case)
+    index = torch.tensor([2, 0, 0])
+    full, state = call(model, data), start(model, data)
+    _, state = model.step(data.tokens[:, :4], state)
+    state.reorder(index)
+    logits, _ = model.step(data.tokens[index, 4:5], state)
+    close(logits, full[index, 4])
+
+
+# 3. Padding and batch-mates change nothing.
+
+
+@every
+@torch.no_grad()
+def test_padding_and_batch_mates_change_nothing(case: Case):
+    model, data = case.build(), batch(case)
+    together = call(model, data)
+    for row in range(len(data)):
+        alone = data.rows(slice(row, row + 1))
+        if alone.tokens is not None:
+            alone.tokens = alone.tokens[:, : int(alone.lengths)]
+            alone.lengths = None
+        if alone.source is not None:
+            alone.source = alone.source[:, : int(alone.source_lengths)]
+            alone.source_lengths = None
+        out = call(model, alone)[0]
+        per_token = out.ndim == 2
+        close(together[row, : len(out)] if per_token else together[row], out)
+
+
+# 4. Config and checkpoint round trips are exact.
+
+
+@every
+def test_round_trips_are_exact(case: Case, tmp_path):
+    import json
+    import tomllib
+
+    recipe = load_recipe(case.recipe, *case.overrides)
+    assert from_table(tomllib.loads(to_toml(recipe)), Recipe) == recipe
+    assert from_table(json.loads(to_json(recipe)), Recipe) == recipe
+    assert from_table(to_table(recipe), Recipe) == recipe
+
+    model, data = case.build(), batch(case)
+    save_model(model, tmp_path / "a")
+    loaded = load_model(tmp_path / "a").eval()
+    assert loaded.config == model.config
+    assert torch.equal(call(loaded, data), call(model, data))
+    save_model(loaded, tmp_path / "b")
+    first, second = load_file(tmp_path / "a" / "model.safetensors"), load_file(tmp_path / "b" / "model.safetensors")
+    assert first.keys() == second.keys() == tensors(model).keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@every
+def test_the_seed_decides_the_weights(case: Case):
+    one, two, other = (regard.build(case.config, seed=seed) for seed in (1, 1, 2))
+    pairs = list(zip(one.parameters(), two.parameters(), strict=True))
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert all(torch.isfinite(a).all() for a, _ in pairs)
+    assert all(torch.isfinite(buffer).all() for buffer in one.buffers())
+
+
+# 5. Every parameter gets a gradient.
+
+
+@every
+def test_every_parameter_gets_a_gradient(case: Case):
+    model, data = case.build(), batch(case)
+    call(model, data).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.isfinite(parameter.grad).all(), name
+        # A bias of the keys adds the same to all scores of a query, which a softmax does not see.
+        if not name.endswith("to_key.bias"):
+            assert parameter.grad.abs().max() > 1e-12, name
+
+
+# 6. All kernels agree with the explicit path.
+
+
+@every
+@torch.no_grad()
+def test_watching_changes_nothing(case: Case):
+    model, data = case.build(), batch(case)
+    attentions = [name for name, module in model.named_modules() if isinstance(module, Watchable)]
+    if not attentions:
+        with pytest.raises(regard.RegardError, match="no attention"), regard.watch(model):
+            pass
+        return
+    with regard.watch(model) as tape:
+        explicit = call(model, data)
+    close(explicit, call(model, data))
+    assert sorted(tape) == sorted(attentions)
+    for name in attentions:
+        rows = tape.weights(name).sum(-1)
+        close(rows[rows != 0], torch.ones_like(rows[rows != 0]))
+        assert (rows != 0).any()
+
+
+# 7. Splitting a batch for accumulation changes nothing.
+
+
+@every
+def test_accumulation_changes_nothing(case: Case):
+    model, data = case.build(), batch(case)
+
+    def gradients(parts: list[slice]) -> list[torch.Tensor]:
+        model.zero_grad()
+        for part in parts:
+            rows = data.rows(part)
+            out = call(model, rows)
+            F.log_softmax(out.flatten(0, -2), -1)[:, 0].sum().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    whole = gradients([slice(0, 3)])
+    split = gradients([slice(0, 1), slice(1, 3)])
+    for a, b in zip(whole, split, strict=True):
+        close(a, b)
+
+
+# 8. Lower precision: the same model under autocast is finite and near.
+
+
+@every
+def test_autocast_is_finite_and_near(case: Case):
+    model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
+    exact = call(model, data)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = call(model, data)
+    rough.float().square().sum().backward()
+    assert torch.isfinite(rough).all()
+    assert (rough.float() - exact).norm() < 0.2 * exact.norm()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())

@@ -1,0 +1,120 @@
+"""Counts against numbers counted by hand or published, and against torch's own counter of FLOPs."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import regard
+from regard.models.count import cache_bytes, cost, parameters
+from regard.models.recipe import build_empty, load_recipe
+from regard.parts.attend import Watchable
+from tests.laws.cases import Case, batch, call, cases, name_of
+
+LLAMA_3_8B = [
+    "model.dim=4096",
+    "model.depth=32",
+    "model.head.tied=false",
+    "model.layers.block.feedforward.hidden=14336",
+]
+
+
+def empty(recipe: str, *overrides: str) -> torch.nn.Module:
+    return build_empty(load_recipe(recipe, *overrides).model)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "published"),
+    [
+        ("gpt2", [], 124_439_808),
+        ("llama-like", [], 1_235_814_400),
+        ("llama-like", LLAMA_3_8B, 8_030_261_248),
+        ("vit", [], 86_567_656),
+    ],
+)
+def test_published_counts(recipe, overrides, published):
+    assert parameters(empty(recipe, *overrides)) == published
+
+
+def test_transformer_base_by_hand():
+    """Section 3 of the paper: 6 + 6 layers of 512 with 2048 hidden, one embedding of 37,000 for all; no biases."""
+    d, f = 512, 2048
+    attention, norm, mlp = 4 * d * d, 2 * d, d * f + f + f * d + d
+    encoder = 6 * (attention + mlp + 2 * norm)
+    decoder = 6 * (2 * attention + mlp + 3 * norm)
+    assert parameters(empty("transformer-base")) == 37_000 * d + encoder + decoder == 63_045_632
+
+
+def test_lstm_by_hand():
+    layer = 4 * (650 * 650 + 650 * 650 + 650 + 650)
+    assert parameters(empty("lstm")) == 10_000 * 650 + 10_000 + 2 * layer
+
+
+def test_cache_of_gpt2_by_hand():
+    """Keys and values of 12 layers, 12 heads of 64, 1024 tokens, two bytes each."""
+    assert cost(empty("gpt2")).cache_bytes == 2 * 12 * 12 * 64 * 1024 * 2
+
+
+def test_grouped_latent_window_and_recurrent_states_are_smaller():
+    llama = empty("llama-like")
+    assert cache_bytes(llama, 1000) == 2 * 16 * 8 * 64 * 1000 * 2
+    assert cache_bytes(empty("llama-like", "model.layers.block.mixer.window=100"), 1000) == 2 * 16 * 8 * 64 * 100 * 2
+    assert cache_bytes(empty("deepseek-like"), 1000) == 12 * (256 + 32) * 1000 * 2
+    assert cache_bytes(empty("lstm"), 10) == cache_bytes(empty("lstm"), 1000) == 2 * 2 * 650 * 2
+    assert cache_bytes(empty("bert"), 100) == 0
+
+
+def test_flops_of_gpt2_by_hand():
+    """2 FLOPs per weight of every matrix and token, and 2 * 2 * T * D per layer and token for attention."""
+    matrices = 12 * (4 * 768 * 768 + 2 * 768 * 3072) + 50257 * 768
+    assert cost(empty("gpt2"), 1024).flops_per_token == 2 * matrices + 12 * 4 * 1024 * 768
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in cases()
+        if not any(word in case.name for word in ("mut", "gru", "lstm", "hybrid", "rnn", "deepseek", "local"))
+    ],
+    ids=name_of,
+)
+def test_flops_agree_with_torch(case: Case):
+    """Torch counts what it runs, if that is a plain product: so attention is watched.
+
+    Left out are fused cells, experts, and windows, whose hidden part the watched path computes too.
+    """
+    model, data = case.build(torch.float32), batch(case, rows=1, dtype=torch.float32)
+    data.lengths = None
+    if data.source is not None:
+        data.source, data.source_lengths = data.tokens, None
+    counter = FlopCounterMode(display=False)
+    attends = any(isinstance(module, Watchable) for module in model.modules())
+    with counter, torch.no_grad(), regard.watch(model) if attends else nullcontext():
+        call(model, data)
+    length = None if data.tokens is None else data.tokens.shape[1]
+    assert cost(model, length).flops == counter.get_total_flops()
+
+
+def test_flops_of_a_mixture_are_those_of_the_chosen_experts():
+    few, more = (cost(empty("deepseek-like", f"model.layers.sparse.feedforward.chosen={n}"), 64) for n in (2, 4))
+    assert more.flops - few.flops == 11 * 64 * 2 * (2 * 3 * 1024 * 512)
+
+
+def test_layers_that_are_alike_are_shown_once():
+    tree = cost(empty("deepseek-like")).tree
+    stack = next(node for node in tree.children if node.name == "stack")
+    assert [(node.name, node.repeated) for node in stack.children if node.kind == "Layer"] == [("0", 1), ("1-11", 11)]
+    assert tree.parameters == parameters(empty("deepseek-like"))
+
+
+def test_counting_takes_no_memory():
+    """A model of 8 billion weights is counted on a device without memory."""
+    model = empty("llama-like", *LLAMA_3_8B)
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+    assert cost(model, 8192).flops_per_token > 16e9
+
+
+def test_api():
+    assert regard.cost(regard.build("gpt2", "model.depth=1", "model.vocabulary=100"), 8).length == 8

@@ -1,0 +1,66 @@
+"""Folders that hold no model, or not the one their config says."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import regard
+from regard.errors import ConfigError, RegardError
+from regard.models.store import load_model, save_model
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4"), tmp_path)
+    return tmp_path
+
+
+def change(folder, edit):
+    weights = load_file(folder / "model.safetensors")
+    edit(weights)
+    save_file(weights, folder / "model.safetensors")
+
+
+def test_missing_weight(folder):
+    change(folder, lambda w: w.pop("head.bias"))
+    with pytest.raises(RegardError, match="the weight 'head.bias' is missing"):
+        load_model(folder)
+
+
+def test_unknown_weight(folder):
+    change(folder, lambda w: w.update({"head.bia": torch.zeros(9)}))
+    with pytest.raises(RegardError, match="no weight 'head.bia'; did you mean 'head.bias'"):
+        load_model(folder)
+
+
+def test_wrong_shape(folder):
+    change(folder, lambda w: w.update({"head.bias": torch.zeros(8)}))
+    with pytest.raises(RegardError, match=r"head.bias has shape \(8,\), the config asks for \(9,\)"):
+        load_model(folder)
+
+
+def test_unknown_config_key(folder):
+    table = json.loads((folder / "config.json").read_text())
+    table["model"]["deph"] = 2
+    (folder / "config.json").write_text(json.dumps(table))
+    with pytest.raises(ConfigError, match="model.deph: unknown key; did you mean 'depth'"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 100])
+def test_broken_weights(folder, content):
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(RegardError, match="no model can be read"):
+        load_model(folder)
+
+
+def test_no_model_at_all(tmp_path):
+    with pytest.raises(RegardError, match="no model can be read from here: .*config.json"):
+        load_model(tmp_path)
+
+
+def test_half_precision_is_kept(tmp_path):
+    save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4", dtype=torch.bfloat16), tmp_path)
+    assert {p.dtype for p in load_model(tmp_path).parameters()} == {torch.bfloat16}

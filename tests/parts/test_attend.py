@@ -1,0 +1,499 @@
+"""Three kernels, one function; and the tape."""
+
+import contextlib
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.errors import RegardError
+from regard.parts import attend as attend_module
+from regard.parts.attend import Terms, attend, explicit, flex, fused, watch
+from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
+from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded
+from regard.parts.position import Alibi, Relative, RelativeBias, RopeConfig
+from regard.parts.score import AdditiveConfig, Cosine, Dot, DotConfig
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def fill(module):
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype) / 2)
+    return module
+
+
+def reference(query, key, value, scale, cap=None, bias=None, allowed=None):
+    """The definition with loops: weights and mixed values, both NumPy; `bias` and `allowed` are asked per pair."""
+    query, key, value = query.numpy(), key.numpy(), value.numpy()
+    (B, H, T, _), (_, K, S, _) = query.shape, key.shape
+    weights = np.zeros((B, H, T, S))
+    for b, h, i in np.ndindex(B, H, T):
+        seen = [j for j in range(S) if allowed is None or allowed(b, i, j)]
+        scores = [scale * query[b, h, i] @ key[b, h * K // H, j] for j in seen]
+        scores = [s if cap is None else cap * np.tanh(s / cap) for s in scores]
+        scores = [s + (0 if bias is None else bias(h, b, i, j)) for s, j in zip(scores, seen, strict=True)]
+        powers = np.exp(np.array(scores) - max(scores, default=0))
+        weights[b, h, i, seen] = powers / powers.sum() if seen else []
+    grouped = np.repeat(value, H // K, axis=1)
+    return torch.tensor(weights @ grouped), torch.tensor(weights)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Flex warns that nobody compiled it; it traces the rules all the same."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# --- the same function -----------------------------------------------------------------------------------------------
+
+
+def test_against_the_definition():
+    query, key, value = random(2, 4, 3, 5), random(2, 2, 6, 5), random(2, 2, 6, 7)
+    q, k = torch.tensor([[3, 4, 5], [0, 1, -1]]), torch.tensor([[0, 1, 2, 3, 4, 5], [0, 1, 2, -1, -1, -1]])
+    alibi = Alibi(4).double()
+    terms = Terms(Dot(5, cap=0.8), Causal() & Padding(), alibi, q, k)
+    mixed, weights = reference(
+        query,
+        key,
+        value,
+        scale=5**-0.5,
+        cap=0.8,
+        bias=lambda h, b, i, j: -(2.0 ** (-2 * (h + 1))) * abs(int(q[b, i] - k[b, j])),
+        allowed=lambda b, i, j: 0 <= k[b, j] <= q[b, i],
+    )
+    found, found_weights = explicit(query, key, value, terms)
+    close(found, mixed)
+    close(found_weights, weights)
+
+
+@st.composite
+def terms_of_all_sorts(draw):
+    """Give sizes and terms: any mask, bias, cap, grouping, lengths."""
+    B, K, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    T, S = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    H = K * groups
+    place = st.integers(-1, 6)
+    q, k = (
+        draw(
+            st.none()
+            | st.lists(st.lists(place, min_size=n, max_size=n), min_size=B, max_size=B).map(
+                lambda rows: torch.tensor(rows, dtype=torch.long)
+            )
+        )
+        for n in (T, S)
+    )
+    rules = [Causal(), Padding(), Window(draw(st.integers(1, 4)))]
+    rules.append(Prefix(torch.tensor([draw(st.integers(0, 5)) for _ in range(B)])))
+    long = max(T, S)
+    rules.append(Documents(torch.tensor([[draw(st.integers(0, 1)) for _ in range(long)] for _ in range(B)])))
+    mask = None
+    for rule in draw(st.lists(st.sampled_from(rules), max_size=3)):
+        mask = rule & mask
+    position = draw(st.sampled_from([None, Relative(), Alibi(H).double(), fill(RelativeBias(H, 8, 6, True).double())]))
+    score = draw(st.sampled_from([Dot(4), Dot(4, scale=1.0), Dot(4, cap=0.7)]))
+    return (B, H, K, T, S), Terms(score, mask, position, q, k)
+
+
+@settings(deadline=None, max_examples=60)
+@given(terms_of_all_sorts(), st.sampled_from([4, 3]))
+def test_explicit_and_fused_agree(case, width):
+    (B, H, K, T, S), terms = case
+    query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
+    mixed, weights = explicit(query, key, value, terms)
+    total = weights.sum(-1)
+    close(total, total.round())  # each row sums to 1, or to 0 where all is hidden
+    if terms.score.cap is None:
+        close(fused(query, key, value, terms), mixed)
+    close(attend(query, key, value, terms), mixed)
+
+
+@pytest.mark.compile
+@settings(deadline=None, max_examples=30)
+@given(terms_of_all_sorts(), st.sampled_from([4, 3]))
+def test_explicit_and_flex_agree(case, width):
+    (B, H, K, T, S), terms = case
+    query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
+    with quiet():
+        close(flex(query, key, value, terms), explicit(query, key, value, terms)[0])
+
+
+def gradients(kernel, terms, *inputs):
+    inputs = [x.clone().requires_grad_() for x in inputs]
+    out = kernel(*inputs, terms)
+    out = out[0] if isinstance(out, tuple) else out
+    parameters = [] if terms.position is None else list(terms.position.parameters())
+    return torch.autograd.grad((out * random(*out.shape, seed=3)).sum(), [*inputs, *parameters])
+
+
+@pytest.mark.parametrize("position", [None, Alibi(4).double(), fill(RelativeBias(4, 8, 6, True).double())])
+@pytest.mark.parametrize("mask", [None, Causal(), Causal() & Padding()])
+def test_gradients_agree(position, mask):
+    inputs = random(2, 4, 5, 4), random(2, 2, 5, 4), random(2, 2, 5, 4)
+    places = padded(torch.tensor([5, 3]), 5) if mask is not None and len(mask.rules()) > 1 else None
+    terms = Terms(Dot(4), mask, position, places, places)
+    for one, two in zip(gradients(explicit, terms, *inputs), gradients(fused, terms, *inputs), strict=True):
+        close(one, two)
+        assert one.abs().max() > 0
+
+
+# --- who sees nothing ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [explicit, fused, pytest.param(flex, marks=pytest.mark.compile)])
+@pytest.mark.parametrize("position", [None, Alibi(2).double()])
+@pytest.mark.parametrize("mask", [Padding(), Causal() & Padding()])
+def test_who_sees_nothing_gets_zeros(kernel, position, mask):
+    query, key, value = random(2, 2, 3, 4), random(2, 2, 3, 4), random(2, 2, 3, 4)
+    places = torch.tensor([[0, 1, 2], [-1, -1, -1]])
+    terms = Terms(Dot(4), mask, position, places, places)
+    with quiet():
+        out = kernel(query, key, value, terms)
+    if kernel is explicit:
+        out, weights = out
+        assert torch.equal(weights[1], torch.zeros_like(weights[1]))
+    assert torch.equal(out[1], torch.zeros_like(out[1]))
+    assert out[0].abs().min() > 0
+    if kernel is not flex:
+        for gradient in gradients(kernel, terms, query, key, value):
+            assert gradient.isfinite().all()
+            assert torch.equal(gradient[1], torch.zeros_like(gradient[1]))
+
+
+@pytest.mark.parametrize("heads", [MultiHeadsConfig(2), LatentHeadsConfig(2, 3, 2, 2, 3)])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_who_sees_nothing_in_a_whole_attention(heads, cap):
+    attention = fill(AttentionConfig(heads, score=DotConfig(cap=cap)).build(4).double())
+    x = random(2, 3, 4).requires_grad_()
+    places = torch.tensor([[0, 1, 2], [-1, -1, -1]])
+    out = attention(x, mask=Causal() & Padding(), positions=places)
+    assert torch.equal(out[1], torch.zeros_like(out[1]))
+    out.square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in attention.parameters())
+    assert torch.equal(x.grad[1], torch.zeros_like(x.grad[1]))
+    assert x.grad[0].isfinite().all()
+    with watch(attention) as tape:
+        assert torch.equal(attention(x, mask=Causal() & Padding(), positions=places)[1], torch.zeros_like(out[1]))
+    assert torch.equal(tape.weights("")[1], torch.zeros(2, 3, 3, dtype=torch.float64))
+
+
+def test_a_hidden_key_counts_for_nothing_however_loud():
+    query, key, value = random(1, 1, 2, 4), random(1, 1, 2, 4), random(1, 1, 2, 4)
+    loud = torch.stack((key[:, :, 0], 1e6 * query[:, :, 0]), 2), torch.stack((value[:, :, 0], 1e6 * value[:, :, 1]), 2)
+    terms = Terms(Dot(4), Causal())
+    close(explicit(query, *loud, terms)[0][:, :, 0], value[:, :, 0])
+    close(fused(query, *loud, terms)[:, :, 0], value[:, :, 0])
+
+
+def test_half_precision_softmax_is_computed_in_float32():
+    query, key, value = (random(1, 1, 3, 4, seed=s).to(torch.bfloat16) for s in range(3))
+    score = Dot(4, scale=3.0)
+    mixed, weights = explicit(query, key, value, Terms(score))
+    assert mixed.dtype == weights.dtype == torch.bfloat16
+    assert torch.equal(weights, score(query, key).float().softmax(-1).to(torch.bfloat16))
+
+
+# --- dropout ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [None, 5.0])
+def test_dropout_only_in_training(cap):
+    heads = MultiHeadsConfig(2)
+    dropping = fill(AttentionConfig(heads, score=DotConfig(cap=cap), dropout=0.5).build(4).double())
+    plain = AttentionConfig(heads, score=DotConfig(cap=cap)).build(4).double()
+    plain.load_state_dict(dropping.state_dict())
+    x = random(2, 6, 4)
+    assert (dropping.train()(x) - plain(x)).abs().max() > 1e-3
+    assert torch.equal(dropping.eval()(x), plain.eval()(x))
+
+
+def test_dropout_is_not_in_the_recorded_weights():
+    query, key, value = random(1, 1, 4, 4), random(1, 1, 50, 4), torch.eye(50, dtype=torch.float64)[None, None]
+    torch.manual_seed(0)
+    mixed, weights = explicit(query, key, value, Terms(Dot(4), dropout=0.5))
+    close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
+    kept = mixed != 0
+    close(mixed[kept], 2 * weights[kept])  # the mixed values show what was dropped
+    assert 0.2 < kept.double().mean() < 0.8
+
+
+# --- which kernel ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Note which kernels run, and how the fused one is called."""
+    noted = []
+    for name in ("explicit", "fused", "flex"):
+        kernel = getattr(attend_module, name)
+        monkeypatch.setattr(
+            attend_module, name, lambda *a, kernel=kernel, name=name: (noted.append(name), kernel(*a))[1]
+        )
+    inner = torch.nn.functional.scaled_dot_product_attention
+
+    def torchs(query, key, value, mask, dropout, causal, **options):
+        noted.append(("causal" if causal else "open", None if mask is None else tuple(mask.shape)))
+        return inner(query, key, value, mask, dropout, causal, **options)
+
+    monkeypatch.setattr(attend_module.F, "scaled_dot_product_attention", torchs)
+    return noted
+
+
+places = padded(torch.tensor([4, 2]), 4)
+natural = torch.arange(4).expand(2, -1)
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        (Terms(Dot(4)), ["fused", ("open", None)]),
+        (Terms(Cosine()), ["fused", ("open", None)]),
+        (Terms(Dot(4), Causal()), ["fused", ("causal", None)]),
+        (Terms(Dot(4), Causal(), Relative()), ["fused", ("causal", None)]),
+        (Terms(Dot(4), Padding(), None, places, places), ["fused", ("open", (2, 1, 1, 4))]),
+        (Terms(Dot(4), Causal(), None, natural, natural), ["fused", ("open", (2, 1, 4, 4))]),
+        (Terms(Dot(4), Causal() & Padding(), None, places, places), ["fused", ("open", (2, 1, 4, 4))]),
+        (Terms(Dot(4), Causal() & Window(2)), ["fused", ("open", (1, 1, 4, 4))]),
+        (Terms(Dot(4), Causal(), Alibi(2)), ["fused", ("open", (1, 2, 4, 4))]),
+        (Terms(Dot(4), None, Alibi(2)), ["fused", ("open", (1, 2, 4, 4))]),
+        (Terms(Dot(4, cap=1.0)), ["explicit"]),
+        (Terms(Dot(4, cap=1.0), Causal()), ["explicit"]),
+        (Terms(AdditiveConfig().build(4, 4).double(), Causal()), ["explicit"]),
+    ],
+)
+def test_the_data_choose_the_kernel(calls, terms, expected):
+    attend(random(2, 2, 4, 4), random(2, 2, 4, 4), random(2, 2, 4, 4), terms)
+    assert calls == expected
+
+
+def test_causal_at_unequal_lengths_is_spelled_out(calls):
+    """The kernel's own causal mask would align the first query with the first key, too, but not for a cache."""
+    query, key = random(1, 2, 2, 4), random(1, 2, 4, 4)
+    attend(query, key, key, Terms(Dot(4), Causal()))
+    assert calls == ["fused", ("open", (1, 1, 2, 4))]
+
+
+class Sizes(TorchDispatchMode):
+    """Collect the shapes of all that is computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for item in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(item, torch.Tensor):
+                self.shapes.add(tuple(item.shape))
+        return out
+
+
+def pairs(attention, x, **terms):
+    """Tell whether anything as large as queries x keys came up."""
+    T = x.shape[1]
+    with Sizes() as sizes:
+        attention(x, **terms)
+    assert any(T in shape for shape in sizes.shapes)
+    return any(shape.count(T) > 1 for shape in sizes.shapes)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_no_matrix_of_pairs_on_the_plain_paths(train):
+    attention = AttentionConfig(MultiHeadsConfig(2), position=RopeConfig()).build(8)
+    x = torch.randn(2, 37, 8, requires_grad=train)
+    lengths = padded(torch.tensor([37, 20]), 37)
+    assert not pairs(attention, x, mask=Causal())
+    assert not pairs(attention, x)
+    assert not pairs(attention, x, mask=Padding(), positions=lengths)
+    assert pairs(attention, x, mask=Causal() & Padding(), positions=lengths)  # so the test can see one
+
+
+# --- watching --------------------------------------------------------------------------------------------------------
+
+
+class Model(nn.Module):
+    """Two attentions to itself and one to a memory."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.layers = nn.ModuleList(AttentionConfig(MultiHeadsConfig(2), **options).build(4) for _ in range(2))
+        self.cross = AttentionConfig(MultiHeadsConfig(2, 1)).build(4)
+        fill(self.double())
+
+    def forward(self, x, memory):
+        for layer in self.layers:
+            x = x + layer(x, mask=Causal())
+        return x + self.cross(x, memory=memory)
+
+
+x, memory = random(2, 3, 4), random(2, 5, 4)
+
+
+def test_watch_records_what_was_computed():
+    model = Model()
+    expected = model(x, memory)
+    with watch(model) as tape:
+        close(model(x, memory), expected)
+    assert list(tape) == ["layers.0", "layers.1", "cross"]
+    first = model.layers[0].heads
+    query, key, value = (
+        linear(x).view(2, 3, 2, 2).transpose(1, 2).detach() for linear in (first.to_query, first.to_key, first.to_value)
+    )
+    mixed, weights = reference(query, key, value, 2**-0.5, allowed=lambda b, i, j: j <= i)
+    (record,) = tape["layers.0"]
+    close(record.weights, weights)
+    close(record.query, query)
+    close(record.key, key)
+    close(record.value, value)
+    close(record.weights @ record.value, mixed)
+    assert tape.weights("cross").shape == (2, 2, 3, 5)
+    close(tape.weights("cross").sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
+
+
+def test_watch_only_some_and_the_others_stay_fused(calls):
+    model = Model()
+    with watch(model, "layers.*") as tape:
+        model(x, memory)
+    assert list(tape) == ["layers.0", "layers.1"]
+    assert [call for call in calls if isinstance(call, str)] == ["explicit", "explicit", "fused"]
+    calls.clear()
+    model(x, memory)
+    assert [call for call in calls if isinstance(call, str)] == ["fused", "fused", "fused"]
+
+
+def test_watch_every_call():
+    model = Model()
+    with watch(model, "cross") as tape:
+        model(x, memory)
+        model(x[:, :2], memory)
+    assert [record.weights.shape[2] for record in tape["cross"]] == [3, 2]
+    assert tape.weights("cross").shape == (2, 2, 5, 5)
+
+
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("capacity", [None, 8])
+def test_the_steps_of_a_decoder_join_to_one_matrix(window, capacity):
+    """With any cache, also a ring: column j of the matrix is position j, as without a cache."""
+    attention = fill(AttentionConfig(MultiHeadsConfig(2), position=RopeConfig(), window=window).build(4).double())
+    whole = random(2, 6, 4)
+    with watch(attention) as tape:
+        attention(whole, mask=Causal())
+    expected = tape.weights("")
+    state = attention.start(2, capacity)
+    with watch(attention) as tape, torch.no_grad():
+        for start, end in ((0, 3), (3, 4), (4, 5), (5, 6)):
+            attention(whole[:, start:end], mask=Causal(), positions=torch.arange(start, end).expand(2, -1), state=state)
+    found = tape.weights("")
+    assert len(tape[""]) == 4
+    close(found[..., :6], expected)
+    assert not found[..., 6:].any()
+
+
+def test_a_record_does_not_change_when_the_cache_does():
+    attention = fill(AttentionConfig(MultiHeadsConfig(2), window=2).build(4).double())
+    state = attention.start(1, None)
+    with watch(attention) as tape, torch.no_grad():
+        for t in range(4):
+            attention(random(1, 1, 4, seed=t), mask=Causal(), positions=torch.tensor([[t]]), state=state)
+            if t == 1:
+                before = tape[""][1].key.clone(), tape[""][1].value.clone()
+    assert torch.equal(tape[""][1].key, before[0])
+    assert torch.equal(tape[""][1].value, before[1])
+
+
+def test_nothing_to_watch():
+    with pytest.raises(RegardError, match=r"nothing to watch.*no attention"), watch(nn.Linear(2, 2)):
+        pass
+
+
+def test_nobody_is_called_so():
+    with pytest.raises(RegardError, match=r"'decoder\.\*'.*layers\.0, layers\.1, cross"), watch(Model(), "decoder.*"):
+        pass
+
+
+def test_nothing_was_recorded():
+    with pytest.raises(RegardError, match=r"nothing was recorded: call the model inside"), watch(Model()):
+        pass
+
+
+def test_an_error_inside_passes_and_the_model_recovers(calls):
+    model = Model()
+    with pytest.raises(ZeroDivisionError), watch(model):
+        raise ZeroDivisionError
+    model(x, memory)
+    assert "explicit" not in calls
+    assert all(module.record is None for module in model.modules() if isinstance(module, Attention))
+
+
+def test_a_watch_inside_a_watch_hides_nothing_from_the_outer_one(calls):
+    model = Model()
+    with watch(model) as outer:
+        with watch(model, "cross") as inner:
+            model(x, memory)
+        model(x, memory)
+    assert {name: len(records) for name, records in outer.items()} == {"layers.0": 2, "layers.1": 2, "cross": 2}
+    assert {name: len(records) for name, records in inner.items()} == {"cross": 1}
+    calls.clear()
+    model(x, memory)
+    assert "explicit" not in calls
+
+
+def test_watch_whatever_the_score():
+    attention = fill(AttentionConfig(MultiHeadsConfig(2), score=AdditiveConfig()).build(4).double())
+    with watch(attention) as tape:
+        attention(x)
+    close(tape.weights("").sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("part", ["whole", "layer"])
+def test_watch_a_compiled_model(part):
+    torch.compiler.reset()
+    model = Model()
+    expected = model(x, memory)
+    with watch(model) as plain:
+        model(x, memory)
+    seen = []
+
+    def backend(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    if part == "whole":
+        compiled = torch.compile(model, backend=backend)
+    else:
+        model.layers[0] = torch.compile(model.layers[0], backend=backend)
+        compiled = model
+    with watch(compiled) as tape:
+        close(compiled(x, memory), expected)
+    assert seen == []  # it ran uncompiled
+    assert list(tape) == ["layers.0", "layers.1", "cross"]
+    for name in tape:
+        close(tape.weights(name), plain.weights(name))
+    close(compiled(x, memory), expected)
+    assert seen != []
+
+
+@pytest.mark.compile
+def test_watch_a_compiled_attention():
+    torch.compiler.reset()
+    attention = torch.compile(fill(AttentionConfig(MultiHeadsConfig(2)).build(4).double()), backend="eager")
+    with watch(attention) as tape:
+        attention(x)
+    assert list(tape) == [""]

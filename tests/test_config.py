@@ -1,0 +1,561 @@
+"""Tables, TOML and JSON into dataclasses and back; every mistake named by its path, its rule and the nearest name."""
+
+import dataclasses
+import json
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.config import (
+    Kinds,
+    from_table,
+    kind_of,
+    merge,
+    override,
+    read_recipe,
+    recipe_names,
+    to_json,
+    to_table,
+    to_toml,
+)
+from regard.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Circle:
+    radius: float
+
+
+@dataclass(frozen=True)
+class Square:
+    side: int
+    filled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.side < 1:
+            raise ConfigError(f"side={self.side} must be at least 1")
+
+
+SHAPES = {"circle": Circle, "square": Square}
+Shape = Annotated[Circle | Square, Kinds(SHAPES)]
+
+
+@dataclass(frozen=True)
+class Frame:
+    width: int
+    colour: Literal["red", "green"] = "red"
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Picture:
+    name: str
+    shape: Shape
+    frame: Frame = field(default_factory=lambda: Frame(1))
+    back: Shape | None = None
+    stencil: Square | None = None
+    sizes: tuple[int, ...] = ()
+    parts: tuple[Frame, ...] = ()
+    layers: dict[str, Frame] = field(default_factory=dict)
+    opacity: float = 1.0
+
+
+LEAST: dict[str, Any] = {"name": "a", "shape": {"kind": "circle", "radius": 1.0}}
+
+
+def mistakes(table: dict[str, Any], cls: type = Picture) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        from_table(table, cls)
+    return str(caught.value).splitlines()
+
+
+def mistake(table: dict[str, Any], cls: type = Picture) -> str:
+    [line] = mistakes(table, cls)
+    return line
+
+
+# --- reading and writing --------------------------------------------------------------------------------------------
+
+
+def test_a_table_becomes_dataclasses() -> None:
+    table = {
+        "name": "a",
+        "shape": {"kind": "square", "side": 2, "filled": True},
+        "frame": {"width": 3, "colour": "green", "title": "t"},
+        "back": {"kind": "circle", "radius": 2},
+        "stencil": {"side": 4},
+        "sizes": [1, 2],
+        "parts": [{"width": 1}, {"width": 2}],
+        "layers": {"x": {"width": 5}},
+        "opacity": 0.5,
+    }
+    picture = from_table(table, Picture)
+    assert picture == Picture(
+        "a",
+        Square(2, True),
+        Frame(3, "green", "t"),
+        Circle(2.0),
+        Square(4),
+        (1, 2),
+        (Frame(1), Frame(2)),
+        {"x": Frame(5)},
+        0.5,
+    )
+    assert isinstance(picture.back, Circle)
+    assert type(picture.back.radius) is float  # written as 2
+
+
+def test_absent_tables_and_keys_take_their_defaults() -> None:
+    picture = from_table(LEAST, Picture)
+    assert picture == Picture("a", Circle(1.0))
+    assert picture.back is None
+    assert picture.stencil is None
+
+
+def test_what_is_absent_is_not_written() -> None:
+    table = to_table(Picture("a", Square(2)))
+    assert table == {
+        "name": "a",
+        "shape": {"kind": "square", "side": 2, "filled": False},
+        "frame": {"width": 1, "colour": "red"},
+        "sizes": [],
+        "parts": [],
+        "layers": {},
+        "opacity": 1.0,
+    }
+
+
+def test_kind_of() -> None:
+    assert kind_of(Circle(1.0)) == "circle"
+
+
+def test_configs_are_frozen() -> None:
+    picture = from_table(LEAST, Picture)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        picture.name = "b"  # type: ignore[misc]
+
+
+def test_reading_leaves_the_table_as_it_was() -> None:
+    table = {**LEAST, "layers": {"x": {"width": 1}, "y": {"like": "x", "width": 2}}}
+    before = json.dumps(table)
+    from_table(table, Picture)
+    override(table, ["layers.x.width=9", "shape.kind=square", "layers.y=none"])
+    assert json.dumps(table) == before
+
+
+numbers = st.floats(allow_nan=False)
+texts = st.text("aZ0 \t\r\n\\\"'=#[]{}.,-_\x00\x7fé漢\U0001f600", max_size=9)
+whole = st.integers(-(2**63), 2**63 - 1)
+frames = st.builds(Frame, whole, st.sampled_from(["red", "green"]), st.none() | texts)
+squares = st.builds(Square, st.integers(1, 9), st.booleans())
+shapes = st.builds(Circle, numbers) | squares
+names = st.text("xyz-_ .é", max_size=3)
+pictures = st.builds(
+    Picture,
+    texts,
+    shapes,
+    frames,
+    st.none() | shapes,
+    st.none() | squares,
+    st.lists(whole).map(tuple),
+    st.lists(frames, max_size=3).map(tuple),
+    st.dictionaries(names, frames, max_size=3),
+    numbers,
+)
+
+
+@settings(deadline=None)
+@given(pictures)
+def test_round_trips_are_exact(picture: Picture) -> None:
+    assert from_table(to_table(picture), Picture) == picture
+    assert from_table(tomllib.loads(to_toml(picture)), Picture) == picture
+    assert from_table(json.loads(to_json(picture)), Picture) == picture
+
+
+@settings(deadline=None)
+@given(pictures)
+def test_text_and_table_agree(picture: Picture) -> None:
+    assert tomllib.loads(to_toml(picture)) == json.loads(to_json(picture)) == to_table(picture)
+
+
+def test_where_one_class_is_possible_its_kind_may_be_written_and_no_other() -> None:
+    assert from_table({**LEAST, "stencil": {"kind": "square", "side": 2}}, Picture).stencil == Square(2)
+    assert "stencil.kind: unknown key" in mistake({**LEAST, "stencil": {"kind": "circle", "side": 2}})
+    assert "frame.kind: unknown key" in mistake({**LEAST, "frame": {"kind": "frame", "width": 2}})
+
+
+# --- mistakes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "rule"),
+    [
+        ({"name": 3}, "name", "3 must be text"),
+        ({"name": ["a"]}, "name", '["a"] must be text'),
+        ({"opacity": "3"}, "opacity", '"3" must be a number'),
+        ({"opacity": True}, "opacity", "true must be a number"),
+        ({"frame": {"width": True}}, "frame.width", "true must be a whole number"),
+        ({"frame": {"width": "3"}}, "frame.width", '"3" must be a whole number'),
+        ({"frame": {"width": 3.0}}, "frame.width", "3.0 must be a whole number"),
+        ({"frame": {"width": {"a": 1}}}, "frame.width", "a table must be a whole number"),
+        ({"frame": {"width": 1, "title": 3}}, "frame.title", "3 must be text"),
+        ({"stencil": {"side": 1, "filled": 1}}, "stencil.filled", "1 must be true or false"),
+        ({"stencil": {"side": 1, "filled": "true"}}, "stencil.filled", '"true" must be true or false'),
+        ({"frame": {"width": 1, "colour": "grean"}}, "frame.colour", "\"grean\" is unknown; did you mean 'green'?"),
+        ({"frame": {"width": 1, "colour": True}}, "frame.colour", "true is unknown; (one of green, red)"),
+        ({"frame": {"width": 1, "colour": ["red"]}}, "frame.colour", '["red"] is unknown; did you mean'),
+        ({"sizes": "12"}, "sizes", '"12" must be a list, each a whole number'),
+        ({"sizes": {"a": 1}}, "sizes", "a table must be a list, each a whole number"),
+        ({"sizes": 3}, "sizes", "3 must be a list, each a whole number"),
+        ({"sizes": [1, "2"]}, "sizes.1", '"2" must be a whole number'),
+        ({"parts": "ab"}, "parts", '"ab" must be a list, each a table'),
+        ({"parts": [{"width": 1}, {"width": 1.5}]}, "parts.1.width", "1.5 must be a whole number"),
+        ({"parts": [{"width": 1}, 7]}, "parts.1", "7 must be a table"),
+        ({"layers": [1]}, "layers", "[1] must be a table"),
+        ({"layers": {"x": 1}}, "layers.x", "1 must be a table"),
+        ({"layers": {"x": {"width": "1"}}}, "layers.x.width", '"1" must be a whole number'),
+        ({"frame": 3}, "frame", "3 must be a table"),
+        ({"frame": "wide"}, "frame", '"wide" must be a table'),
+        ({"stencil": 3}, "stencil", "3 must be a table"),
+        ({"shape": "circle"}, "shape", '"circle" must be a table'),
+        ({"back": [1]}, "back", "[1] must be a table"),
+    ],
+)
+def test_a_wrong_type_names_path_value_and_rule(change: dict[str, Any], path: str, rule: str) -> None:
+    found = mistake({**LEAST, **change})
+    assert found.startswith(f"{path}: ")
+    assert rule in found
+
+
+def test_the_parts_of_an_error_can_be_read_one_by_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_table({**LEAST, "opacity": "3"}, Picture)
+    assert (caught.value.path, caught.value.rule) == ("opacity", '"3" must be a number')
+
+
+def test_an_unknown_key_names_its_path_and_the_nearest_key() -> None:
+    assert mistake({**LEAST, "frame": {"width": 1, "color": "red"}}) == (
+        "frame.color: unknown key; did you mean 'colour'? (one of colour, title, width)"
+    )
+    assert mistake({**LEAST, "nmae": "b"}).startswith("nmae: unknown key; did you mean 'name'?")
+    assert mistake({**LEAST, "back": {"kind": "circle", "radius": 1, "raduis": 2}}) == (
+        "back.raduis: unknown key; did you mean 'radius'? (one of radius)"
+    )
+
+
+def test_a_missing_key_names_what_it_must_be() -> None:
+    assert mistake({"shape": LEAST["shape"]}) == "name: missing; must be text"
+    assert mistake({"name": "a"}) == "shape: missing; must be a table"
+    assert mistake({**LEAST, "frame": {}}) == "frame.width: missing; must be a whole number"
+    assert mistake({**LEAST, "shape": {"kind": "circle"}}) == "shape.radius: missing; must be a number"
+
+
+@pytest.mark.parametrize("key", ["shape", "back"])
+def test_kind_missing_or_unknown_lists_the_choices(key: str) -> None:
+    assert mistake({**LEAST, key: {"radius": 1.0}}) == f"{key}.kind: missing (one of circle, square)"
+    assert mistake({**LEAST, key: {"kind": "sqare", "side": 1}}) == (
+        f"{key}.kind: 'sqare' is unknown; did you mean 'square'? (one of circle, square)"
+    )
+    for strange in (3, ["circle"], {"circle": 1}):
+        assert mistake({**LEAST, key: {"kind": strange}}).startswith(f"{key}.kind: {strange!r} is unknown; ")
+
+
+def test_a_rule_of_a_table_is_reported_with_the_path_of_the_table() -> None:
+    assert mistake({**LEAST, "back": {"kind": "square", "side": 0}}) == "back: side=0 must be at least 1"
+    assert mistake({**LEAST, "stencil": {"side": -1}}) == "stencil: side=-1 must be at least 1"
+    assert mistake({"side": 0}, Square) == "side=0 must be at least 1"
+
+
+def test_a_rule_that_points_at_a_key_keeps_the_path_of_the_table() -> None:
+    @dataclass(frozen=True)
+    class Inner:
+        size: int
+
+        def __post_init__(self) -> None:
+            raise ConfigError("too small", "size")
+
+    Outer = dataclasses.make_dataclass("Outer", [("inner", Inner)])
+    assert mistake({"inner": {"size": 1}}, Outer) == "inner.size: too small"
+
+
+def test_all_mistakes_are_reported_at_once() -> None:
+    table = {
+        "shape": {"kind": "circel"},
+        "frame": {"width": "1", "colour": "blue"},
+        "back": {"kind": "square", "side": 0},
+        "sizes": [1, "2", True],
+        "layers": {"x": {"widht": 1}},
+        "title": "t",
+    }
+    found = mistakes(table)
+    assert {line.split(": ")[0] for line in found} == {
+        "name",
+        "shape.kind",
+        "frame.width",
+        "frame.colour",
+        "back",
+        "sizes.1",
+        "sizes.2",
+        "layers.x.widht",
+        "layers.x.width",
+        "title",
+    }
+    assert len(found) == 10
+
+
+def test_a_fault_of_the_program_is_not_taken_for_a_mistake_of_the_user() -> None:
+    @dataclass(frozen=True)
+    class Broken:
+        size: int
+
+        def __post_init__(self) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        from_table({"size": 1}, Broken)
+
+
+# --- like -----------------------------------------------------------------------------------------------------------
+
+
+def layers(table: dict[str, Any]) -> dict[str, Frame]:
+    return from_table({**LEAST, "layers": table}, Picture).layers
+
+
+def test_like_starts_from_a_sibling() -> None:
+    found = layers({"x": {"width": 1, "colour": "green"}, "y": {"like": "x", "width": 2}})
+    assert found == {"x": Frame(1, "green"), "y": Frame(2, "green")}
+
+
+def test_likes_can_be_chained_and_stand_in_any_order() -> None:
+    found = layers({"z": {"like": "y", "title": "t"}, "y": {"like": "x", "width": 2}, "x": {"width": 1}})
+    assert found == {"z": Frame(2, "red", "t"), "y": Frame(2), "x": Frame(1)}
+
+
+def test_like_copies_the_tables_inside_and_lays_the_changes_over_them() -> None:
+    @dataclass(frozen=True)
+    class Box:
+        frame: Frame
+        inner: dict[str, Frame]
+
+    Shelf = dataclasses.make_dataclass("Shelf", [("a", Box), ("b", Box)])
+    table = {
+        "a": {"frame": {"width": 1, "title": "t"}, "inner": {"p": {"width": 3}, "q": {"like": "p", "title": "u"}}},
+        "b": {"like": "a", "frame": {"width": 2}, "inner": {"p": {"width": 4}}},
+    }
+    assert from_table(table, Shelf) == Shelf(
+        Box(Frame(1, "red", "t"), {"p": Frame(3), "q": Frame(3, "red", "u")}),
+        Box(Frame(2, "red", "t"), {"p": Frame(4), "q": Frame(4, "red", "u")}),
+    )
+
+
+def test_a_like_of_another_kind_replaces_the_table() -> None:
+    table = {**LEAST, "back": {"like": "shape", "kind": "square", "side": 3}}
+    assert from_table(table, Picture).back == Square(3)  # the radius of the circle is gone
+    assert from_table({**LEAST, "back": {"like": "shape"}}, Picture).back == Circle(1.0)
+    assert from_table({**LEAST, "back": {"like": "shape", "kind": "circle"}}, Picture).back == Circle(1.0)
+
+
+def test_likes_in_a_circle() -> None:
+    x_y = {"x": {"like": "y"}, "y": {"like": "x"}}
+    assert mistake({**LEAST, "layers": x_y}) == "layers.y.like: goes in a circle: x -> y -> x"
+    assert mistake({**LEAST, "layers": {"x": {"like": "x"}}}) == "layers.x.like: goes in a circle: x -> x"
+
+
+def test_like_an_unknown_sibling_names_the_nearest() -> None:
+    near = {"local": {"width": 1}, "other": {"like": "locl"}}
+    assert mistake({**LEAST, "layers": near}) == (
+        "layers.other.like: 'locl' is no table beside it; did you mean 'local'? (one of local)"
+    )
+    assert mistake({**LEAST, "frame": {"like": "name"}}).startswith("frame.like: 'name' is no table beside it")
+    assert mistake({**LEAST, "frame": {"like": ["shape"]}}).startswith("frame.like: ['shape'] is no table beside it")
+
+
+# --- merge and override ---------------------------------------------------------------------------------------------
+
+
+def test_merge_goes_table_by_table() -> None:
+    base = {"a": 1, "b": {"c": 2, "d": {"e": 3}}}
+    assert merge(base, {"b": {"d": {"f": 4}}, "g": 5}) == {"a": 1, "b": {"c": 2, "d": {"e": 3, "f": 4}}, "g": 5}
+    assert merge(base, {"b": 1, "a": {"h": 1}}) == {"a": {"h": 1}, "b": 1}
+    assert base == {"a": 1, "b": {"c": 2, "d": {"e": 3}}}
+
+
+def test_merge_replaces_a_table_of_another_kind_and_mixes_one_of_the_same() -> None:
+    base = {"n": {"kind": "a", "x": 1}}
+    assert merge(base, {"n": {"kind": "b", "y": 2}}) == {"n": {"kind": "b", "y": 2}}
+    assert merge(base, {"n": {"kind": "a", "y": 2}}) == {"n": {"kind": "a", "x": 1, "y": 2}}
+    assert merge(base, {"n": {"y": 2}}) == {"n": {"kind": "a", "x": 1, "y": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("6", 6),
+        ("-0.5", -0.5),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ('"6"', "6"),
+        ('"none"', "none"),
+        ("gelu-tanh", "gelu-tanh"),
+        ("two words", "two words"),
+        ("a=b", "a=b"),
+        ("[1, 2]", [1, 2]),
+        ('["5*local", "global"]', ["5*local", "global"]),
+        ('{kind = "rope", base = 1}', {"kind": "rope", "base": 1}),
+    ],
+)
+def test_an_override_is_read_as_toml_and_a_bare_word_as_text(text: str, value: Any) -> None:
+    found = override({"model": {"depth": 0, "dim": 1}}, [f"model.depth={text}"])["model"]
+    assert found == {"depth": value, "dim": 1}
+    assert type(found["depth"]) is type(value)
+
+
+def test_overrides_come_one_after_the_other() -> None:
+    assert override({"a": 1}, ["a=2", "b=3", " a = 4 ", "b=none"]) == {"a": 4}
+    assert override({"a": 1}, []) == {"a": 1}
+
+
+def test_an_override_makes_the_tables_it_needs() -> None:
+    assert override({}, ["a.b.c=1"]) == {"a": {"b": {"c": 1}}}
+
+
+def test_none_removes_a_value_or_a_table() -> None:
+    table = {"model": {"depth": 1, "position": {"kind": "rope"}}}
+    assert override(table, ["model.position=none"]) == {"model": {"depth": 1}}
+    assert override(table, ["model.depth=none", "model.position.kind=none"]) == {"model": {"position": {}}}
+
+
+def test_an_override_of_kind_replaces_the_table_and_one_of_the_same_kind_keeps_it() -> None:
+    table = {"norm": {"kind": "layer", "bias": False}}
+    assert override(table, ["norm.kind=rms", "norm.eps=1"]) == {"norm": {"kind": "rms", "eps": 1}}
+    assert override(table, ["norm.kind=layer"]) == table
+    assert override(table, ['norm={kind="rms"}']) == {"norm": {"kind": "rms"}}
+    assert override(table, ["norm={eps=1}"]) == {"norm": {"kind": "layer", "bias": False, "eps": 1}}
+
+
+@pytest.mark.parametrize("change", ["model.depth", "=3", "model.=3", ".depth=3", "model..depth=3", ""])
+def test_a_malformed_override_is_quoted_with_the_form_it_must_have(change: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"override {change!r} must have the form path.to.key=value")):
+        override({"model": {"depth": 1}}, [change])
+
+
+def test_nothing_can_be_set_below_a_value() -> None:
+    with pytest.raises(ConfigError) as caught:
+        override({"model": {"depth": 1}}, ["model.depth.x=3"])
+    assert str(caught.value).startswith("model.depth.x: 'depth' is a value, not a table")
+
+
+def test_what_is_not_there_cannot_be_removed() -> None:
+    with pytest.raises(ConfigError) as caught:
+        override({"model": {"depth": 1, "position": {}}}, ["model.positoin=none"])
+    assert str(caught.value) == (
+        "model.positoin: there is no 'positoin' to remove; did you mean 'position'? (one of depth, position)"
+    )
+
+
+# --- recipes --------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(recipe: str | Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_recipe(recipe)
+    return str(caught.value)
+
+
+def test_recipes_are_sorted_and_each_says_what_it_is_and_where_it_comes_from() -> None:
+    assert recipe_names() == sorted(set(recipe_names()))
+    assert {"gpt2", "bert", "vit", "transformer-base", "lstm"} <= set(recipe_names())
+    for name in recipe_names():
+        table = read_recipe(name)
+        assert set(table) == {"about", "paper", "model"}, name
+        assert table["about"].strip(), name
+        assert re.search(r"\b(19|20)\d\d\b", table["paper"]), name  # the paper has a year
+        assert "kind" in table["model"], name
+
+
+def test_a_shipped_recipe_is_read_by_name_and_any_file_by_path(tmp_path: Path) -> None:
+    assert read_recipe("gpt2")["model"]["depth"] == 12
+    path = write(tmp_path, "own", 'about = "ünï"\n[model]\ndepth = 1\n')
+    for recipe in (path, str(path)):
+        assert read_recipe(recipe) == {"about": "ünï", "model": {"depth": 1}}
+
+
+def test_a_file_in_the_way_does_not_hide_a_shipped_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "gpt2", "depth = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_recipe("gpt2")["model"]["depth"] == 12
+    assert read_recipe("gpt2.toml") == {"depth": 1}
+
+
+def test_an_unknown_name_suggests_the_nearest_and_how_to_name_a_file() -> None:
+    found = refusal("gtp2")
+    assert found.startswith("no recipe has the name 'gtp2'; did you mean 'gpt2'? (one of bert, ")
+    assert found.endswith("a file of your own is named with its .toml")
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    assert refusal(missing).startswith(f"{missing}: cannot read the recipe: ")
+    assert "No such file" in refusal(str(missing))
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes('about = "ü"'.encode("latin-1"))
+    assert refusal(latin).startswith(f"{latin}: cannot read the recipe: ")
+    assert "utf-8" in refusal(latin)
+    broken = write(tmp_path, "broken", "a = 1\nb =\n")
+    assert refusal(broken).startswith(f"{broken}: is not valid TOML: ")
+    assert "line 2" in refusal(broken)
+
+
+def test_a_recipe_like_a_shipped_one(tmp_path: Path) -> None:
+    path = write(tmp_path, "own", 'like = "gpt2"\nabout = "mine"\n[model]\ndepth = 2\n')
+    found, base = read_recipe(path), read_recipe("gpt2")
+    assert found == {**base, "about": "mine", "model": {**base["model"], "depth": 2}}
+
+
+@pytest.mark.parametrize("like", ["base", "base.toml"])
+def test_a_recipe_like_a_file_beside_it(tmp_path: Path, like: str) -> None:
+    write(tmp_path, "root", 'about = "root"\npaper = "p"\n[model]\ndepth = 1\nnorm = { kind = "layer", eps = 1 }\n')
+    write(tmp_path, "base", 'like = "root"\n[model]\ndim = 2\n')
+    path = write(tmp_path, "own", f'like = "{like}"\n[model]\ndepth = 3\nnorm = {{ kind = "rms" }}\n')
+    model = {"depth": 3, "dim": 2, "norm": {"kind": "rms"}}
+    assert read_recipe(path) == {"about": "root", "paper": "p", "model": model}
+
+
+def test_a_file_beside_it_goes_before_a_shipped_recipe(tmp_path: Path) -> None:
+    write(tmp_path, "gpt2", "a = 1\n")
+    assert read_recipe(write(tmp_path, "own", 'like = "gpt2"\nb = 2\n')) == {"a": 1, "b": 2}
+
+
+def test_recipes_in_a_circle(tmp_path: Path) -> None:
+    x, y = write(tmp_path, "x", 'like = "y"\n'), write(tmp_path, "y", 'like = "x"\n')
+    assert refusal(x) == f"{y}: like: goes in a circle: {x} -> {y} -> {x}"
+    own = write(tmp_path, "own", 'like = "own"\n')
+    assert refusal(own) == f"{own}: like: goes in a circle: {own} -> {own}"
+
+
+def test_recipes_in_a_circle_by_a_path_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "x", 'like = "x"\n')
+    monkeypatch.chdir(tmp_path)
+    for recipe in ("x.toml", "./x.toml", f"../{tmp_path.name}/x.toml"):
+        assert "like: goes in a circle" in refusal(recipe)
+
+
+def test_a_base_that_is_no_recipe_names_the_file_that_asks_for_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "own", 'like = "gtp2"\n')
+    assert refusal(path).startswith(f"{path}: like: no recipe has the name 'gtp2'; did you mean 'gpt2'?")
+    write(tmp_path, "base", "a =\n")
+    path = write(tmp_path, "other", 'like = "base"\n')
+    assert refusal(path).startswith(f"{tmp_path / 'base.toml'}: is not valid TOML")
