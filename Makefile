@@ -10,7 +10,9 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/python -m regard.demo
+	$(BIN)/regard show transformer-base
+	@echo
+	$(BIN)/python examples/first_look.py
 
 # Shapes are checked at run time in the first run; compiled code cannot carry the checker, so it has its own.
 test: lint

@@ -5,20 +5,17 @@ loop over time that leaves the gradient to autograd.
 """
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from bench.timing import Row, milliseconds, show
 from regard.parts.recurrent import GRU, LSTM, MUT1, MUT2, MUT3, Elman, Gated, TorchGRU
 
 TORCH = {Elman: nn.RNN, LSTM: nn.LSTM, TorchGRU: nn.GRU}
 GATED = [GRU, MUT1, MUT2, MUT3]
 SIZES = {"cpu": (16, 64, 128), "cuda": (64, 128, 512)}  # B, T, D
-REPEATS = {"cpu": 15, "cuda": 15}
-GOAL = 1.05
 
 
 def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
@@ -38,42 +35,17 @@ def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
     return call
 
 
-def milliseconds(call: Callable[[Tensor], Tensor], x: Tensor) -> float:
+def forward_backward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
     """One forward and backward."""
-    start = time.perf_counter()
-    out = call(x)
-    (out if isinstance(out, Tensor) else out[0]).sum().backward()
-    if x.is_cuda:
-        torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - start)
+
+    def once() -> None:
+        out = call(x)
+        (out if isinstance(out, Tensor) else out[0]).sum().backward()
+
+    return once
 
 
-def compare(name: str, calls: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> list[dict[str, object]]:
-    """Rows for every call against the last one; the calls take turns, so that all meet the same load."""
-    for _ in range(2):
-        for call in calls.values():
-            milliseconds(call, x)
-    times: dict[str, list[float]] = {key: [] for key in calls}
-    for _ in range(REPEATS[x.device.type]):
-        for key, call in calls.items():
-            times[key].append(milliseconds(call, x))
-    medians = {key: statistics.median(values) for key, values in times.items()}
-    *ours, reference = medians
-    return [
-        {
-            "bench": "recurrent",
-            "layer": name,
-            "what": f"{key} / {reference}",
-            "ms": medians[key],
-            "reference_ms": medians[reference],
-            "ratio": medians[key] / medians[reference],
-            "goal": GOAL if reference == "torch" else 1.0,
-        }
-        for key in ours
-    ]
-
-
-def rows(device: str = "cpu") -> list[dict[str, object]]:
+def rows(device: str = "cpu") -> list[Row]:
     """All comparisons on one device."""
     torch.set_num_threads(1)  # with several, a neighbour's load on one core stalls all of them
     B, T, D = SIZES[device]
@@ -81,23 +53,22 @@ def rows(device: str = "cpu") -> list[dict[str, object]]:
     result = []
     for layer, reference in TORCH.items():
         ours, theirs = layer(D, D).to(device), reference(D, D, batch_first=True).to(device)
-        result += compare(layer.__name__, {"eager": ours, "torch": theirs}, x)
+        result += compare(layer.__name__, {"eager": ours, f"torch.nn.{reference.__name__}": theirs}, x, 1.05)
     for layer in GATED:
         ours = layer(D, D).to(device)
-        calls = {"eager": ours, "compiled": torch.compile(ours, fullgraph=True), "loop": plain_loop(ours)}
-        result += compare(layer.__name__, calls, x)
+        calls = {"eager": ours, "compiled": torch.compile(ours, fullgraph=True), "plain loop": plain_loop(ours)}
+        result += compare(layer.__name__, calls, x, 1.0)
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", choices=SIZES, default="cpu")
-    device = parser.parse_args().device
-    print(f"torch {torch.__version__}, {device}, B T D = {SIZES[device]}, forward and backward, medians")
-    print(f"{'layer':10}{'what':20}{'ms':>9}{'against':>9}{'ratio':>7}{'goal':>7}")
-    for row in rows(device):
-        print("{layer:10}{what:20}{ms:9.2f}{reference_ms:9.2f}{ratio:7.2f}{goal:7.2f}".format(**row))
+def compare(name: str, calls: dict[str, Callable[[Tensor], Tensor]], x: Tensor, goal: float) -> list[Row]:
+    """Rows for every call against the last one."""
+    medians = milliseconds({key: forward_backward(call, x) for key, call in calls.items()}, x.device.type)
+    *ours, theirs = medians
+    return [Row("recurrent", f"{name} {key}", theirs, medians[key], medians[theirs], goal) for key in ours]
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=SIZES, default="cpu")
+    show(rows(parser.parse_args().device))

@@ -118,7 +118,7 @@ def _exactly(*accepted: type) -> Callable[[Any, Any], Any]:
 
 def _literal(value: Any, type_: Any) -> Any:
     if value not in get_args(type_) or isinstance(value, bool):
-        raise ConfigError(f"{json.dumps(value, default=str)} is unknown; {choices(value, get_args(type_))}")
+        raise ConfigError(f"{json.dumps(value, default=str)} is unknown; {choices(value, map(str, get_args(type_)))}")
     return value
 
 

@@ -5,7 +5,7 @@ import os
 # Some virtual machines announce matrix instructions (AMX) that they do not let a program use.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
-import torch  # noqa: E402
+import torch
 
 if os.environ.get("REGARD_CHECK_SHAPES", "1") != "0":
     from jaxtyping import install_import_hook

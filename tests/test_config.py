@@ -233,6 +233,14 @@ def test_a_wrong_type_names_path_value_and_rule(change: dict[str, Any], path: st
     assert rule in found
 
 
+def test_one_of_several_numbers() -> None:
+    Die = dataclasses.make_dataclass("Die", [("sides", Literal[1, 6])])
+    assert from_table({"sides": 6}, Die).sides == 6
+    assert mistake({"sides": 7}, Die) == "sides: 7 is unknown; (one of 1, 6)"
+    assert mistake({"sides": True}, Die) == "sides: true is unknown; (one of 1, 6)"
+    assert mistake({}, Die) == "sides: missing; must be one of 1, 6"
+
+
 def test_the_parts_of_an_error_can_be_read_one_by_one() -> None:
     with pytest.raises(ConfigError) as caught:
         from_table({**LEAST, "opacity": "3"}, Picture)

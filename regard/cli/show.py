@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.table import Table
     from rich.text import Text
-    from rich.tree import Tree
 
     from regard.models.count import Cost, Node
     from regard.models.recipe import Recipe
@@ -44,56 +46,64 @@ def show(
 
 def _print(name: str, recipe: "Recipe", found: "Cost") -> None:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"))
-    console.print(Text(recipe.paper, style="dim"))
+    console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"), soft_wrap=True)
+    console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()
     console.print(_tree(found.tree))
     console.print()
-    weights = found.parameters
-    grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    grid.add_column()
-    grid.add_column(justify="right", style="bold")
-    grid.add_column(style="dim")
-    grid.add_row("parameters", f"{weights:,}", f"{size(2 * weights)} in bf16, {size(4 * weights)} in fp32")
-    grid.add_row("training", size(16 * weights), "fp32 weights, gradients and AdamW's two moments, before activations")
-    per_token = f"{number(found.flops_per_token)}FLOP"
-    grid.add_row("forward", per_token, f"a token, at {found.length} tokens; training costs three times that")
-    if found.cache_bytes:
-        grid.add_row("state", size(found.cache_bytes), f"a row while decoding, at {found.length} tokens, in bf16")
-    console.print(grid)
+    console.print(_summary(found))
 
 
-def _tree(node: "Node") -> "Tree":
-    from rich.tree import Tree
+def _tree(root: "Node") -> "Table":
+    from rich.table import Table
 
-    tree = Tree(_label(node), guide_style="dim")
-    _grow(tree, node)
-    return tree
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("part (numbers are for one)", no_wrap=True)
+    table.add_column("shape", style="green", no_wrap=True)
+    table.add_column("parameters", justify="right", style="yellow", no_wrap=True)
+    table.add_column("FLOPs", justify="right", style="dim", no_wrap=True)
+    for guide, node in _lines(root, "", ""):
+        table.add_row(
+            _label(guide, node),
+            node.shape,
+            number(node.parameters) if node.parameters else "",
+            number(node.flops) if node.flops else "",
+        )
+    return table
 
 
-def _grow(tree: "Tree", node: "Node") -> None:
+def _lines(node: "Node", here: str, below: str) -> "Iterator[tuple[str, Node]]":
+    """Walk the tree with the guide to draw before each node."""
+    yield here, node
     for child in node.children:
-        _grow(tree.add(_label(child)), child)
+        corner, line = ("└── ", "    ") if child is node.children[-1] else ("├── ", "│   ")
+        yield from _lines(child, below + corner, below + line)
 
 
-def _label(node: "Node") -> "Text":
+def _label(guide: str, node: "Node") -> "Text":
     from rich.text import Text
 
     times = f"{node.repeated} x " if node.repeated > 1 else ""
-    costs = f"  {number(node.parameters * node.repeated)}" if node.parameters else ""
-    flops = f"  {number(node.flops * node.repeated)}FLOP" if node.flops else ""
-    return Text.assemble(
-        (f"{node.name} " if node.name else "", "bold"),
-        times,
-        (node.kind, "cyan"),
-        (f"  {node.shape}" if node.shape else "", "green"),
-        (costs, "yellow"),
-        (flops, "dim"),
-    )
+    return Text.assemble((guide, "dim"), (f"{node.name} " if node.name else "", "bold"), times, (node.kind, "cyan"))
+
+
+def _summary(found: "Cost") -> "Table":
+    from rich.table import Table
+
+    weights, length = found.parameters, found.length
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column(style="dim")
+    table.add_row("parameters", f"{weights:,}", f"{size(2 * weights)} in bf16, {size(4 * weights)} in fp32")
+    table.add_row("training", size(16 * weights), "weights, gradients and AdamW's moments")
+    table.add_row("forward", f"{number(found.flops_per_token)}FLOP", f"per token at {length} tokens; training 3 x that")
+    if found.cache_bytes:
+        table.add_row("decoding", size(found.cache_bytes), f"state of one row at {length} tokens, in bf16")
+    return table
 
 
 def number(value: float) -> str:

@@ -4,7 +4,7 @@ A multiplication and an addition are two FLOPs. Attention is counted over all ke
 the papers do. Counts are for one row of `length` tokens on every side (source and target), or one image.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import torch
@@ -78,7 +78,7 @@ def describe(module: nn.Module, name: str, tokens: int, length: int, table: Tens
     if isinstance(module, StepModel | Encoder):
         table = module.embed.tokens.table.weight
     children = [
-        describe(child, child_name, _tokens(module, child_name, tokens), length, table)
+        describe(child, child_name, _tokens(module, child_name, tokens, length), length, table)
         for child_name, child in module.named_children()
         if not isinstance(child, nn.Dropout | nn.Identity)
     ]
@@ -88,15 +88,25 @@ def describe(module: nn.Module, name: str, tokens: int, length: int, table: Tens
     below = sum(child.parameters * child.repeated for child in children)
     flops = own_flops(module, tokens, length, table) + sum(child.flops * child.repeated for child in children)
     visible = tuple(child for child in children if child.parameters or child.flops)
-    # a list and a stack that only hold layers say nothing by themselves
-    visible = tuple(
-        inner for child in visible for inner in (child.children if child.kind == "ModuleList" else (child,))
+    return _shorten(Node(name, type(module).__name__, shape(module), own + below, flops, visible))
+
+
+def _shorten(node: Node) -> Node:
+    """Leave out levels that say nothing: lists, and single children, whose shape and children the parent takes over."""
+    children = tuple(
+        inner for child in node.children for inner in (child.children if child.kind == "ModuleList" else (child,))
     )
-    return Node(name, type(module).__name__, shape(module), own + below, flops, visible)
+    if node.kind in ("ModuleList", "Stack", "Layer") or len(children) != 1:
+        return replace(node, children=children)
+    (only,) = children
+    times = f"{only.repeated} x {only.kind} " if only.repeated > 1 else ""
+    return replace(node, shape=node.shape or f"{times}{only.shape}", children=only.children)
 
 
-def _tokens(module: nn.Module, child: str, tokens: int) -> int:
+def _tokens(module: nn.Module, child: str, tokens: int, length: int) -> int:
     """How many vectors pass through a child: one where a row was pooled, else as many as through the parent."""
+    if isinstance(module, Additive) and child == "energy":  # asked for every pair of query and key
+        return tokens * length
     pooled = (isinstance(module, Classes) and child == "classify") or (
         isinstance(module, Pooled) and child == "transform"
     )
@@ -112,15 +122,7 @@ def _merge_equal(children: list[Node]) -> list[Node]:
         before = merged[-1] if merged else None
         if before is not None and _alike(before, child):
             first = before.name.partition("-")[0]
-            merged[-1] = Node(
-                f"{first}-{child.name}",
-                before.kind,
-                before.shape,
-                before.parameters,
-                before.flops,
-                before.children,
-                before.repeated + 1,
-            )
+            merged[-1] = replace(before, name=f"{first}-{child.name}", repeated=before.repeated + 1)
         else:
             merged.append(child)
     return merged
@@ -142,7 +144,7 @@ def own_flops(module: nn.Module, tokens: int, length: int, table: Tensor | None)
         keys = length if module.window is None else min(length, module.window)
         heads = module.heads
         if isinstance(module.score, Additive):
-            return 2 * tokens * keys * (module.score.energy.in_features + heads.value_dim)
+            return 2 * tokens * keys * heads.value_dim
         return 2 * tokens * keys * heads.heads * (heads.query_dim + heads.value_dim)
     if isinstance(module, MixtureOfExperts):
         each = sum(p[0].numel() for p in module.experts.parameters())
@@ -164,15 +166,24 @@ def shape(module: nn.Module) -> str:
         return f"{module.in_channels} -> {module.out_channels}, kernel {'x'.join(map(str, module.kernel_size))}"
     if isinstance(module, Attention):
         window = "" if module.window is None else f", window {module.window}"
-        return f"{module.heads.heads} heads of {module.heads.query_dim}{window}"
+        return f"{plural(module.heads.heads, 'head')} of {module.heads.query_dim}{window}"
     if isinstance(module, MixtureOfExperts):
         return f"{module.router.chosen} of {module.router.experts} experts"
     if isinstance(module, Stack):
-        return f"{len(module.layers)} layers"
+        return plural(len(module.layers), "layer")
     if isinstance(module, Patches):
         return f"{module.count} patches of {module.patch} x {module.patch}"
+    if isinstance(module, Logits) and module.unembed is None:
+        return "tied to embed"
+    if isinstance(module, Model):
+        return ""
     own = [tuple(parameter.shape) for parameter in module.parameters(recurse=False)]
     return " x ".join(map(str, max(own, key=prod))) if own else ""
+
+
+def plural(count: int, thing: str) -> str:
+    """Say how many."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def cache_bytes(model: Model, length: int) -> int:

@@ -84,9 +84,13 @@ class Cache:
 
     def _slots(self, kept: Kept, positions: Tensor, tokens: int) -> tuple[Kept, Tensor]:
         """Make room: on first use, and when a growing cache is full."""
-        self.tokens = tokens
         if not self.grows and self.window is None and tokens > self.size:
-            raise InputError(f"token {tokens} does not fit into a cache of {self.size}; start with a larger capacity")
+            longest = positions if self.positions is None else torch.cat((self.positions, positions), 1)
+            tokens = int(longest.max()) + 1  # padding was counted, too; count exactly only now, since that may wait
+            if tokens > self.size:
+                rule = f"token {tokens} does not fit into a cache of {self.size}"
+                raise InputError(f"{rule}; start with a larger capacity")
+        self.tokens = tokens
         size = max(self.size, tokens, 2 * self.size) if self.grows and tokens > self.size else self.size
         if self.positions is None:
             self.kept = tuple(k.new_zeros(*k.shape[:2], size + 1, k.shape[3]) for k in kept)

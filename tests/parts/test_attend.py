@@ -289,6 +289,50 @@ def test_causal_at_unequal_lengths_is_spelled_out(calls):
     assert calls == ["fused", ("open", (1, 1, 2, 4))]
 
 
+class OnAccelerator(torch.Tensor):
+    """Claims to be there."""
+
+    is_cuda = True
+
+
+@pytest.mark.parametrize(
+    ("terms", "queries", "expected"),
+    [
+        (Terms(Dot(4), Causal() & Window(2)), 4, "flex"),
+        (Terms(Dot(4), Causal(), Alibi(2)), 4, "flex"),
+        (Terms(Dot(4, cap=1.0)), 4, "flex"),
+        (Terms(Dot(4), Causal()), 4, "fused"),
+        (Terms(Dot(4)), 4, "fused"),
+        (Terms(Dot(4), Padding()), 4, "fused"),
+        (Terms(Dot(4), Causal() & Window(2), dropout=0.1), 4, "fused"),
+        (Terms(Dot(4, cap=1.0), dropout=0.1), 4, "explicit"),
+        (Terms(Dot(4), Causal() & Padding()), 1, "fused"),
+        (Terms(AdditiveConfig().build(4, 4).double(), Window(2)), 4, "explicit"),
+    ],
+)
+def test_compiled_on_an_accelerator_flex_takes_what_fused_would_need_a_matrix_for(
+    monkeypatch, terms, queries, expected
+):
+    noted = []
+    for name in ("explicit", "fused", "flex"):
+        kernel = explicit if name == "flex" else getattr(attend_module, name)
+
+        def note(*inputs, kernel=kernel, name=name):
+            noted.append(name)
+            out = kernel(*inputs)
+            return out[0] if name == "flex" else out
+
+        monkeypatch.setattr(attend_module, name, note)
+    query, key, value = random(2, 2, queries, 4).as_subclass(OnAccelerator), random(2, 2, 4, 4), random(2, 2, 4, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.compiler, "is_compiling", lambda: True)
+        attend(query, key, value, terms)
+        assert noted == [expected]
+    noted.clear()
+    attend(query, key, value, terms)
+    assert "flex" not in noted  # not compiled
+
+
 class Sizes(TorchDispatchMode):
     """Collect the shapes of all that is computed."""
 

@@ -28,6 +28,7 @@ def convolution(kernel: int, dilation: int = 1, dim: int = 3) -> Convolution:
 
 def loop(made: Convolution, row: Tensor, taps: list[int]) -> Tensor:
     """y_t = b + sum_j W_j x_{t + taps_j}; beyond the ends there is nothing."""
+    assert made.conv.bias is not None
     out = []
     for t in range(len(row)):
         y = made.conv.bias.detach().clone()
@@ -114,8 +115,8 @@ def test_in_ragged_chunks_as_in_one(kernel: int, dilation: int) -> None:
         out = made(chunk, mask=Causal() & Padding(), positions=positions, state=state)
         for row, n in enumerate(taken):
             found[row].append(out[row, :n])
-    for row, parts in zip(rows, found, strict=True):
-        same(torch.cat(parts), made(row[None], mask=Causal())[0])
+    for whole, parts in zip(rows, found, strict=True):
+        same(torch.cat(parts), made(whole[None], mask=Causal())[0])
 
 
 def test_a_state_can_be_reordered() -> None:

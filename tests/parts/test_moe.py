@@ -3,6 +3,7 @@
 import copy
 import math
 import re
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,8 +28,8 @@ def fill(module: nn.Module, dtype: torch.dtype = torch.float64) -> None:
         nn.init.normal_(parameter, generator=generator(10 + number))
 
 
-def router(dim: int = 4, **sizes: int | float) -> Router:
-    made = Router(dim, **sizes)  # type: ignore[arg-type]
+def router(**sizes: int | float) -> Router:
+    made = Router(4, **sizes)  # type: ignore[arg-type]
     fill(made)
     made.bias.copy_(0.3 * torch.randn(made.experts, dtype=torch.float64, generator=generator(3)))
     return made
@@ -233,15 +234,14 @@ def test_mixture_is_the_loop(config: MoEConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_mixture_is_the_loop_with_the_grouped_kernel(config: MoEConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    kernel = F.grouped_mm
-    monkeypatch.setattr(F, "grouped_mm", lambda *args, **named: calls.append(1) or kernel(*args, **named))
+    kernel = Mock(wraps=F.grouped_mm)
+    monkeypatch.setattr(F, "grouped_mm", kernel)
     moe = mixture(config, 8, torch.bfloat16)
     x = random(2, 5, 8).bfloat16()
     found, wanted = moe(x), loop(copy.deepcopy(moe).double(), x.double())
     assert found.dtype == torch.bfloat16
     assert (found.double() - wanted).norm() < 0.02 * wanted.norm()
-    assert len(calls) == 3  # gate, up and down
+    assert kernel.call_count == 3  # gate, up and down
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

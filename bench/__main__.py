@@ -1,0 +1,17 @@
+"""Run every benchmark and print one table."""
+
+import argparse
+
+import torch
+
+from bench import attention, recurrent
+from bench.timing import show
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Speed and memory, as ratios within one run.")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    device = parser.parse_args().device
+    print(f"torch {torch.__version__} on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU, one thread'}")
+    show([*attention.rows(device), *recurrent.rows(device)])
+    if device == "cuda":
+        attention.show_memory()

@@ -1,0 +1,55 @@
+"""Timing calls against each other: they take turns, so that all meet the same load, and medians are compared."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: what was run, against what, and the goal for the ratio."""
+
+    bench: str
+    what: str
+    against: str
+    ours_ms: float
+    theirs_ms: float
+    goal: float
+
+    @property
+    def ratio(self) -> float:
+        """Ours over theirs: below 1 is faster."""
+        return self.ours_ms / self.theirs_ms
+
+
+def milliseconds(calls: dict[str, Callable[[], object]], device: str, repeats: int = 15) -> dict[str, float]:
+    """Median time of each call."""
+
+    def once(call: Callable[[], object]) -> float:
+        begin = time.perf_counter()
+        call()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return 1000 * (time.perf_counter() - begin)
+
+    for call in calls.values():
+        once(call)
+        once(call)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            times[name].append(once(call))
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def show(rows: list[Row]) -> None:
+    """Print a table."""
+    print(f"{'bench':12}{'what':34}{'against':26}{'ms':>9}{'theirs':>9}{'ratio':>7}{'goal':>7}")
+    for row in rows:
+        print(
+            f"{row.bench:12}{row.what:34}{row.against:26}{row.ours_ms:9.2f}{row.theirs_ms:9.2f}"
+            f"{row.ratio:7.2f}{row.goal:7.2f}{'' if row.ratio <= row.goal else '  missed'}"
+        )

@@ -1,0 +1,78 @@
+"""Training steps of GPT-2 124M, compiled, in bf16: what the parts cost in a whole model.
+
+`python -m bench.train_step` (CUDA only). The reference is the same arithmetic written straight down: one product for
+queries, keys and values, SDPA, one GELU; no parts.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import regard
+from bench.timing import Row, milliseconds, show
+
+B, T, D, H, LAYERS, V = 32, 1024, 768, 12, 12, 50304
+
+
+class Block(nn.Module):
+    """A block of GPT-2, written straight down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
+        self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in self.qkv(self.norm_1(x)).split(D, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
+        return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
+
+
+class Plain(nn.Module):
+    """GPT-2, written straight down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(T, D)
+        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+        self.norm = nn.LayerNorm(D)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.tokens(tokens) + self.places(torch.arange(T, device=tokens.device))
+        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+
+def trainer(model: nn.Module):
+    """One update: forward, loss, backward, AdamW."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    tokens = torch.randint(V, (B, T + 1), device="cuda")
+
+    @torch.compile
+    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = loss_of(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def rows() -> list[Row]:
+    """Time our GPT-2 against the plain one."""
+    no_dropout = ("model.embed.dropout", "model.layers.block.dropout", "model.layers.block.mixer.dropout")
+    ours = regard.build("gpt2", f"model.vocabulary={V}", *(f"{key}=0.0" for key in no_dropout), device="cuda")
+    medians = milliseconds({"ours": trainer(ours), "plain": trainer(Plain().cuda())}, "cuda", repeats=15)
+    for name, value in medians.items():
+        print(f"{name}: {B * T / value:.0f}k tokens/s")
+    return [Row("train step", "GPT-2 124M compiled", "plain PyTorch compiled", medians["ours"], medians["plain"], 1.0)]
+
+
+if __name__ == "__main__":
+    torch.set_float32_matmul_precision("high")
+    show(rows())

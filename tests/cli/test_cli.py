@@ -1,0 +1,123 @@
+"""The command line as a person uses it: real processes, piped and on a terminal, with mistakes."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from regard.config import recipe_names
+
+
+def regard(*arguments: str, cwd=None, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from regard.cli.main import main; main()", *arguments]
+    env = {**os.environ, "REGARD_CHECK_SHAPES": "0", **environment}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, timeout=120)
+
+
+def test_show_prints_a_plain_tree_when_piped(tmp_path):
+    done = regard("show", "transformer-base", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "63,045,632" in done.stdout
+    assert re.search(r"0-5 6 x Layer .* 3\.15M", done.stdout)
+    assert re.search(r"to_query Linear +512 -> 512 +262k", done.stdout)
+    assert re.search(r"decoding +25\.2 MB", done.stdout)
+
+
+def test_show_with_overrides_and_length():
+    done = regard("show", "gpt2", "model.depth=3", "--length", "100")
+    assert "0-2 3 x Layer" in done.stdout
+    assert "at 100 tokens" in done.stdout
+
+
+def test_show_json_is_for_programs():
+    data = json.loads(regard("show", "gpt2", "--json").stdout)
+    assert data["cost"]["parameters"] == 124_439_808
+    assert data["cost"]["tree"]["kind"] == "LanguageModel"
+    assert data["recipe"]["model"]["layers"]["block"]["mixer"]["heads"]["heads"] == 12
+
+
+def test_show_toml_is_a_recipe_again(tmp_path):
+    text = regard("show", "transformer-big", "model.dim=512", "--toml").stdout
+    assert tomllib.loads(text)["model"]["dim"] == 512
+    (tmp_path / "mine.toml").write_text(text)
+    again = regard("show", "mine.toml", "--toml", cwd=tmp_path).stdout
+    assert again == text
+
+
+def test_recipes_lists_every_recipe():
+    done = regard("recipes")
+    assert done.returncode == 0
+    for name in recipe_names():
+        assert re.search(rf"^{name} +\S", done.stdout, re.MULTILINE), name
+    listing = json.loads(regard("recipes", "--json").stdout)
+    assert [row["name"] for row in listing] == recipe_names()
+    assert all(row["about"] and row["paper"] for row in listing)
+
+
+def test_colour_on_a_terminal_and_none_if_unwanted():
+    def on_terminal(**environment: str) -> str:
+        leader, follower = pty.openpty()
+        command = [sys.executable, "-c", "from regard.cli.main import main; main()", "recipes"]
+        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "60", **environment}
+        process = subprocess.Popen(command, stdout=follower, stderr=follower, env=env)
+        os.close(follower)
+        output = b""
+        while True:
+            try:
+                block = os.read(leader, 4096)
+            except OSError:
+                break
+            output += block
+            if not block:
+                break
+        assert process.wait() == 0
+        os.close(leader)
+        return output.decode()
+
+    assert "\x1b[1;36m" in on_terminal()
+    assert "36m" not in on_terminal(NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "gpt3"], "no recipe has the name 'gpt3'; did you mean 'gpt2'"),
+        (["show", "missing.toml"], "missing.toml: cannot read the recipe"),
+        (["show", "gpt2", "model.dept=3"], "model.dept: unknown key; did you mean 'depth'"),
+        (["show", "gpt2", "model.depth"], "override 'model.depth' must have the form path.to.key=value"),
+        (["show", "gpt2", "model.dim=100"], "model.layers.block.mixer.heads: dim=100 must be a multiple of heads=12"),
+    ],
+)
+def test_a_mistake_is_one_message_and_no_traceback(arguments, message, tmp_path):
+    done = regard(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("regard: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_several_mistakes_are_reported_together():
+    done = regard("show", "gpt2", "model.dept=3", "model.dim=wide")
+    assert "model.dept: unknown key" in done.stderr
+    assert 'model.dim: "wide" must be a whole number' in done.stderr
+
+
+def test_closing_the_pipe_early_ends_quietly():
+    command = f"{sys.executable} -c 'from regard.cli.main import main; main()' show gpt2 --json | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, executable="/bin/bash")
+    assert done.stdout == "{\n"
+    assert done.stderr == ""
+
+
+def test_help_and_version_without_torch():
+    assert "show" in regard("--help").stdout
+    assert regard("--version").stdout.startswith("regard ")
+    assert "recipe" in regard("show", "--help").stdout.lower()
