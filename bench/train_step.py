@@ -24,6 +24,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Attention, then the feed-forward."""
         q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in self.qkv(self.norm_1(x)).split(D, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
@@ -40,6 +41,7 @@ class Plain(nn.Module):
         self.norm = nn.LayerNorm(D)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Logits."""
         x = self.tokens(tokens) + self.places(torch.arange(T, device=tokens.device))
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 

@@ -15,7 +15,7 @@ from regard.parts.attend import Terms, Watchable
 from regard.parts.heads import Heads, HeadsConfig
 from regard.parts.mask import Padding, Rule, Window, arrange
 from regard.parts.mixer import Mixer
-from regard.parts.position import Relative, RelativeConfig
+from regard.parts.position import Relative, RelativeConfig, Turn, stay
 from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Cache, Memory
 
@@ -37,7 +37,7 @@ class Attention(Watchable, Mixer):
         super().__init__()
         self.heads = heads
         self.score = score
-        self.position = position if position is not None else Relative()
+        self.position = position
         self.window = window
         self.dropout = dropout
 
@@ -54,13 +54,14 @@ class Attention(Watchable, Mixer):
         """Let x look at itself, or at `memory`, or at what `state` remembers."""
         if memory is not None:
             state = self.remember(memory, memory_positions)
-        turn = self.position.turn(arrange(positions, x.shape[1], x.device))
-        query = self.score.query(self.heads.query(x, turn))
+        turn = self.turn(x, positions)
         if isinstance(state, Memory):
+            query = self.heads.query(x, turn)
             key, value, key_positions = state.keys, state.values, state.positions
             mask = mask if key_positions is None else Padding() & mask
         else:
-            kept, key_positions = self.heads.keep(x, turn), positions
+            query, kept = self.heads.query_and_keep(x, turn)
+            key_positions = positions
             if state is not None:
                 assert positions is not None, "a step with a cache knows its positions"
                 kept, key_positions = state.update(kept, positions)
@@ -71,13 +72,18 @@ class Attention(Watchable, Mixer):
             mask = Window(self.window) & mask
         dropout = self.dropout if self.training else 0.0
         terms = Terms(self.score, mask, self.position, positions, key_positions, dropout)
-        return self.heads.merge(self.attend(query, key, value, terms))
+        return self.heads.merge(self.attend(self.score.query(query), key, value, terms))
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Make keys and values of a source once, for all steps to come."""
-        turn = self.position.turn(arrange(positions, memory.shape[1], memory.device))
-        key, value = self.heads.expand(self.heads.keep(memory, turn))
+        key, value = self.heads.expand(self.heads.keep(memory, self.turn(memory, positions)))
         return Memory(self.score.key(key), value, positions)
+
+    def turn(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None) -> Turn:
+        """Give the function that turns queries or keys made of x to their positions."""
+        if self.position is None:
+            return stay
+        return self.position.turn(arrange(positions, x.shape[1], x.device))
 
     def start(self, batch: int, capacity: int | None = None) -> Cache:
         """Give the empty cache of a causal self-attention."""

@@ -42,6 +42,10 @@ class Heads(nn.Module):
         """Make what is remembered of each token, per key head."""
         raise NotImplementedError
 
+    def query_and_keep(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
+        """Make both of the same x, for self-attention."""
+        return self.query(x, turn), self.keep(x, turn)
+
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
         """Make keys and values of what was remembered."""
         keys, values = kept

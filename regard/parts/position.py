@@ -170,6 +170,11 @@ AbsoluteConfig = Annotated[LinearConfig | SinusoidalConfig | LearnedConfig, Kind
 Turn = Callable[[Tensor], Tensor]
 
 
+def stay(vectors: Tensor) -> Tensor:
+    """Turn nothing."""
+    return vectors
+
+
 class Relative(nn.Module):
     """What attention is told of positions: a turn of queries and keys, or a bias on the scores, or nothing."""
 
@@ -177,7 +182,7 @@ class Relative(nn.Module):
 
     def turn(self, positions: Int[Tensor, "_b T"]) -> Turn:
         """Give the function that turns vectors (B, heads, T, width) standing at `positions`."""
-        return lambda vectors: vectors
+        return stay
 
     def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Give what is added to the score of a head for a query and a key position; broadcasts, like a mask rule."""

@@ -108,7 +108,6 @@ class Cache:
         for o, k in zip(old, kept, strict=True):
             o[rows, :, slots] = k.transpose(1, 2)
         old_positions[rows, slots] = positions
-        old_positions[:, self.size] = -1
 
     def reorder(self, index: Int[Tensor, "B"]) -> None:
         """Let row i become what row index[i] was."""

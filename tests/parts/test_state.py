@@ -166,6 +166,22 @@ def test_a_ring_forgets_what_is_out_of_sight():
     assert cache.size == 3
 
 
+def test_a_chunk_writes_no_slot_twice(monkeypatch):
+    """Which of two writes wins is not defined on an accelerator."""
+    written, write = [], Cache._write
+    monkeypatch.setattr(Cache, "_write", lambda self, *a: (written.append(a[-1][0].tolist()), write(self, *a))[1])
+    cache = Cache(window=3)
+    put(cache, 0, 1, 2, 3, 4, 5, -1)
+    put(cache, 6, 7, 8, 9)
+    assert written == [[3, 3, 3, 0, 1, 2, 3], [3, 1, 2, 0]]  # slot 3 is the spare one
+
+
+def test_an_attention_with_a_window_starts_a_ring():
+    assert make(MultiHeadsConfig(2), window=3).start(2, None).size == 3
+    assert make(MultiHeadsConfig(2), window=3).start(2, 10).size == 3
+    assert make(MultiHeadsConfig(2)).start(2, 10).size == 10
+
+
 def test_a_window_as_long_as_the_capacity_needs_no_ring():
     assert Cache(capacity=4, window=4).window is None
     assert Cache(capacity=5, window=4).window == 4
