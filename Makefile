@@ -16,8 +16,8 @@ demo: $(READY)
 
 # Shapes are checked at run time in the first run; compiled code cannot carry the checker, so it has its own.
 test: lint
-	$(BIN)/pytest -n 2 -m "not compile"
-	REGARD_CHECK_SHAPES=0 $(BIN)/pytest -n 2 -m compile
+	$(BIN)/pytest -n 2
+	REGARD_CHECK_SHAPES=0 $(BIN)/pytest -n 2
 
 lint: $(READY)
 	$(BIN)/ruff check .

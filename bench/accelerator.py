@@ -5,9 +5,12 @@ backward, and compared with the same model on the CPU; the attention kernels are
 query that sees nothing must get zeros and finite gradients on all of them. Exits with 1 if anything disagrees.
 """
 
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from torch import Tensor
@@ -38,27 +41,28 @@ def difference(found: list[Tensor], wanted: list[Tensor]) -> float:
     return max(float((a - b).abs().max() / (b.abs().max() + 1e-3)) for a, b in pairs)
 
 
-def check_recipe(case: Case) -> bool:
-    torch._dynamo.reset()
+def check_recipe(case: Case) -> tuple[bool, str]:
+    """Compare a recipe, compiled on the accelerator, with the CPU; and see that bf16 is near."""
     model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
     wanted = gradients(model, data)
     model = model.to(DEVICE)
     begin = time.perf_counter()
-    compiled = torch.compile(model, fullgraph=True)
-    error = difference(gradients(compiled, moved(data)), wanted)
+    error = difference(gradients(torch.compile(model, fullgraph=True), moved(data)), wanted)
     seconds = time.perf_counter() - begin
     with torch.autocast(DEVICE, torch.bfloat16):
         rough = difference(gradients(model, moved(data)), wanted)
     good = error < 2e-2 and rough < 1.0
-    print(f"{case.name:32} compiled {error:.1e}  bf16 {rough:.1e}  {seconds:5.1f} s  {'' if good else 'WRONG'}")
-    return good
+    return good, f"{case.name:32} compiled {error:.1e}  bf16 {rough:.1e}  {seconds:5.1f} s"
 
 
-def check_kernels() -> bool:
-    """Compare all kernels on all kinds of rules and biases, with a row that sees nothing."""
-    B, H, K, T, E = 2, 4, 2, 256, 64
+RULES = ("all", "causal", "window", "documents", "prefix", "padding", "causal padding")
+BIASES = ("", "alibi", "t5")
+B, H, K, T, E = 2, 4, 2, 256, 64
+
+
+def make_terms(rule_name: str, bias_name: str) -> Terms:
+    """Terms of attention in which some query sees nothing."""
     documents = torch.arange(T, device=DEVICE).div(100, rounding_mode="floor").expand(B, T)
-    prefix = torch.tensor([10, 200], device=DEVICE)
     positions = torch.arange(T, device=DEVICE).repeat(B, 1)
     positions[1, 150:] = -1
     rules: dict[str, Rule | None] = {
@@ -66,27 +70,24 @@ def check_kernels() -> bool:
         "causal": Causal(),
         "window": Causal() & Window(17),
         "documents": Causal() & Documents(documents),
-        "prefix": Prefix(prefix),
+        "prefix": Prefix(torch.tensor([10, 200], device=DEVICE)),
         "padding": Padding(),
         "causal padding": Causal() & Padding(),
     }
-    biases = {"": None, "alibi": Alibi(H), "t5": RelativeBias(H, 32, 128, both_ways=False)}
-    kernels: dict[str, Callable[..., Tensor]] = {"fused": fused, "flex": torch.compile(flex)}
-    good = True
-    for rule_name, rule in rules.items():
-        for bias_name, bias in biases.items():
-            torch._dynamo.reset()
-            place = positions if "padding" in rule_name else None
-            position = None if bias is None else bias.to(DEVICE)
-            terms = Terms(Dot(E), rule, position, place, place)
-            inputs = [torch.randn(B, n, T, E, device=DEVICE, requires_grad=True) for n in (H, K, K)]
-            wanted = run(lambda *qkv: explicit(*qkv)[0], inputs, terms)
-            errors = {name: difference(run(kernel, inputs, terms), wanted) for name, kernel in kernels.items()}
-            right = all(error < 5e-3 for error in errors.values())
-            good = good and right
-            shown = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())
-            print(f"{rule_name + ' ' + bias_name:32} {shown}  {'' if right else 'WRONG'}")
-    return good
+    biases = {"": None, "alibi": Alibi(H).to(DEVICE), "t5": RelativeBias(H, 32, 128, both_ways=False).to(DEVICE)}
+    place = positions if "padding" in rule_name else None
+    return Terms(Dot(E), rules[rule_name], biases[bias_name], place, place)
+
+
+def check_kernels(rule_name: str, bias_name: str) -> tuple[bool, str]:
+    """Compare all kernels under one rule and one bias."""
+    terms = make_terms(rule_name, bias_name)
+    inputs = [torch.randn(B, heads, T, E, device=DEVICE, requires_grad=True) for heads in (H, K, K)]
+    wanted = run(lambda *arguments: explicit(*arguments)[0], inputs, terms)
+    kernels: dict[str, Callable[..., Tensor]] = {"fused": fused, "flex": torch.compile(flex, fullgraph=True)}
+    errors = {name: difference(run(kernel, inputs, terms), wanted) for name, kernel in kernels.items()}
+    shown = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    return all(error < 5e-3 for error in errors.values()), f"{rule_name + ' ' + bias_name:32} {shown}"
 
 
 def run(kernel: Callable[..., Tensor], inputs: list[Tensor], terms: Terms) -> list[Tensor]:
@@ -97,8 +98,24 @@ def run(kernel: Callable[..., Tensor], inputs: list[Tensor], terms: Terms) -> li
     return [out.detach(), *(tensor.grad.clone() for tensor in inputs)]
 
 
-if __name__ == "__main__":
+def check(task: Case | tuple[str, str]) -> tuple[bool, str]:
+    """Run one check in a process of its own; what goes wrong there is a finding, not the end."""
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision("highest")
-    results = [check_kernels(), *(check_recipe(case) for case in cases())]
+    torch.set_num_threads(1)
+    torch._dynamo.reset()
+    try:
+        return check_recipe(task) if isinstance(task, Case) else check_kernels(*task)
+    except Exception as error:
+        return False, f"{task}: {type(error).__name__}: {str(error)[:300]}"
+
+
+if __name__ == "__main__":
+    tasks = [*cases(), *((rule, bias) for rule in RULES for bias in BIASES)]
+    workers = max(1, min(8, (os.cpu_count() or 1) // 2))  # most of the time is compiling
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        results = []
+        for good, line in pool.map(check, tasks):
+            print(line if good else f"{line}  WRONG", flush=True)
+            results.append(good)
+    print(f"{sum(results)} right, {len(results) - sum(results)} wrong")
     sys.exit(0 if all(results) else 1)

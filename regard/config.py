@@ -5,7 +5,8 @@ dotted path, the value, the rule and the nearest valid name; and all mistakes of
 
 - `kind = "rope"` in a table chooses its class from a literal dict; a field says so with `Kinds(dict)`.
 - `like = "local"` in a table starts from a copy of its sibling table; at the top of a file, of a sibling recipe.
-- `model.depth=6` overrides one value; `model.position=none` removes a table, and so the feature.
+- `model.depth=6` overrides one value; `model.position=none` removes a table, and so the feature. In a file that
+  derives from another, `position = "none"` does the same.
 - A table that names another `kind` replaces the one it derives from, instead of mixing the keys of both.
 """
 
@@ -39,6 +40,21 @@ class Kinds:
     def __init__(self, classes: Mapping[str, type]) -> None:
         self.classes = classes
         _KIND_OF.update({cls: kind for kind, cls in classes.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Annotation of a number that must lie between two limits, both included."""
+
+    low: int
+    high: int | None = None
+
+    def __str__(self) -> str:
+        return f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
+
+
+Count = Annotated[int, Range(1)]
+Rate = Annotated[float, Range(0, 1)]
 
 
 def kind_of(config: object) -> str:
@@ -95,6 +111,8 @@ def _describe(type_: Any) -> str:
         return "one of " + ", ".join(map(str, args))
     if origin is tuple:
         return f"a list, each {_describe(args[0])}"
+    if _note(type_, Range) is not None:
+        return f"{_describe(type_.__origin__)}, {_note(type_, Range)}"
     if origin is Annotated or dataclasses.is_dataclass(type_) or origin is dict:
         return "a table"
     return " or ".join(_describe(arg) for arg in args if arg is not NoneType)
@@ -122,14 +140,24 @@ def _literal(value: Any, type_: Any) -> Any:
     return value
 
 
-def _kinds(type_: Any) -> Kinds | None:
+def _note(type_: Any, kind: type[C]) -> C | None:
+    """Find the annotation of this kind on a type, if there is one."""
     if get_origin(type_) is not Annotated:
         return None
-    return next((note for note in type_.__metadata__ if isinstance(note, Kinds)), None)
+    return next((note for note in type_.__metadata__ if isinstance(note, kind)), None)
+
+
+def _within(value: Any, type_: Any) -> Any:
+    limits = _note(type_, Range)
+    assert limits is not None
+    number = _converter.structure(value, type_.__origin__)
+    if number < limits.low or (limits.high is not None and number > limits.high):
+        raise ConfigError(f"{number} must be {limits}")
+    return number
 
 
 def _choose(value: Any, type_: Any) -> Any:
-    kinds = _kinds(type_)
+    kinds = _note(type_, Kinds)
     assert kinds is not None
     if not isinstance(value, Mapping):
         raise _refuse(value, type_)
@@ -163,7 +191,8 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook(bool, _exactly(bool))
     converter.register_structure_hook(str, _exactly(str))
     converter.register_structure_hook_func(_made_from(Literal), _literal)
-    converter.register_structure_hook_func(lambda t: _kinds(t) is not None, _choose)
+    converter.register_structure_hook_func(lambda t: _note(t, Kinds) is not None, _choose)
+    converter.register_structure_hook_func(lambda t: _note(t, Range) is not None, _within)
 
     @converter.register_structure_hook_factory(dataclasses.is_dataclass)
     def _(cls: Any, converter: cattrs.Converter) -> Any:
@@ -225,14 +254,14 @@ def to_json(config: Any) -> str:
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
-    """Lay `change` over `base`, table by table; a table with another `kind` replaces instead of mixing."""
+    """Lay `change` over `base`, table by table; another `kind` replaces instead of mixing, and "none" removes."""
     if "kind" in change and change["kind"] != base.get("kind"):
         return dict(change)
     merged = dict(base)
     for key, value in change.items():
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
+    return {key: value for key, value in merged.items() if value != "none"}
 
 
 def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
@@ -255,6 +284,8 @@ def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Tab
             raise ConfigError(f"{key!r} is a value, not a table, so nothing below it can be set", path)
         return {**table, key: _set(inner, rest, text, path)}
     if text == "none":
+        if "like" in table:  # what is inherited is removed when the table is laid over its sibling
+            return {**table, key: "none"}
         if key not in table:
             raise ConfigError(f"there is no {key!r} to remove; {choices(key, table)}", path)
         return {name: value for name, value in table.items() if name != key}
@@ -334,5 +365,7 @@ def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
     if "like" in table:
         base = str(table.pop("like"))
         beside = sibling / f"{base.removesuffix('.toml')}.toml" if sibling else None
-        table = merge(_read(beside if beside and beside.exists() else base, (*derived, name)), table)
+        own_name = str(beside) == name and base in recipe_names()  # a gpt2.toml may build on the gpt2 of the package
+        found = beside is not None and beside.exists() and not own_name
+        table = merge(_read(beside if beside is not None and found else base, (*derived, name)), table)
     return table

@@ -7,9 +7,19 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch
 
-if os.environ.get("REGARD_CHECK_SHAPES", "1") != "0":
+CHECK_SHAPES = os.environ.get("REGARD_CHECK_SHAPES", "1") != "0"
+
+if CHECK_SHAPES:
     from jaxtyping import install_import_hook
 
     install_import_hook("regard", "beartype.beartype")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Compiled code cannot carry the shape checker: tests of it have a run of their own, without the checker."""
+    unfit = [item for item in items if ("compile" in item.keywords) == CHECK_SHAPES]
+    config.hook.pytest_deselected(items=unfit)
+    items[:] = [item for item in items if item not in unfit]
+
 
 torch.set_num_threads(1)  # two worker processes share two cores

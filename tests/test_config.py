@@ -13,7 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import (
+    Count,
     Kinds,
+    Rate,
+    _resolve_likes,
     from_table,
     kind_of,
     merge,
@@ -410,7 +413,6 @@ def test_merge_replaces_a_table_of_another_kind_and_mixes_one_of_the_same() -> N
         ("1e-3", 1e-3),
         ("true", True),
         ('"6"', "6"),
-        ('"none"', "none"),
         ("gelu-tanh", "gelu-tanh"),
         ("two words", "two words"),
         ("a=b", "a=b"),
@@ -438,6 +440,40 @@ def test_none_removes_a_value_or_a_table() -> None:
     table = {"model": {"depth": 1, "position": {"kind": "rope"}}}
     assert override(table, ["model.position=none"]) == {"model": {"depth": 1}}
     assert override(table, ["model.depth=none", "model.position.kind=none"]) == {"model": {"position": {}}}
+
+
+def test_none_removes_what_is_inherited() -> None:
+    table = {"a": {"x": 1, "y": {"z": 2}}, "b": {"like": "a", "w": 3}}
+    assert _resolve_likes(override(table, ["b.y=none"])) == {"a": table["a"], "b": {"x": 1, "w": 3}}
+    assert merge({"x": 1, "y": 2}, {"y": "none"}) == {"x": 1}
+
+
+def test_a_file_may_build_on_the_recipe_of_its_own_name(tmp_path: Path) -> None:
+    found = read_recipe(write(tmp_path, "gpt2", 'like = "gpt2"\nabout = "mine"\n'))
+    assert found == {**read_recipe("gpt2"), "about": "mine"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    size: Count
+    share: Rate = 0.5
+    maybe: Count | None = None
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"size": 0}, "size: 0 must be at least 1"),
+        ({"size": 1, "share": 1.5}, "share: 1.5 must be between 0 and 1"),
+        ({"size": 1, "maybe": -1}, "maybe: -1 must be at least 1"),
+        ({"size": "1"}, 'size: "1" must be a whole number'),
+        ({}, "size: missing; must be a whole number, at least 1"),
+    ],
+)
+def test_numbers_have_limits(table: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        from_table(table, Limits)
+    assert from_table({"size": 1, "share": 1, "maybe": 2}, Limits) == Limits(1, 1.0, 2)
 
 
 def test_an_override_of_kind_replaces_the_table_and_one_of_the_same_kind_keeps_it() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.config import Count
 from regard.errors import at
 from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled
 from regard.models.init import InitConfig, NormalConfig
@@ -53,8 +54,8 @@ class Encoder(Model):
 class EncoderConfig(StackConfig):
     """An encoder."""
 
-    vocabulary: int
-    dim: int
+    vocabulary: Count
+    dim: Count
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     head: HeadConfig
     init: InitConfig = field(default_factory=NormalConfig)

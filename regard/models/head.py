@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds, Rate
 from regard.errors import ConfigError
 from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
@@ -120,8 +120,8 @@ class VectorConfig:
 class ClassesConfig(VectorConfig):
     """A score for each of `classes`."""
 
-    classes: int = 2
-    dropout: float = 0.0
+    classes: Count = 2
+    dropout: Rate = 0.0
 
     def build(self, dim: int) -> Classes:  # type: ignore[override]
         """Make it for width `dim`."""

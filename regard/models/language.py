@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.config import Count
 from regard.errors import at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
@@ -65,8 +66,8 @@ class LanguageModel(StepModel):
 class LanguageConfig(StackConfig):
     """A language model."""
 
-    vocabulary: int
-    dim: int
+    vocabulary: Count
+    dim: Count
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     head: LogitsConfig = field(default_factory=LogitsConfig)
     init: InitConfig = field(default_factory=NormalConfig)

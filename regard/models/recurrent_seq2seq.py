@@ -13,6 +13,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
@@ -177,17 +178,17 @@ def _fed(state: State) -> Hidden:
 class RecurrentSeq2SeqConfig:
     """`depth` decoder layers of kind `cell` over an encoder stack; without an `attention` table, the bottleneck."""
 
-    vocabulary: int
-    source_vocabulary: int | None = None
-    dim: int
-    depth: int = 1
+    vocabulary: Count
+    source_vocabulary: Count | None = None
+    dim: Count
+    depth: Count = 1
     cell: CellConfig
     encoder: StackConfig
     attention: AttentionConfig | None = None
     feed: Feed | None = None
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     head: LogitsConfig = field(default_factory=LogitsConfig)
-    dropout: float = 0.0
+    dropout: Rate = 0.0
     init: InitConfig = field(default_factory=UniformConfig)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.config import Count
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
@@ -76,9 +77,9 @@ class Seq2Seq(StepModel):
 class Seq2SeqConfig:
     """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding."""
 
-    vocabulary: int
-    source_vocabulary: int | None = None
-    dim: int
+    vocabulary: Count
+    source_vocabulary: Count | None = None
+    dim: Count
     encoder: StackConfig
     decoder: StackConfig
     embed: EmbedConfig = field(default_factory=EmbedConfig)

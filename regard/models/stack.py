@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds, Rate
 from regard.errors import ConfigError, at, choices
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.conv import ConvolutionConfig
@@ -137,7 +137,11 @@ class LayerConfig:
     feedforward: FeedForwardConfig | None = None
     residual: Joining = "pre"
     norm: NormConfig | None = None
-    dropout: float = 0.0
+    dropout: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        if self.residual == "plain" and self.norm is not None:
+            raise ConfigError('residual="plain" has no place for a norm; leave it out or choose another residual')
 
     def build(self, dim: int, shared: dict[Any, Relative]) -> Layer:
         """Make one layer for width `dim`; layers share positions that are described alike."""
@@ -160,14 +164,12 @@ class LayerConfig:
 class StackConfig:
     """`depth` layers of the kinds in `layers`, in the order of `pattern`; `norm` on top of them."""
 
-    depth: int
+    depth: Count
     layers: dict[str, LayerConfig]
     pattern: tuple[str, ...] = field(default=())
     norm: NormConfig | None = None
 
     def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise ConfigError(f"depth={self.depth} must be at least 1")
         if not self.layers:
             raise ConfigError("layers must name at least one kind of layer")
         if not self.pattern and len(self.layers) > 1:

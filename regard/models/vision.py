@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Classes, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
@@ -54,11 +55,11 @@ class VisionTransformer(Model):
 class VisionConfig(StackConfig):
     """A Vision Transformer; it has a class token if its head pools by `first`."""
 
-    dim: int
+    dim: Count
     patches: PatchesConfig
     position: AbsoluteConfig | None = None
     head: PooledHeadConfig
-    dropout: float = 0.0
+    dropout: Rate = 0.0
     init: InitConfig = field(default_factory=NormalConfig)
 
     def build(self) -> VisionTransformer:

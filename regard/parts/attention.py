@@ -10,12 +10,13 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import at
+from regard.config import Count, Rate
+from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
 from regard.parts.heads import Heads, HeadsConfig
-from regard.parts.mask import Padding, Rule, Window, arrange
+from regard.parts.mask import Documents, Padding, Rule, Window, arrange, includes
 from regard.parts.mixer import Mixer
-from regard.parts.position import Relative, RelativeConfig, Turn, stay
+from regard.parts.position import Relative, RelativeConfig, RopeConfig, Turn, stay
 from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Cache, Memory
 
@@ -55,16 +56,15 @@ class Attention(Watchable, Mixer):
         if memory is not None:
             state = self.remember(memory, memory_positions)
         turn = self.turn(x, positions)
+        query = self.score.query(self.heads.query(x, turn))
         if isinstance(state, Memory):
-            query = self.heads.query(x, turn)
             key, value, key_positions = state.keys, state.values, state.positions
             mask = mask if key_positions is None else Padding() & mask
         else:
-            query, kept = self.heads.query_and_keep(x, turn)
-            key_positions = positions
+            kept, key_positions = self.heads.keep(x, turn), positions
             if state is not None:
-                assert positions is not None, "a step with a cache knows its positions"
-                kept, key_positions = state.update(kept, positions)
+                kept, key_positions = state.update(kept, self.step_positions(positions, mask))
+            if positions is not None:
                 mask = Padding() & mask
             key, value = self.heads.expand(kept)
             key = self.score.key(key)
@@ -72,7 +72,7 @@ class Attention(Watchable, Mixer):
             mask = Window(self.window) & mask
         dropout = self.dropout if self.training else 0.0
         terms = Terms(self.score, mask, self.position, positions, key_positions, dropout)
-        return self.heads.merge(self.attend(self.score.query(query), key, value, terms))
+        return self.heads.merge(self.attend(query, key, value, terms))
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Make keys and values of a source once, for all steps to come."""
@@ -84,6 +84,14 @@ class Attention(Watchable, Mixer):
         if self.position is None:
             return stay
         return self.position.turn(arrange(positions, x.shape[1], x.device))
+
+    def step_positions(self, positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B T"]:
+        """Give the positions of a step, or refuse what a cache cannot do."""
+        if positions is None:
+            raise InputError("attention with a cache needs the positions of its tokens")
+        if includes(mask, Documents):
+            raise InputError("a cache holds one document per row; packed documents are for whole passes only")
+        return positions
 
     def start(self, batch: int, capacity: int | None = None) -> Cache:
         """Give the empty cache of a causal self-attention."""
@@ -97,8 +105,8 @@ class AttentionConfig:
     heads: HeadsConfig
     score: ScoreConfig = field(default_factory=DotConfig)
     position: RelativeConfig | None = None
-    window: int | None = None
-    dropout: float = 0.0
+    window: Count | None = None
+    dropout: Rate = 0.0
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
         """Make it for width `dim`. Positions described alike are one module for all that use the `shared` dict."""
@@ -110,6 +118,9 @@ class AttentionConfig:
         if self.position is not None:
             shared = {} if shared is None else shared
             with at("position"):
+                if isinstance(self.position, RopeConfig) and heads.query_dim != heads.key_dim:
+                    widths = f"queries of width {heads.query_dim} and keys of width {heads.key_dim}"
+                    raise ConfigError(f"{widths} cannot be turned alike")
                 name = (self.position, heads.turn_dim, heads.heads)
                 if name not in shared:
                     shared[name] = self.position.build(heads.turn_dim, heads.heads)

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import ConfigError, InputError
-from regard.parts.mask import Causal, Documents, Padding, Rule, includes
+from regard.config import Count
+from regard.errors import InputError
+from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, includes
 from regard.parts.mixer import Mixer
 from regard.parts.state import Hidden
 
@@ -33,8 +34,8 @@ class Convolution(Mixer):
         state: Hidden | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Convolve along T."""
-        if includes(mask, Documents):
-            raise InputError("a convolution cannot keep packed documents apart; give it one document per row")
+        if includes(mask, Documents) or includes(mask, Prefix):
+            raise InputError("a convolution sees a fixed stretch: it knows no packed documents and no prefix")
         if state is not None:
             return self.convolve(self.extend(x, positions if includes(mask, Padding) else None, state))
         if includes(mask, Causal):
@@ -68,12 +69,8 @@ class Convolution(Mixer):
 class ConvolutionConfig:
     """Convolution over `kernel` neighbours."""
 
-    kernel: int = 3
-    dilation: int = 1
-
-    def __post_init__(self) -> None:
-        if self.kernel < 1 or self.dilation < 1:
-            raise ConfigError(f"kernel={self.kernel} and dilation={self.dilation} must be at least 1")
+    kernel: Count = 3
+    dilation: Count = 1
 
     def build(self, dim: int) -> Convolution:
         """Make it for width `dim`."""

@@ -8,6 +8,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.norm import NormConfig
 from regard.parts.position import Absolute, AbsoluteConfig
@@ -122,11 +123,11 @@ class EmbedConfig:
     """
 
     position: AbsoluteConfig | None = None
-    concatenate: int | None = None
-    segments: int | None = None
+    concatenate: Count | None = None
+    segments: Count | None = None
     norm: NormConfig | None = None
     scale: bool = False
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def __post_init__(self) -> None:
         if self.concatenate is not None and self.position is None:
@@ -154,10 +155,10 @@ class EmbedConfig:
 class PatchesConfig:
     """Images of `height` x `width` with `channels`, in patches of side `patch`."""
 
-    height: int
-    width: int
-    patch: int
-    channels: int = 3
+    height: Count
+    width: Count
+    patch: Count
+    channels: Count = 3
 
     def __post_init__(self) -> None:
         sides = f"height={self.height} and width={self.width} must be multiples of patch={self.patch}"

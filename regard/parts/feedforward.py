@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.config import Count, Rate
+
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
 
 
@@ -78,10 +80,10 @@ class GLU(nn.Module):
 class MLPConfig:
     """Two layers with `hidden` features between; without `hidden` only one layer."""
 
-    hidden: int | None = None
+    hidden: Count | None = None
     activation: Activation = "gelu"
     bias: bool = True
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, dim: int) -> nn.Module:
         """Make it for width `dim`."""
@@ -94,10 +96,10 @@ class MLPConfig:
 class GLUConfig:
     """Gated linear unit."""
 
-    hidden: int
+    hidden: Count
     activation: Activation = "silu"
     bias: bool = False
-    dropout: float = 0.0
+    dropout: Rate = 0.0
 
     def build(self, dim: int) -> nn.Module:
         """Make it for width `dim`."""

@@ -15,7 +15,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Turn
@@ -41,10 +41,6 @@ class Heads(nn.Module):
     def keep(self, x: Sequence, turn: Turn) -> Kept:
         """Make what is remembered of each token, per key head."""
         raise NotImplementedError
-
-    def query_and_keep(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
-        """Make both of the same x, for self-attention."""
-        return self.query(x, turn), self.keep(x, turn)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
         """Make keys and values of what was remembered."""
@@ -181,16 +177,14 @@ class BareHeads(Heads):
 class MultiHeadsConfig:
     """Heads of width `head_dim` (dim / heads unless given), with `kv_heads` key heads (as many unless given)."""
 
-    heads: int
-    kv_heads: int | None = None
-    head_dim: int | None = None
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
     bias: Literal["no", "qkv", "all"] = "no"
     qk_norm: NormConfig | None = None
 
     def __post_init__(self) -> None:
-        if self.heads < 1:
-            raise ConfigError(f"heads={self.heads} must be at least 1")
-        if self.kv_heads is not None and (self.kv_heads < 1 or self.heads % self.kv_heads):
+        if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
 
     def build(self, dim: int, memory_dim: int) -> Heads:
@@ -208,12 +202,12 @@ class MultiHeadsConfig:
 class LatentHeadsConfig:
     """Latent heads: `rank` of the latent, widths of the `plain` and `turned` part of a key and of a `value`."""
 
-    heads: int
-    rank: int
-    plain: int
-    turned: int
-    value: int
-    query_rank: int | None = None
+    heads: Count
+    rank: Count
+    plain: Count
+    turned: Count
+    value: Count
+    query_rank: Count | None = None
     norm: NormConfig = field(default_factory=RMSNormConfig)
 
     def build(self, dim: int, memory_dim: int) -> Heads:

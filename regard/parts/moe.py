@@ -4,7 +4,6 @@ Each token goes to the few experts whose affinity is highest, and the outputs ar
 shapes are static: tokens are sorted by expert, and one grouped product serves all experts.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,9 +13,10 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.feedforward import GLU, GLUConfig, MLPConfig
+from regard.parts.precision import without_autocast
 
 
 class Router(nn.Module):
@@ -56,8 +56,8 @@ class Router(nn.Module):
 
     def scores(self, x: Float[Tensor, "tokens D"]) -> Float[Tensor, "tokens N"]:
         """Give the affinities, at least in float32: in bfloat16 many experts would tie, and the bias be lost."""
-        kind, dtype = x.device.type, torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext():
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with without_autocast(x):
             return F.linear(x.to(dtype), self.affinity.weight.to(dtype)).sigmoid()
 
     def best_groups(self, choice: Float[Tensor, "tokens N"]) -> Float[Tensor, "tokens N"]:
@@ -168,12 +168,12 @@ class MixtureOfExperts(nn.Module):
 class MoEConfig:
     """`experts` of `hidden` features, `chosen` per token; `shared` experts as one unit of so many times `hidden`."""
 
-    experts: int
-    chosen: int
-    hidden: int
-    shared: int = 0
-    groups: int = 1
-    chosen_groups: int = 1
+    experts: Count
+    chosen: Count
+    hidden: Count
+    shared: Count | None = None
+    groups: Count = 1
+    chosen_groups: Count = 1
     scale: float = 1.0
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds
 from regard.errors import ConfigError, InputError
 from regard.parts.mask import arrange
 
@@ -154,7 +154,7 @@ class SinusoidalConfig:
 class LearnedConfig:
     """A learned table of `length` positions."""
 
-    length: int
+    length: Count
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
@@ -286,7 +286,7 @@ class Llama3Scaling:
     """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
 
     factor: float
-    original_length: int
+    original_length: Count
     low: float = 1.0
     high: float = 4.0
 
@@ -302,7 +302,7 @@ class YarnScaling:
     """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
 
     factor: float
-    original_length: int
+    original_length: Count
     fast: float = 32.0
     slow: float = 1.0
     magnitude: float | None = None
@@ -317,7 +317,7 @@ class YarnScaling:
         first, last = max(int(feature(self.fast)), 0), min(ceil(feature(self.slow)), 2 * half - 1)
         steps = torch.arange(half, dtype=frequencies.dtype, device="cpu")
         stretch = ((steps - first) / max(last - first, 1e-3)).clamp(0, 1)
-        magnitude = 0.1 * log(self.factor) + 1 if self.magnitude is None else self.magnitude
+        magnitude = 0.1 * log(max(self.factor, 1)) + 1 if self.magnitude is None else self.magnitude
         return frequencies * ((1 - stretch) + stretch / self.factor), magnitude
 
 
@@ -331,7 +331,7 @@ class RopeConfig:
 
     base: float = 10000.0
     layout: Literal["halves", "interleaved"] = "halves"
-    width: int | None = None
+    width: Count | None = None
     scaling: ScalingConfig | None = None
 
     def build(self, head_dim: int, heads: int) -> Rope:
@@ -359,8 +359,8 @@ class AlibiConfig:
 class RelativeBiasConfig:
     """T5's relative bias; `both_ways` for encoders."""
 
-    buckets: int = 32
-    distance: int = 128
+    buckets: Count = 32
+    distance: Count = 128
     both_ways: bool = False
 
     def build(self, head_dim: int, heads: int) -> RelativeBias:

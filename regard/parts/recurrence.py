@@ -8,18 +8,12 @@ Shapes: T time, B batch, D width of the input, H width of the hidden state.
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
-
-def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """No autocast in this block: torch's RNN kernels and `out=` products take tensors of one dtype only."""
-    kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
-
+from regard.parts.precision import without_autocast
 
 # --- torch's kernels -------------------------------------------------------------------------------------------------
 
@@ -33,7 +27,10 @@ KERNELS: dict[str, Callable[..., Any]] = {
 def run_kernel(
     kind: str, x: Tensor, start: tuple[Tensor, ...], weights: tuple[Tensor, ...]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer of torch's RNN over x (T, B, D): the hidden states (T, B, H) and the last state."""
+    """One layer of torch's RNN over x (T, B, D): the hidden states (T, B, H) and the last state.
+
+    Without autocast, since torch's kernels (and `out=` products) take tensors of one dtype only.
+    """
     with without_autocast(x):
         hidden = [value.unsqueeze(0) for value in start]
         # The flag `train` keeps what the gradient needs; without dropout it means nothing else.

@@ -26,7 +26,8 @@ from regard.config import Kinds
 from regard.errors import ConfigError
 from regard.parts.mask import Padding, Rule, includes
 from regard.parts.mixer import Mixer
-from regard.parts.recurrence import KERNELS, fused_recurrence, gated_recurrence, run_kernel, without_autocast
+from regard.parts.precision import without_autocast
+from regard.parts.recurrence import KERNELS, fused_recurrence, gated_recurrence, run_kernel
 from regard.parts.state import Hidden
 
 

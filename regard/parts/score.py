@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Count, Kinds
 from regard.errors import ConfigError
 
 Vectors = Float[Tensor, "B _H _T _E"]
@@ -166,7 +166,7 @@ class BilinearConfig:
 class ReducedRankConfig:
     """Bilinear score of low rank."""
 
-    rank: int
+    rank: Count
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score."""
@@ -177,7 +177,7 @@ class ReducedRankConfig:
 class AdditiveConfig:
     """Additive score; `hidden` is the width of its network, that of the query unless given."""
 
-    hidden: int | None = None
+    hidden: Count | None = None
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score."""

@@ -44,7 +44,7 @@ def test_device_and_dtype():
     [
         ("gpt2", "model.dept=4", r"^model\.dept: unknown key; did you mean 'depth'"),
         ("gpt2", "model.depth=four", r'^model\.depth: "four" must be a whole number'),
-        ("gpt2", "model.depth=0", r"^model: depth=0 must be at least 1"),
+        ("gpt2", "model.depth=0", r"^model\.depth: 0 must be at least 1"),
         ("gpt2", "model.dim=none", r"^model\.dim: missing; must be a whole number"),
         ("gpt2", "model.kind=languag", r"^model\.kind: 'languag' is unknown; did you mean 'language'"),
         (
@@ -52,6 +52,16 @@ def test_device_and_dtype():
             "model.layers.block.mixer.heads.kv_heads=5",
             r"^model\.layers\.block\.mixer\.heads: heads=12 must be a multiple of kv_heads=5",
         ),
+        ("gpt2", "model.layers.block.mixer.heads.heads=0", r"^model\.layers\.block\.mixer\.heads\.heads: 0 must be at"),
+        ("gpt2", "model.layers.block.mixer.window=0", r"^model\.layers\.block\.mixer\.window: 0 must be at least 1"),
+        ("gpt2", "model.layers.block.dropout=2", r"^model\.layers\.block\.dropout: 2\.0 must be between 0 and 1"),
+        (
+            "gpt2",
+            "model.layers.block.residual=plain",
+            r'^model\.layers\.block: residual="plain" has no place for a norm',
+        ),
+        ("conv", "model.layers.block.mixer.kernel=0", r"^model\.layers\.block\.mixer\.kernel: 0 must be at least 1"),
+        ("deepseek-like", "model.layers.sparse.feedforward.chosen=0", r"\.chosen: 0 must be at least 1"),
         ("gpt2", "model.dim=100", r"^model\.layers\.block\.mixer\.heads: dim=100 must be a multiple of heads=12"),
         ("gpt2", 'model.pattern=["3*blok"]', r"^model: pattern item '3\*blok' .* did you mean 'block'"),
         ("gpt2", 'model.pattern=["x*block"]', r"^model: pattern item 'x\*block' must be a layer or number\*layer"),

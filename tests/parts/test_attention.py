@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard import formal
+from regard.errors import ConfigError, InputError
 from regard.parts.attend import watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import BareHeads, BareHeadsConfig, LatentHeadsConfig, MultiHeads, MultiHeadsConfig
-from regard.parts.mask import Causal, Padding, Window, padded
+from regard.parts.mask import Causal, Documents, Padding, Window, padded
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.score import AdditiveConfig, BilinearConfig, CosineConfig, DotConfig, ReducedRankConfig
@@ -324,8 +325,27 @@ def test_relative_positions_do_not_care_where_the_text_begins(position):
 
 def test_a_step_with_a_cache_needs_positions():
     attention = make(MultiHeadsConfig(2))
-    with pytest.raises(AssertionError, match="knows its positions"):
+    with pytest.raises(InputError, match="needs the positions"):
         attention(random(1, 1, 8), mask=Causal(), state=attention.start(1, None))
+
+
+def test_a_cache_takes_no_packed_documents():
+    attention, places = make(MultiHeadsConfig(2)), torch.zeros(1, 1, dtype=torch.long)
+    with pytest.raises(InputError, match="one document per row"):
+        attention(random(1, 1, 8), mask=Causal() & Documents(places), positions=places, state=attention.start(1))
+
+
+def test_rope_needs_queries_and_keys_of_one_width():
+    config = AttentionConfig(BareHeadsConfig(), AdditiveConfig(), RopeConfig())
+    with pytest.raises(ConfigError, match="position: queries of width 8 and keys of width 6 cannot be turned alike"):
+        config.build(8, memory_dim=6)
+
+
+def test_padding_is_hidden_whatever_the_mask():
+    attention, x = make(MultiHeadsConfig(2)), random(1, 5, 8)
+    positions = torch.tensor([[0, 1, 2, -1, -1]])
+    for mask in (None, Causal(), Window(9)):
+        close(attention(x, mask=mask, positions=positions)[:, :3], attention(x[:, :3], mask=mask))
 
 
 def test_positions_described_alike_are_one_module():

@@ -231,9 +231,7 @@ def test_bare_heads_change_nothing():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MultiHeadsConfig(0), r"heads=0 must be at least 1"),
         (lambda: MultiHeadsConfig(6, 4), r"heads=6 must be a multiple of kv_heads=4"),
-        (lambda: MultiHeadsConfig(6, 0), r"heads=6 must be a multiple of kv_heads=0"),
         (lambda: MultiHeadsConfig(3).build(8, 8), r"dim=8 must be a multiple of heads=3, or head_dim"),
         (lambda: MultiHeadsConfig(2).build(8, 6), r"multi-head.*memory of width 8, not 6"),
         (lambda: LatentHeadsConfig(2, 4, 2, 2, 2).build(8, 6), r"latent.*memory of width 8, not 6"),
