@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -50,8 +51,8 @@ def check_recipe(case: Case) -> tuple[bool, str]:
     error = difference(gradients(torch.compile(model, fullgraph=True), moved(data)), wanted)
     seconds = time.perf_counter() - begin
     with torch.autocast(DEVICE, torch.bfloat16):
-        rough = difference(gradients(model, moved(data)), wanted)
-    good = error < 2e-2 and rough < 1.0
+        rough = difference(gradients(model, moved(data))[:1], wanted[:1])
+    good = error < 2e-2 and rough < 0.2
     return good, f"{case.name:32} compiled {error:.1e}  bf16 {rough:.1e}  {seconds:5.1f} s"
 
 
@@ -110,7 +111,10 @@ def check(task: Case | tuple[str, str]) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    tasks = [*cases(), *((rule, bias) for rule in RULES for bias in BIASES)]
+    # heads as wide as Flex needs them, in the forms that go to it
+    wide = [replace(case, name=f"{case.name}-wide", overrides=(*case.overrides, "model.dim=64")) for case in cases()]
+    flexible = [case for case in wide if case.name.startswith(("llama-local", "gpt2-alibi", "gpt2-t5", "gpt2-capped"))]
+    tasks = [*cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))  # most of the time is compiling
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = []

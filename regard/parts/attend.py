@@ -70,11 +70,17 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     plain = terms.score.cap is None and not terms.has_bias
     if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
         return fused(query, key, value, terms)
-    if torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0 and query.shape[2] > 1:
+    if _suits_flex(query, value, terms):
         return flex(query, key, value, terms)
     if terms.score.cap is None:
         return fused(query, key, value, terms)
     return explicit(query, key, value, terms)[0]
+
+
+def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
+    """Flex is a kernel only where it is compiled; it knows no dropout, no single queries and no narrow heads."""
+    compiled = torch.compiler.is_compiling() and query.is_cuda
+    return compiled and terms.dropout == 0 and query.shape[2] > 1 and min(query.shape[3], value.shape[3]) >= 16
 
 
 def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.config import Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.feedforward import GLU, GLUConfig, MLPConfig
-from regard.parts.precision import without_autocast
+from regard.parts.precision import autocast_dtype, without_autocast
 
 
 class Router(nn.Module):
@@ -94,11 +94,9 @@ def grouped_product(
     x: Float[Tensor, "rows D"], weights: Float[Tensor, "N D F"], counts: Int[Tensor, "N"]
 ) -> Float[Tensor, "rows F"]:
     """Multiply the rows of each expert by its matrix."""
-    kind = x.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        x = x.to(torch.get_autocast_dtype(kind))
-    weights = weights.to(x.dtype)
-    if x.dtype == torch.bfloat16 and x.shape[1] % 8 == weights.shape[2] % 8 == 0:
+    dtype = autocast_dtype(x)
+    x, weights = x.to(dtype), weights.to(dtype)
+    if dtype == torch.bfloat16 and x.shape[1] % 8 == weights.shape[2] % 8 == 0:
         return F.grouped_mm(x, weights, offs=counts.cumsum(0).to(torch.int32))
     return product_by_expert(x, weights, counts)
 

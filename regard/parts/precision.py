@@ -1,4 +1,4 @@
-"""Where a lower precision must not reach."""
+"""Which precision is used where torch does not decide by itself."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,5 +8,10 @@ from torch import Tensor
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
     """Compute in the dtypes that the tensors have, on the device of x."""
+    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """Give the dtype in which products of x are computed: its own, or the lower one of autocast."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else x.dtype

@@ -32,7 +32,7 @@ def run_kernel(
     Without autocast, since torch's kernels (and `out=` products) take tensors of one dtype only.
     """
     with without_autocast(x):
-        hidden = [value.unsqueeze(0) for value in start]
+        hidden = [value.unsqueeze(0).contiguous() for value in start]  # cuDNN takes no views
         # The flag `train` keeps what the gradient needs; without dropout it means nothing else.
         out, *last = KERNELS[kind](
             x, hidden if kind == "LSTM" else hidden[0], weights, True, 1, 0.0, torch.is_grad_enabled(), False, False
