@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -41,14 +42,15 @@ def show(
     if as_json:
         print(json.dumps({"recipe": to_table(resolved), "cost": asdict(found)}, indent=2))
         return
-    _print(recipe, resolved, found)
-
-
-def _print(name: str, recipe: "Recipe", found: "Cost") -> None:
     from rich.console import Console
+
+    render(Console(), recipe, resolved, found)
+
+
+def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> None:
+    """Print the tree and what it costs, in colour if the console has any."""
     from rich.text import Text
 
-    console = Console()
     console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"), soft_wrap=True)
     console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()

@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.head import Logits
+from regard.models.stack import Stack
 from regard.parts.embed import Embedding
-from regard.parts.mask import Causal, Padding, Rule
+from regard.parts.mask import Causal, Padding, Rule, padded
 from regard.parts.state import State
 
 
@@ -46,6 +47,20 @@ class StepModel(Model):
         mask: Rule = Causal() if lengths is None else Causal() & Padding()
         x = self.decode(tokens, mask, positions, state)
         return self.logits(last(x, lengths)), state
+
+
+class EncoderDecoder(StepModel):
+    """A model that writes about a source. Without `source_embed`, both sides share one embedding."""
+
+    source_embed: Embedding | None
+    encoder: Stack
+
+    def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
+        """Give the contextual vector of every source token; rows are padded on the right beyond `lengths`."""
+        positions = padded(lengths, source.shape[1])
+        mask = None if positions is None else Padding()
+        embed = self.source_embed or self.embed
+        return self.encoder(embed(source, positions), mask=mask, positions=positions)
 
 
 def last(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:

@@ -17,11 +17,11 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
-from regard.models.model import StepModel, beginning, last
+from regard.models.model import EncoderDecoder, beginning, last
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Padding, Rule, padded
+from regard.parts.mask import Causal, Rule, padded
 from regard.parts.mixer import Mixer
 from regard.parts.recurrent import Bidirectional, CellConfig
 from regard.parts.state import Hidden, LayerState, Memory, State
@@ -29,7 +29,7 @@ from regard.parts.state import Hidden, LayerState, Memory, State
 Feed = Literal["context", "attended"]
 
 
-class RecurrentSeq2Seq(StepModel):
+class RecurrentSeq2Seq(EncoderDecoder):
     """s_t = g(y_t, s_{t-1}, ...), logits_t = W_u r_t.
 
     - No attention: s_t = g([y_t ; c], s_{t-1}), r_t = s_t.
@@ -75,13 +75,6 @@ class RecurrentSeq2Seq(StepModel):
         """Score what follows each target token (teacher forcing); rows are padded on the right."""
         state = self.start(source, source_lengths)
         return self.logits(self.decode(target, Causal(), None, state))
-
-    def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
-        """Give h_i for every source token."""
-        positions = padded(lengths, source.shape[1])
-        mask = None if positions is None else Padding()
-        embed = self.source_embed or self.embed
-        return self.encoder(embed(source, positions), mask=mask, positions=positions)
 
     def start(
         self,

@@ -9,15 +9,15 @@ from regard.config import Count
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
-from regard.models.model import StepModel, beginning
+from regard.models.model import EncoderDecoder, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Padding, Rule, padded
+from regard.parts.mask import Causal, Rule, padded
 from regard.parts.state import State
 
 
-class Seq2Seq(StepModel):
-    """logits_t = W_u decoder(y_1 .. y_t, encoder(x)). Without `source_embed`, both sides share one embedding."""
+class Seq2Seq(EncoderDecoder):
+    """logits_t = W_u decoder(y_1 .. y_t, encoder(x))."""
 
     def __init__(
         self, embed: Embedding, source_embed: Embedding | None, encoder: Stack, decoder: Stack, head: Logits
@@ -45,13 +45,6 @@ class Seq2Seq(StepModel):
             memory_positions=padded(source_lengths, source.shape[1]),
         )
         return self.logits(x)
-
-    def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
-        """Give the contextual vector of every source token."""
-        positions = padded(lengths, source.shape[1])
-        mask = None if positions is None else Padding()
-        embed = self.source_embed or self.embed
-        return self.encoder(embed(source, positions), mask=mask, positions=positions)
 
     def start(
         self,
