@@ -17,6 +17,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
@@ -44,22 +45,27 @@ class Kinds:
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Annotation of a number that must lie between two limits, both included."""
+    """Annotation of a number with limits: `low` included, or `above` left out; `high` included."""
 
-    low: int
+    low: int | None = None
+    above: int | None = None
     high: int | None = None
 
+    def __contains__(self, number: int | float) -> bool:
+        low = self.low is None or number >= self.low
+        above = self.above is None or number > self.above
+        return isfinite(number) and low and above and (self.high is None or number <= self.high)
+
     def __str__(self) -> str:
-        return f"at least {self.low}" if self.high is None else f"between {self.low} and {self.high}"
+        if self.high is not None and self.low is not None:
+            return f"between {self.low} and {self.high}"
+        return f"at least {self.low}" if self.above is None else f"above {self.above}"
 
 
-Count = Annotated[int, Range(1)]
-Rate = Annotated[float, Range(0, 1)]
-
-
-def kind_of(config: object) -> str:
-    """Return the name under which the class of `config` is chosen in a recipe."""
-    return _KIND_OF[type(config)]
+Count = Annotated[int, Range(low=1)]
+Rate = Annotated[float, Range(low=0, high=1)]
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(low=0)]
 
 
 # --- tables -> dataclasses -----------------------------------------------------------------------------------------
@@ -151,7 +157,7 @@ def _within(value: Any, type_: Any) -> Any:
     limits = _note(type_, Range)
     assert limits is not None
     number = _converter.structure(value, type_.__origin__)
-    if number < limits.low or (limits.high is not None and number > limits.high):
+    if number not in limits:
         raise ConfigError(f"{number} must be {limits}")
     return number
 
@@ -265,15 +271,24 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
 
 
 def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
-    """Apply overrides such as `model.depth=6`; `key=none` removes the key."""
+    """Apply overrides such as `model.depth=6`; `key=none` removes the key.
+
+    Kinds are chosen first, the outer before the inner, since another kind empties its table.
+    """
     result = dict(table)
-    for change in changes:
+    for change in sorted(changes, key=_kinds_first):
         path, equals, text = change.partition("=")
         keys = [key.strip() for key in path.split(".")]
         if not equals or not all(keys):
             raise ConfigError(f"override {change!r} must have the form path.to.key=value")
         result = _set(result, keys, text.strip(), path)
     return result
+
+
+def _kinds_first(change: str) -> tuple[bool, int]:
+    path = change.partition("=")[0].strip()
+    chooses = path.endswith(".kind")
+    return not chooses, path.count(".") if chooses else 0
 
 
 def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Table:

@@ -40,3 +40,11 @@ def choices(wrong: object, right: Iterable[str]) -> str:
     near = get_close_matches(str(wrong), names, n=1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return f"{hint}(one of {', '.join(names)})" if names else "(none is possible here)"
+
+
+def too_long(tokens: int, longest: int) -> str:
+    """Say that a position table is too short."""
+    return (
+        f"the input has {tokens} tokens, but the model has a table of {longest} positions; "
+        "shorten the input or use a model with a longer table (or rotary positions)"
+    )

@@ -18,7 +18,6 @@ from regard.config import (
     Rate,
     _resolve_likes,
     from_table,
-    kind_of,
     merge,
     override,
     read_recipe,
@@ -132,10 +131,6 @@ def test_what_is_absent_is_not_written() -> None:
         "layers": {},
         "opacity": 1.0,
     }
-
-
-def test_kind_of() -> None:
-    assert kind_of(Circle(1.0)) == "circle"
 
 
 def test_configs_are_frozen() -> None:

@@ -1,11 +1,14 @@
 """What a model costs: parameters, FLOPs and cache bytes, without building it in memory.
 
-A multiplication and an addition are two FLOPs. Attention is counted over all keys, also where a mask hides some, as
-the papers do. Counts are for one row of `length` tokens on every side (source and target), or one image.
+A multiplication and an addition are two FLOPs. Attention is counted over all keys, or a window of them, also where a
+mask hides some, as the papers do. Counts are for one row of `length` tokens on every side (source and target), or one
+image.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +22,10 @@ from regard.models.vision import VisionTransformer
 from regard.parts.attention import Attention
 from regard.parts.embed import Patches
 from regard.parts.moe import MixtureOfExperts
-from regard.parts.position import Learned
 from regard.parts.recurrent import Fused, Recurrent
 from regard.parts.score import Additive
+
+CONTAINERS = ("ModuleList", "ModuleDict")
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,7 @@ def natural_length(model: Model) -> int:
     """The number of tokens to count for: what the position table allows, else 1024."""
     if isinstance(model, VisionTransformer):
         return model.patches.count + (model.class_token is not None)
-    lengths = [module.length for module in model.modules() if isinstance(module, Learned) and module.length]
-    return min(lengths, default=1024)
+    return model.longest() or 1024
 
 
 def describe(module: nn.Module, name: str, tokens: int, length: int, table: Tensor | None = None) -> Node:
@@ -82,21 +85,19 @@ def describe(module: nn.Module, name: str, tokens: int, length: int, table: Tens
         for child_name, child in module.named_children()
         if not isinstance(child, nn.Dropout | nn.Identity)
     ]
-    if isinstance(module, nn.ModuleList):
+    if isinstance(module, nn.ModuleList | nn.ModuleDict):
         children = _merge_equal(children)
-    own = sum(parameter.numel() for parameter in module.parameters(recurse=False))
-    below = sum(child.parameters * child.repeated for child in children)
     flops = own_flops(module, tokens, length, table) + sum(child.flops * child.repeated for child in children)
     visible = tuple(child for child in children if child.parameters or child.flops)
-    return _shorten(Node(name, type(module).__name__, shape(module), own + below, flops, visible))
+    return _shorten(Node(name, type(module).__name__, shape(module), parameters(module), flops, visible))
 
 
 def _shorten(node: Node) -> Node:
     """Leave out levels that say nothing: lists, and single children, whose shape and children the parent takes over."""
     children = tuple(
-        inner for child in node.children for inner in (child.children if child.kind == "ModuleList" else (child,))
+        inner for child in node.children for inner in (child.children if child.kind in CONTAINERS else (child,))
     )
-    if node.kind in ("ModuleList", "Stack", "Layer") or len(children) != 1:
+    if node.kind in (*CONTAINERS, "Stack", "Layer") or len(children) != 1:
         return replace(node, children=children)
     (only,) = children
     times = f"{only.repeated} x {only.kind} " if only.repeated > 1 else ""
@@ -129,7 +130,7 @@ def _merge_equal(children: list[Node]) -> list[Node]:
 
 
 def _alike(a: Node, b: Node) -> bool:
-    return (a.kind, a.shape, a.parameters, a.flops) == (b.kind, b.shape, b.parameters, b.flops)
+    return replace(a, name=b.name, repeated=b.repeated) == b
 
 
 def own_flops(module: nn.Module, tokens: int, length: int, table: Tensor | None) -> int:
@@ -191,7 +192,8 @@ def cache_bytes(model: Model, length: int) -> int:
     if not isinstance(model, StepModel):
         return 0
     with torch.device("meta"), torch.no_grad():
-        empty = model.config.build().to("meta", torch.bfloat16).eval()
+        built: Any = deepcopy(model) if model.config is None else model.config.build()
+        empty = built.to("meta", torch.bfloat16).eval()
         tokens = torch.zeros(1, length, dtype=torch.long)
         source = () if isinstance(model, LanguageModel) else (tokens,)
         state = empty.start(*source, capacity=length) if source else empty.start(1, capacity=length)

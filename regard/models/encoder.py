@@ -9,7 +9,7 @@ from regard.config import Count
 from regard.errors import at
 from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import Model
+from regard.models.model import Model, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Padding, padded
@@ -45,7 +45,7 @@ class Encoder(Model):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Give the contextual vector of every token; rows are padded on the right beyond `lengths`."""
-        positions = padded(lengths, tokens.shape[1])
+        positions = row_positions(tokens, lengths)
         mask = None if positions is None else Padding()
         return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
 
@@ -59,6 +59,10 @@ class EncoderConfig(StackConfig):
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     head: HeadConfig
     init: InitConfig = field(default_factory=NormalConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(one_way=False, memory=False)
 
     def build(self) -> Encoder:
         """Make the model."""

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Rate
+from regard.config import Count, Kinds, Positive, Rate
 from regard.errors import ConfigError
 from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
@@ -84,7 +84,7 @@ class LogitsConfig:
 
     tied: bool = True
     bias: bool = False
-    cap: float | None = None
+    cap: Positive | None = None
     transform: Activation | None = None
     norm: NormConfig | None = None
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Kinds, NotNegative
 from regard.parts.moe import Experts, Router
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
@@ -40,7 +40,7 @@ def _fill_module(
     if isinstance(module, Router):
         module.bias.zero_()
         module.load.zero_()
-    is_output = name.endswith((".output", ".down"))  # what a sublayer adds to the residual stream
+    is_output = name.endswith((".output", ".down", ".mixer.conv"))  # what a sublayer adds to the residual stream
     for key, parameter in module.named_parameters(recurse=False):
         if parameter.ndim == 1 or key == "bias":
             nn.init.zeros_(parameter)
@@ -55,12 +55,13 @@ def _fill_module(
 
 @dataclass(frozen=True)
 class NormalConfig:
-    """N(0, std^2) for all. What is added to the residual stream begins `same`, `scaled` by 1/sqrt(2 layers), or zero.
+    """N(0, std^2) for all but recurrent matrices, which begin as U(-1/sqrt(H), 1/sqrt(H)).
 
-    GPT-2 (Radford et al. 2019) has `scaled`, BERT `same`; zero is that of modern speed runs.
+    What is added to the residual stream begins the `same`, `scaled` by 1/sqrt(2 layers), or as zero. GPT-2
+    (Radford et al. 2019) has `scaled`, BERT `same`; zero is that of modern speed runs.
     """
 
-    std: float = 0.02
+    std: NotNegative = 0.02
     output: Literal["same", "scaled", "zero"] = "same"
 
     def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
@@ -98,7 +99,7 @@ class XavierConfig:
 class UniformConfig:
     """U(-limit, limit) for all: the recurrent nets of 2014."""
 
-    limit: float = 0.08
+    limit: NotNegative = 0.08
 
     def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
         """Fill a matrix of a Linear or a convolution."""

@@ -9,13 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import Count
-from regard.errors import at
+from regard.errors import InputError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import StepModel, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Rule
+from regard.parts.mask import Causal, Documents, Prefix, Rule
 from regard.parts.state import State
 
 
@@ -34,16 +34,22 @@ class LanguageModel(StepModel):
         *,
         positions: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
+        prefix: Int[Tensor, "B"] | None = None,
         state: State | None = None,
     ) -> Float[Tensor, "B T V"]:
         """Score what follows each token.
 
         Rows are padded on the right, which needs no mask: nothing looks ahead. `documents` numbers the texts packed
-        into a row, `positions` then starts anew in each. With a `state`, tokens follow those seen before.
+        into a row, `positions` then starts anew in each. The first `prefix` tokens of a row see each other. With a
+        `state`, tokens follow those seen before.
         """
         if state is not None:
+            if positions is not None:
+                raise InputError("with a state, the positions follow from it; give one or the other")
             positions = state.advance(tokens, None)
-        mask: Rule = Causal() if documents is None else Causal() & Documents(documents)
+        mask: Rule = Causal() if prefix is None else Prefix(prefix)
+        if documents is not None:
+            mask = mask & Documents(documents)
         return self.logits(self.decode(tokens, mask, positions, state))
 
     def decode(
@@ -59,7 +65,8 @@ class LanguageModel(StepModel):
 
     def start(self, batch: int, capacity: int | None = None) -> State:
         """Give the state before the first token; with a `capacity`, of static shape."""
-        return State(self.stack.start(batch, capacity), beginning(batch, self.embed.tokens.table.weight.device))
+        device = self.embed.tokens.table.weight.device
+        return State(self.stack.start(batch, capacity), beginning(batch, device), self.longest())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +78,10 @@ class LanguageConfig(StackConfig):
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     head: LogitsConfig = field(default_factory=LogitsConfig)
     init: InitConfig = field(default_factory=NormalConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(one_way=True, memory=False)
 
     def build(self) -> LanguageModel:
         """Make the model."""

@@ -14,13 +14,19 @@ from regard.models.head import Logits
 from regard.models.stack import Stack
 from regard.parts.embed import Embedding
 from regard.parts.mask import Causal, Padding, Rule, padded
-from regard.parts.state import State
+from regard.parts.position import Absolute
+from regard.parts.state import State, check_lengths
 
 
 class Model(nn.Module):
     """A model with the config that made it."""
 
-    config: Any
+    config: Any = None  # what a recipe says; a model put together by hand has none
+
+    def longest(self) -> int | None:
+        """How many tokens the model can take: as many as its position tables have, or any number (None)."""
+        lengths = [part.length for part in self.modules() if isinstance(part, Absolute) and part.length is not None]
+        return min(lengths, default=None)
 
 
 class StepModel(Model):
@@ -42,7 +48,10 @@ class StepModel(Model):
     def step(
         self, tokens: Int[Tensor, "B T"], state: State, lengths: Int[Tensor, "B"] | None = None
     ) -> tuple[Float[Tensor, "B V"], State]:
-        """Read more tokens (the first `lengths` of each row) and score what follows the last of each row."""
+        """Read more tokens (the first `lengths` of each row) and score what follows the last of each row.
+
+        The state is changed in place, and returned for convenience.
+        """
         positions = state.advance(tokens, lengths)
         mask: Rule = Causal() if lengths is None else Causal() & Padding()
         x = self.decode(tokens, mask, positions, state)
@@ -57,7 +66,7 @@ class EncoderDecoder(StepModel):
 
     def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
         """Give the contextual vector of every source token; rows are padded on the right beyond `lengths`."""
-        positions = padded(lengths, source.shape[1])
+        positions = row_positions(source, lengths)
         mask = None if positions is None else Padding()
         embed = self.source_embed or self.embed
         return self.encoder(embed(source, positions), mask=mask, positions=positions)
@@ -68,6 +77,12 @@ def last(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[T
     if lengths is None:
         return x[:, -1]
     return x[torch.arange(len(x), device=x.device), lengths - 1]
+
+
+def row_positions(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None) -> Int[Tensor, "B T"] | None:
+    """Positions of rows padded on the right beyond `lengths`: -1 at the padding; None if there is none."""
+    check_lengths(tokens, lengths, least=1)
+    return padded(lengths, tokens.shape[1])
 
 
 def beginning(batch: int, device: torch.device) -> Int[Tensor, "B"]:

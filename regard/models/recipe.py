@@ -6,7 +6,7 @@ from typing import Annotated
 
 import torch
 
-from regard.config import Kinds, from_table, override, read_recipe
+from regard.config import Kinds, from_table, override, read_recipe, to_table
 from regard.errors import at
 from regard.models.encoder import EncoderConfig
 from regard.models.init import initialise
@@ -32,9 +32,9 @@ ModelConfig = Annotated[
 class Recipe:
     """A model, what it is about, and the paper it comes from."""
 
-    about: str
-    paper: str
     model: ModelConfig
+    about: str = ""
+    paper: str = ""
 
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
@@ -43,7 +43,7 @@ def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
 
 
 def build(
-    recipe: str | Path | ModelConfig,
+    recipe: str | Path | Recipe | ModelConfig,
     *overrides: str,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
@@ -53,7 +53,11 @@ def build(
 
     Mistakes are found before any memory is taken. The config is kept as `model.config`.
     """
-    config = load_recipe(recipe, *overrides).model if isinstance(recipe, str | Path) else recipe
+    if isinstance(recipe, str | Path):
+        config = load_recipe(recipe, *overrides).model
+    else:
+        whole = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
+        config = from_table(override(to_table(whole), overrides), Recipe).model if overrides else whole.model
     model = build_empty(config).to(dtype).to_empty(device=device)
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     initialise(model, config.init, generator)

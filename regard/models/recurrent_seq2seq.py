@@ -21,7 +21,7 @@ from regard.models.model import EncoderDecoder, beginning, last
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Rule, padded
+from regard.parts.mask import Causal, Rule, arrange, padded
 from regard.parts.mixer import Mixer
 from regard.parts.recurrent import Bidirectional, CellConfig
 from regard.parts.state import Hidden, LayerState, Memory, State
@@ -92,9 +92,10 @@ class RecurrentSeq2Seq(EncoderDecoder):
             layers.append({"fed": Hidden((summary,))})
         else:
             positions = padded(source_lengths, source.shape[1])
-            fed = Hidden((torch.zeros_like(summary),))
-            layers.append({"fed": fed, "memory": self.attention.remember(memory, positions)})
-        return State(layers, beginning(len(source), source.device))
+            layers.append({"memory": self.attention.remember(memory, positions)})
+        if self.feed == "attended":
+            layers[-1]["fed"] = Hidden((torch.zeros_like(summary),))
+        return State(layers, beginning(len(source), source.device), self.longest())
 
     def summary(self, memory: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
         """h_T; of a bidirectional encoder, the last of the forward and the first of the backward half."""
@@ -115,45 +116,50 @@ class RecurrentSeq2Seq(EncoderDecoder):
             if self.attention is None:
                 (context,) = _fed(state).values
                 x = torch.cat((x, context[:, None].expand_as(x)), -1)
-            return self.read(self.run_cells(x, state, mask, positions), state)
-        outputs = []
-        for t in range(x.shape[1]):
-            here = None if positions is None else positions[:, t : t + 1]
-            outputs.append(self.decode_one(x[:, t : t + 1], state, mask, here))
+            return self.read(self.run_cells(x, state, mask, positions), positions, state)
+        places = arrange(positions, x.shape[1], x.device).expand(x.shape[:2])
+        outputs = [self.decode_one(x[:, t : t + 1], mask, places[:, t : t + 1], state) for t in range(x.shape[1])]
         return torch.cat(outputs, 1)
 
-    def decode_one(self, x: Float[Tensor, "B 1 D"], state: State, mask: Rule, positions: Tensor | None) -> Tensor:
+    def decode_one(
+        self, x: Float[Tensor, "B 1 D"], mask: Rule, positions: Int[Tensor, "B 1"], state: State
+    ) -> Float[Tensor, "B 1 D"]:
         """One step with feeding."""
-        fed = _fed(state)
-        (before,) = fed.values
         if self.feed == "context":
             top = state.layers[-2]["cell"]
             assert isinstance(top, Hidden)
-            context = self.look(top.values[0][:, None], state)
+            context = self.look(top.values[0][:, None], positions, state)
             s = self.run_cells(torch.cat((x, context), -1), state, mask, positions)
             return self.join(context, s)
+        fed = _fed(state)
+        (before,) = fed.values
         s = self.run_cells(torch.cat((x, before[:, None]), -1), state, mask, positions)
-        r = self.read(s, state)
-        keep = r[:, 0] if positions is None else torch.where(positions >= 0, r[:, 0], before)
-        fed.values = (keep,)
+        r = self.read(s, positions, state)
+        fed.values = (torch.where(positions >= 0, r[:, 0], before),)
         return r
 
-    def run_cells(self, x: Tensor, state: State, mask: Rule, positions: Tensor | None) -> Float[Tensor, "B T D"]:
+    def run_cells(
+        self, x: Float[Tensor, "B T _D"], state: State, mask: Rule, positions: Int[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T D"]:
         """Run the recurrent layers."""
         for cell, layer in zip(self.cells, state.layers, strict=False):
             x = self.dropout(cell(x, mask=mask, positions=positions, state=layer["cell"]))
         return x
 
-    def read(self, s: Float[Tensor, "B T D"], state: State) -> Float[Tensor, "B T D"]:
+    def read(
+        self, s: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, state: State
+    ) -> Float[Tensor, "B T D"]:
         """r_t = s_t, or tanh(W [c_t ; s_t]) with attention."""
-        return s if self.attention is None else self.join(self.look(s, state), s)
+        return s if self.attention is None else self.join(self.look(s, positions, state), s)
 
-    def look(self, s: Float[Tensor, "B T D"], state: State) -> Float[Tensor, "B T D"]:
+    def look(
+        self, s: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, state: State
+    ) -> Float[Tensor, "B T D"]:
         """c_t = sum_i a_{t,i} h_i."""
         memory = state.layers[-1]["memory"]
         assert self.attention is not None
         assert isinstance(memory, Memory)
-        return self.attention(s, state=memory)
+        return self.attention(s, positions=positions, state=memory)
 
     def join(self, context: Float[Tensor, "B T D"], s: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """tanh(W [c_t ; s_t])."""
@@ -187,6 +193,8 @@ class RecurrentSeq2SeqConfig:
     def __post_init__(self) -> None:
         if self.feed is not None and self.attention is None:
             raise ConfigError(f"feed={self.feed!r} needs an attention table")
+        with at("encoder"):
+            self.encoder.check(one_way=False, memory=False)
         if self.cell.bidirectional:
             raise ConfigError("a decoder cannot be bidirectional: the future is not written yet", "cell")
         if self.embed.concatenate is not None:

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import Count
-from regard.errors import ConfigError, at
+from regard.errors import at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
 from regard.models.model import EncoderDecoder, beginning
@@ -56,7 +56,7 @@ class Seq2Seq(EncoderDecoder):
         memory = self.encode(source, lengths=source_lengths)
         positions = padded(source_lengths, source.shape[1])
         layers = self.decoder.start(len(source), capacity, memory, positions)
-        return State(layers, beginning(len(source), source.device))
+        return State(layers, beginning(len(source), source.device), self.longest())
 
     def decode(
         self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
@@ -80,9 +80,10 @@ class Seq2SeqConfig:
     init: InitConfig = field(default_factory=XavierConfig)
 
     def __post_init__(self) -> None:
-        blind = [name for name, layer in self.decoder.layers.items() if layer.cross is None]
-        if len(blind) == len(self.decoder.layers):
-            raise ConfigError(f"some layer must have a cross table, or the source is never seen: {', '.join(blind)}")
+        with at("encoder"):
+            self.encoder.check(one_way=False, memory=False)
+        with at("decoder"):
+            self.decoder.check(one_way=True, memory=True)
 
     def build(self) -> Seq2Seq:
         """Make the model."""

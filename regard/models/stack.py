@@ -60,7 +60,7 @@ class Layer(nn.Module):
         def mix(x: Tensor) -> Tensor:
             return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"))
 
-        sublayers: list[Sublayer] = [mix]
+        sublayers: dict[str, Sublayer] = {"mixer": mix}
         if self.cross is not None:
             cross = self.cross
 
@@ -69,9 +69,9 @@ class Layer(nn.Module):
                     return cross(x, positions=positions, state=state["cross"])
                 return cross(x, memory=memory, positions=positions, memory_positions=memory_positions)
 
-            sublayers.append(look)
+            sublayers["cross"] = look
         if self.feedforward is not None:
-            sublayers.append(self.feedforward)
+            sublayers["feedforward"] = self.feedforward
         return self.residual(x, sublayers)
 
     def start(
@@ -155,7 +155,8 @@ class LayerConfig:
             cross = None if self.cross is None else self.cross.build(dim, shared=shared)
         with at("feedforward"):
             feedforward = None if self.feedforward is None else self.feedforward.build(dim)
-        sublayers = 1 + (cross is not None) + (feedforward is not None)
+        parts = {"mixer": mixer, "cross": cross, "feedforward": feedforward}
+        sublayers = [name for name, part in parts.items() if part is not None]
         residual = build_residual(self.residual, sublayers, dim, self.norm, self.dropout)
         return Layer(mixer, cross, feedforward, residual)
 
@@ -187,8 +188,19 @@ class StackConfig:
                 raise ConfigError(
                     f"pattern item {item!r} must be a layer or number*layer; {choices(name, self.layers)}"
                 )
-            names += [name] * (int(count) if star else 1)
+            names += [name] * (min(int(count), self.depth) if star else 1)
         return list(islice(cycle(names), self.depth))
+
+    def check(self, *, one_way: bool, memory: bool) -> None:
+        """Refuse layers that do not fit the role: looking ahead where nothing may, or at a memory that is not there."""
+        for name, layer in self.layers.items():
+            with at(f"layers.{name}"):
+                if one_way and isinstance(layer.mixer, RecurrentConfig) and layer.mixer.bidirectional:
+                    raise ConfigError("bidirectional=true reads the future, which is not written yet", "mixer")
+                if layer.cross is not None and not memory:
+                    raise ConfigError("there is no source to look at; leave the table out", "cross")
+        if memory and all(layer.cross is None for layer in self.layers.values()):
+            raise ConfigError("some layer must have a cross table, or the source is never seen")
 
     def build_stack(self, dim: int) -> Stack:
         """Make the stack for width `dim`."""

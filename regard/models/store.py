@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
@@ -32,13 +32,18 @@ def tensors(model: Model) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in named if name in kept}
 
 
-def save_model(model: Model, folder: str | Path) -> None:
-    """Write the model's config and weights into `folder`."""
+def save_model(model: nn.Module, folder: str | Path) -> None:
+    """Write the model's config and weights into `folder`, each file whole or not at all."""
+    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    if not isinstance(model, Model) or model.config is None:
+        raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).write_text(to_json(Stored(model.config)), encoding="utf-8")
     weights = {name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}
-    save_file(weights, folder / WEIGHTS)
+    save_file(weights, folder / f"{WEIGHTS}.part")
+    (folder / f"{CONFIG}.part").write_text(to_json(Stored(model.config)), encoding="utf-8")
+    for name in (WEIGHTS, CONFIG):
+        (folder / f"{name}.part").replace(folder / name)
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
@@ -49,6 +54,8 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
         file = safe_open(folder / WEIGHTS, framework="pt", device=str(device))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError) as error:
         raise RegardError(f"{folder}: no model can be read from here: {error}") from None
+    if not isinstance(table, dict):
+        raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
     model = build_empty(from_table(table, Stored).model)
     with file:
         _check_names(set(file.keys()), tensors(model), folder / WEIGHTS)

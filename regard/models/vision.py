@@ -62,6 +62,10 @@ class VisionConfig(StackConfig):
     dropout: Rate = 0.0
     init: InitConfig = field(default_factory=NormalConfig)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check(one_way=False, memory=False)
+
     def build(self) -> VisionTransformer:
         """Make the model."""
         patches = self.patches.build(self.dim)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from regard.errors import RegardError
+from regard.errors import RegardError, choices
 from regard.parts.mask import Causal, Padding, Place, Rule, arrange, dense
 from regard.parts.position import Relative
 from regard.parts.score import Score
@@ -197,10 +197,12 @@ class Tape(dict[str, list[Record]]):
     """What was recorded: for the name of each attention, its calls in order."""
 
     def weights(self, name: str) -> Float[Tensor, "B H T S"]:
-        """Join the calls of one attention, such as the steps of a decoder: then column j is position j."""
+        """Join the calls of one attention, such as the steps of a decoder; column j is the key at position j."""
+        if name not in self:
+            raise RegardError(f"no attention {name!r} was watched; {choices(name, self)}")
         calls = self[name]
-        if len(calls) == 1:
-            return calls[0].weights
+        if len({call.weights.shape[:2] for call in calls}) > 1:
+            raise RegardError(f"the calls of {name!r} had batches of different sizes; take them one by one: tape[name]")
         width = max(int(call.columns().max()) + 1 for call in calls)
         return torch.cat([call.spread(width) for call in calls], dim=2)
 

@@ -54,6 +54,8 @@ class Attention(Watchable, Mixer):
     ) -> Float[Tensor, "B T _D"]:
         """Let x look at itself, or at `memory`, or at what `state` remembers."""
         if memory is not None:
+            if state is not None:
+                raise InputError("attention looks at a memory or at what a state remembers; give one or the other")
             state = self.remember(memory, memory_positions)
         turn = self.turn(x, positions)
         query = self.score.query(self.heads.query(x, turn))

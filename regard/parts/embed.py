@@ -72,6 +72,11 @@ class Embedding(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Embed tokens; without `segments`, all belong to segment 0."""
+        if tokens.ndim != 2 or tokens.is_floating_point() or tokens.shape[1] == 0:
+            shape = tuple(tokens.shape)
+            raise InputError(
+                f"tokens must be whole numbers in rows of one or more, not {tokens.dtype} of shape {shape}"
+            )
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = self.scale * x

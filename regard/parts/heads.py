@@ -113,17 +113,18 @@ class LatentHeads(Heads):
         plain: int,
         turned: int,
         value: int,
-        norm: NormConfig,
+        norm: nn.Module,
+        query_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.heads, self.rank, self.plain = heads, rank, plain
         self.query_dim = self.key_dim = plain + turned
         self.turn_dim, self.value_dim = turned, value
         self.squeeze_query = nn.Linear(dim, query_rank, bias=False) if query_rank else nn.Identity()
-        self.query_norm = norm.build(query_rank) if query_rank else nn.Identity()
+        self.query_norm = query_norm or nn.Identity()
         self.to_query = nn.Linear(query_rank or dim, heads * self.query_dim, bias=False)
         self.squeeze = nn.Linear(dim, rank + turned, bias=False)
-        self.norm = norm.build(rank)
+        self.norm = norm
         self.to_key_value = nn.Linear(rank, heads * (plain + value), bias=False)
         self.output = nn.Linear(heads * value, dim, bias=False)
 
@@ -214,7 +215,9 @@ class LatentHeadsConfig:
         """Make the heads for width `dim`."""
         if memory_dim != dim:
             raise ConfigError(f"latent attention needs a memory of width {dim}, not {memory_dim}")
-        return LatentHeads(dim, self.heads, self.rank, self.query_rank, self.plain, self.turned, self.value, self.norm)
+        query_norm = None if self.query_rank is None else self.norm.build(self.query_rank)
+        sizes = (self.rank, self.query_rank, self.plain, self.turned, self.value)
+        return LatentHeads(dim, self.heads, *sizes, self.norm.build(self.rank), query_norm)
 
 
 @dataclass(frozen=True)

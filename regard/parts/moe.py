@@ -4,6 +4,7 @@ Each token goes to the few experts whose affinity is highest, and the outputs ar
 shapes are static: tokens are sorted by expert, and one grouped product serves all experts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds
+from regard.config import Count, Kinds, Positive
 from regard.errors import ConfigError
 from regard.parts.feedforward import GLU, GLUConfig, MLPConfig
 from regard.parts.precision import autocast_dtype, without_autocast
@@ -53,6 +54,11 @@ class Router(nn.Module):
             self.load += torch.zeros_like(self.load).scatter_add_(0, index.flatten(), self.load.new_ones(index.numel()))
         weights = scores.gather(-1, index)
         return (self.scale * weights / (weights.sum(-1, keepdim=True) + 1e-20)).to(x.dtype), index
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Router":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.bias = self.bias.float()  # steps of `balance` are lost in bfloat16
+        return self
 
     def scores(self, x: Float[Tensor, "tokens D"]) -> Float[Tensor, "tokens N"]:
         """Give the affinities, at least in float32: in bfloat16 many experts would tie, and the bias be lost."""
@@ -172,7 +178,7 @@ class MoEConfig:
     shared: Count | None = None
     groups: Count = 1
     chosen_groups: Count = 1
-    scale: float = 1.0
+    scale: Positive = 1.0
 
     def __post_init__(self) -> None:
         if self.groups < 1 or self.experts % self.groups:

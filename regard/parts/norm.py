@@ -9,7 +9,7 @@ from typing import Annotated
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Kinds, NotNegative
 
 
 class LayerNorm(nn.LayerNorm):
@@ -44,7 +44,7 @@ class BatchNorm(nn.Module):
 class LayerNormConfig:
     """Layer norm; `bias = false` leaves beta out."""
 
-    eps: float = 1e-5
+    eps: NotNegative = 1e-5
     bias: bool = True
 
     def build(self, dim: int) -> nn.Module:
@@ -56,7 +56,7 @@ class LayerNormConfig:
 class RMSNormConfig:
     """RMS norm."""
 
-    eps: float = 1e-6
+    eps: NotNegative = 1e-6
 
     def build(self, dim: int) -> nn.Module:
         """Make the norm for width `dim`."""
@@ -67,7 +67,7 @@ class RMSNormConfig:
 class BatchNormConfig:
     """Batch norm."""
 
-    eps: float = 1e-5
+    eps: NotNegative = 1e-5
 
     def build(self, dim: int) -> nn.Module:
         """Make the norm for width `dim`."""

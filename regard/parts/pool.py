@@ -33,6 +33,15 @@ class First(Pool):
         return x[:, 0]
 
 
+class Last(Pool):
+    """y = x_T, the last that is no padding: where a recurrence has seen everything."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """The last real vector."""
+        last = real(x, positions).sum(1, keepdim=True).clamp(min=1) - 1
+        return x.take_along_dim(last, dim=1)[:, 0]
+
+
 class Mean(Pool):
     """y = 1/T sum_t x_t: every vector counts the same."""
 
@@ -66,6 +75,15 @@ class FirstConfig:
 
 
 @dataclass(frozen=True)
+class LastConfig:
+    """The last token."""
+
+    def build(self, dim: int) -> Pool:
+        """Make it."""
+        return Last()
+
+
+@dataclass(frozen=True)
 class MeanConfig:
     """The average."""
 
@@ -83,5 +101,5 @@ class WeightedConfig:
         return Weighted(dim)
 
 
-POOLS = {"first": FirstConfig, "mean": MeanConfig, "weighted": WeightedConfig}
-PoolConfig = Annotated[FirstConfig | MeanConfig | WeightedConfig, Kinds(POOLS)]
+POOLS = {"first": FirstConfig, "last": LastConfig, "mean": MeanConfig, "weighted": WeightedConfig}
+PoolConfig = Annotated[FirstConfig | LastConfig | MeanConfig | WeightedConfig, Kinds(POOLS)]

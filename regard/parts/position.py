@@ -16,8 +16,8 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds
-from regard.errors import ConfigError, InputError
+from regard.config import Count, Kinds, Positive
+from regard.errors import ConfigError, InputError, too_long
 from regard.parts.mask import arrange
 
 
@@ -69,10 +69,7 @@ class Absolute(nn.Module):
                 return
             tokens = int(positions.max()) + 1 if positions.numel() else 0
         if tokens > length:
-            raise InputError(
-                f"the input has {tokens} tokens, but the model has a table of {length} positions; "
-                f"shorten the input or use a model with a longer table (or rotary positions)"
-            )
+            raise InputError(too_long(tokens, length))
 
 
 class Linear(Absolute):
@@ -285,10 +282,14 @@ class RelativeBias(Relative):
 class Llama3Scaling:
     """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
 
-    factor: float
+    factor: Positive
     original_length: Count
-    low: float = 1.0
-    high: float = 4.0
+    low: Positive = 1.0
+    high: Positive = 4.0
+
+    def __post_init__(self) -> None:
+        if self.low >= self.high:
+            raise ConfigError(f"low={self.low} must be below high={self.high}")
 
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
         """Give the new frequencies, and the magnitude of the turn (unchanged here)."""
@@ -301,10 +302,10 @@ class Llama3Scaling:
 class YarnScaling:
     """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
 
-    factor: float
+    factor: Positive
     original_length: Count
-    fast: float = 32.0
-    slow: float = 1.0
+    fast: Positive = 32.0
+    slow: Positive = 1.0
     magnitude: float | None = None
 
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
@@ -329,10 +330,14 @@ ScalingConfig = Annotated[Llama3Scaling | YarnScaling, Kinds(SCALINGS)]
 class RopeConfig:
     """Rotary positions; `width` features of each head are turned, all unless given."""
 
-    base: float = 10000.0
+    base: Positive = 10000.0
     layout: Literal["halves", "interleaved"] = "halves"
     width: Count | None = None
     scaling: ScalingConfig | None = None
+
+    def __post_init__(self) -> None:
+        if self.base <= 1:
+            raise ConfigError(f"base={self.base} must be above 1, or no feature turns slower than another")
 
     def build(self, head_dim: int, heads: int) -> Rope:
         """Make it for heads of width `head_dim`."""

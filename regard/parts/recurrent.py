@@ -23,8 +23,8 @@ from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.config import Kinds
-from regard.errors import ConfigError
-from regard.parts.mask import Padding, Rule, includes
+from regard.errors import ConfigError, InputError
+from regard.parts.mask import Documents, Padding, Prefix, Rule, includes
 from regard.parts.mixer import Mixer
 from regard.parts.precision import without_autocast
 from regard.parts.recurrence import KERNELS, fused_recurrence, gated_recurrence, run_kernel
@@ -59,6 +59,8 @@ class Recurrent(Mixer):
         `positions` is -1 at padding, which stands on the right. A `state` is where the recurrence starts, and
         afterwards holds the state after each row's last real token.
         """
+        if includes(mask, Documents) or includes(mask, Prefix):
+            raise InputError("a recurrence only looks back along its row: it knows no packed documents and no prefix")
         if state is None:
             out, _ = self.run(x, self.start(x.shape[0]).values, None)
             return out
@@ -120,6 +122,10 @@ class Fused(Recurrent):
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has its weights apart
         super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._flatten()
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:  # loading may put new weights in place of the old
+        super()._load_from_state_dict(*arguments)
         self._flatten()
 
     def _flatten(self) -> None:

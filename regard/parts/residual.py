@@ -4,7 +4,7 @@ Post-norm is the Transformer of 2017, pre-norm that of GPT-2 and after (Xiong et
 CogView's sandwich, parallel is GPT-J's and PaLM's, plain is a stack of recurrent layers with no residual at all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from torch import Tensor, nn
@@ -16,83 +16,83 @@ Joining = Literal["pre", "post", "around", "parallel", "plain"]
 
 
 class Residual(nn.Module):
-    """Joins the sublayers f of one layer; `norms` are as many as its kind needs."""
+    """Joins the named sublayers f of one layer; its norms are named after them."""
 
-    def __init__(self, norms: Sequence[nn.Module], dropout: float = 0.0) -> None:
+    def __init__(self, norms: Mapping[str, nn.Module], dropout: float = 0.0) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(norms)
+        self.norms = nn.ModuleDict(norms)
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
-    def count(sublayers: int) -> int:
-        """How many norms so many sublayers need."""
-        return sublayers
+    def names(sublayers: Sequence[str]) -> list[str]:
+        """Name the norms that these sublayers need."""
+        return list(sublayers)
 
 
 class Pre(Residual):
     """x + f(norm(x))."""
 
-    def forward(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
-        for norm, f in zip(self.norms, sublayers, strict=True):
-            x = x + self.dropout(f(norm(x)))
+        for name, f in sublayers.items():
+            x = x + self.dropout(f(self.norms[name](x)))
         return x
 
 
 class Post(Residual):
     """norm(x + f(x))."""
 
-    def forward(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
-        for norm, f in zip(self.norms, sublayers, strict=True):
-            x = norm(x + self.dropout(f(x)))
+        for name, f in sublayers.items():
+            x = self.norms[name](x + self.dropout(f(x)))
         return x
 
 
 class Around(Residual):
-    """x + norm'(f(norm(x)))."""
+    """x + norm_after(f(norm(x)))."""
 
-    def forward(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
-        for before, after, f in zip(self.norms[::2], self.norms[1::2], sublayers, strict=True):
-            x = x + self.dropout(after(f(before(x))))
+        for name, f in sublayers.items():
+            x = x + self.dropout(self.norms[f"{name}_after"](f(self.norms[name](x))))
         return x
 
     @staticmethod
-    def count(sublayers: int) -> int:
+    def names(sublayers: Sequence[str]) -> list[str]:
         """Two to each."""
-        return 2 * sublayers
+        return [norm for name in sublayers for norm in (name, f"{name}_after")]
 
 
 class Parallel(Residual):
     """x + f_1(norm(x)) + f_2(norm(x)) + ..."""
 
-    def forward(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """All sublayers at once."""
-        normed = self.norms[0](x)
-        for f in sublayers:
+        normed = self.norms["shared"](x)
+        for f in sublayers.values():
             x = x + self.dropout(f(normed))
         return x
 
     @staticmethod
-    def count(sublayers: int) -> int:
+    def names(sublayers: Sequence[str]) -> list[str]:
         """One for all."""
-        return 1
+        return ["shared"]
 
 
 class Plain(Residual):
     """f(x)."""
 
-    def forward(self, x: Tensor, sublayers: Sequence[Sublayer]) -> Tensor:
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
-        for f in sublayers:
+        for f in sublayers.values():
             x = self.dropout(f(x))
         return x
 
     @staticmethod
-    def count(sublayers: int) -> int:
+    def names(sublayers: Sequence[str]) -> list[str]:
         """None."""
-        return 0
+        return []
 
 
 RESIDUALS: dict[str, type[Residual]] = {
@@ -104,8 +104,10 @@ RESIDUALS: dict[str, type[Residual]] = {
 }
 
 
-def build_residual(joining: Joining, sublayers: int, dim: int, norm: NormConfig | None, dropout: float) -> Residual:
-    """Make the residual of a layer with so many sublayers; without a norm, nothing is normalised."""
+def build_residual(
+    joining: Joining, sublayers: Sequence[str], dim: int, norm: NormConfig | None, dropout: float
+) -> Residual:
+    """Make the residual of a layer with these sublayers; without a norm, nothing is normalised."""
     kind = RESIDUALS[joining]
-    count = kind.count(sublayers)
-    return kind([nn.Identity() if norm is None else norm.build(dim) for _ in range(count)], dropout)
+    norms = {name: nn.Identity() if norm is None else norm.build(dim) for name in kind.names(sublayers)}
+    return kind(norms, dropout)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds
+from regard.config import Count, Kinds, Positive
 from regard.errors import ConfigError
 
 Vectors = Float[Tensor, "B _H _T _E"]
@@ -129,7 +129,7 @@ class DotConfig:
     """Dot product; `scale = 1.0` for the unscaled one."""
 
     scale: float | None = None
-    cap: float | None = None
+    cap: Positive | None = None
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score for queries and keys of one width."""

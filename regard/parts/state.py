@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import InputError, too_long
 
 Kept = tuple[Tensor, ...]  # each (B, heads, tokens, width)
 
@@ -106,7 +106,7 @@ class Cache:
     def _write(self, old: Kept, old_positions: Tensor, kept: Kept, positions: Tensor, slots: Tensor) -> None:
         rows = torch.arange(len(slots), device=slots.device)[:, None]
         for o, k in zip(old, kept, strict=True):
-            o[rows, :, slots] = k.transpose(1, 2)
+            o[rows, :, slots] = k.transpose(1, 2).to(o.dtype)
         old_positions[rows, slots] = positions
 
     def reorder(self, index: Int[Tensor, "B"]) -> None:
@@ -123,15 +123,36 @@ class Cache:
 LayerState = Hidden | Memory | Cache
 
 
+def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None, least: int) -> None:
+    """Refuse lengths that do not fit their rows; their values only where that needs no waiting for an accelerator."""
+    if lengths is None:
+        return
+    B, T = tokens.shape
+    if lengths.shape != (B,):
+        raise InputError(f"{B} rows need {B} lengths, not lengths of shape {tuple(lengths.shape)}")
+    if torch.compiler.is_compiling() or lengths.device.type != "cpu" or B == 0:
+        return
+    if int(lengths.min()) < least or int(lengths.max()) > T:
+        raise InputError(f"lengths {lengths.tolist()} must be between {least} and the {T} tokens of a row")
+
+
 @dataclass
 class State:
-    """What a whole model remembers: a dict for each layer, and how many tokens each row has seen."""
+    """What a whole model remembers: a dict for each layer, and how many tokens each row has seen.
+
+    `longest` is how many a row may see, if there is a limit; `tokens` is an upper bound of what any has seen.
+    """
 
     layers: list[dict[str, LayerState]]
     length: Int[Tensor, "B"]
+    longest: int | None = None
+    tokens: int = 0
 
     def advance(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None) -> Int[Tensor, "B T"]:
         """Give the positions of the next tokens (the first `lengths` of each row are real), and count them."""
+        check_lengths(tokens, lengths, least=0)
+        self.check_room(tokens.shape[1] if lengths is None else lengths, tokens.shape[1])
+        self.tokens += tokens.shape[1]
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         positions = self.length[:, None] + steps
         if lengths is None:
@@ -139,6 +160,14 @@ class State:
             return positions
         self.length = self.length + lengths
         return torch.where(steps < lengths[:, None], positions, -1)
+
+    def check_room(self, new: Tensor | int, most: int) -> None:
+        """Refuse tokens beyond the position table; the device is only asked once the upper bound is beyond it."""
+        if self.longest is None or self.tokens + most <= self.longest or torch.compiler.is_compiling():
+            return
+        needed = int((self.length + new).max())
+        if needed > self.longest:
+            raise InputError(too_long(needed, self.longest))
 
     def reorder(self, index: Int[Tensor, "B"]) -> None:
         """Let row i become what row index[i] was."""

@@ -82,6 +82,9 @@ SHRINK: dict[str, list[str]] = {
 }
 SHRINK["transformer-big"] = SHRINK["transformer-base"]
 
+BERT_MIXER = [change for change in SHRINK["bert"] if ".mixer." not in change]
+GPT2_MIXER = [change for change in SHRINK["gpt2"] if ".mixer." not in change]
+
 # Further forms that no recipe shows by default but that users reach by an override: the laws hold for them too.
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "rnn-attention-luong": ("rnn-attention", [*SMALL, "model.feed=none", "model.cell.kind=lstm", "model.depth=2"]),
@@ -111,9 +114,26 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "bert-mean-vector": ("bert", [*SHRINK["bert"], "model.head.kind=vector", "model.head.pool.kind=mean"]),
     "bert-lstm": (
         "bert",
-        [*SHRINK["bert"], "model.layers.block.mixer.kind=lstm", "model.layers.block.mixer.bidirectional=true"],
+        [*BERT_MIXER, "model.layers.block.mixer.kind=lstm", "model.layers.block.mixer.bidirectional=true"],
     ),
-    "bert-conv": ("bert", [*SHRINK["bert"], "model.layers.block.mixer.kind=conv"]),
+    "bert-conv": ("bert", [*BERT_MIXER, "model.layers.block.mixer.kind=conv"]),
+    "many-to-one": (
+        "bert",
+        [
+            *BERT_MIXER,
+            "model.layers.block.mixer.kind=elman",
+            "model.head.kind=classes",
+            "model.head.pool.kind=last",
+        ],
+    ),
+    "rnn-attention-alibi-window": (
+        "rnn-attention",
+        [*SMALL, "model.attention.position.kind=alibi", "model.attention.window=3"],
+    ),
+    "gpt2-cosine-bare": (
+        "gpt2",
+        [*GPT2_MIXER, "model.layers.block.mixer.heads.kind=bare", "model.layers.block.mixer.score.kind=cosine"],
+    ),
     "vit-weighted-pool": (
         "vit",
         [*SHRINK["vit"], "model.position.length=6", "model.head.pool.kind=weighted"],

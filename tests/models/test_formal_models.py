@@ -53,12 +53,14 @@ def mlp_of(unit) -> formal.MLP:
 
 
 def layer_of(layer) -> formal.Layer:
-    first, second = layer.residual.norms
+    norms = layer.residual.norms
+    first, second = norms["mixer"], norms["feedforward"]
     return formal.Layer(heads_of(layer.mixer), norm_of(first), mlp_of(layer.feedforward), norm_of(second))
 
 
 def cross_layer_of(layer) -> formal.CrossLayer:
-    first, second, third = layer.residual.norms
+    norms = layer.residual.norms
+    first, second, third = norms["mixer"], norms["cross"], norms["feedforward"]
     return formal.CrossLayer(
         heads_of(layer.mixer),
         norm_of(first),

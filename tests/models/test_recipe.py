@@ -4,9 +4,11 @@ import pytest
 import torch
 
 import regard
-from regard.config import recipe_names
+from regard.config import recipe_names, to_toml
 from regard.errors import ConfigError, InputError
 from regard.models.recipe import load_recipe
+from regard.parts.state import check_lengths
+from tests.laws.cases import SHRINK
 
 
 def test_all_sixteen_recipes_are_there():
@@ -32,6 +34,25 @@ def test_build_from_a_file_anywhere(tmp_path, monkeypatch):
     recipe = load_recipe("mine.toml")
     assert (recipe.about, recipe.model.dim, recipe.model.layers["block"].mixer.heads.heads) == ("mine", 24, 2)
     assert recipe.model.layers["block"].mixer.heads.bias == "all"
+
+
+def test_a_recipe_of_ones_own_needs_only_a_model(tmp_path):
+    text = to_toml(load_recipe("elman", "model.vocabulary=9").model)
+    (tmp_path / "mine.toml").write_text("[model]\n" + text.replace("\n[", "\n[model."))
+    assert load_recipe(tmp_path / "mine.toml").model == load_recipe("elman", "model.vocabulary=9").model
+
+
+def test_build_from_what_was_loaded():
+    recipe = load_recipe("gpt2", "model.depth=2", "model.vocabulary=9")
+    for source in (recipe, recipe.model):
+        assert len(regard.build(source).stack.layers) == 2
+        assert len(regard.build(source, "model.depth=3").stack.layers) == 3
+
+
+def test_kinds_are_chosen_before_what_they_have():
+    one = load_recipe("bert", "model.head.classes=5", "model.head.kind=classes")
+    assert one == load_recipe("bert", "model.head.kind=classes", "model.head.classes=5")
+    assert one.model.head.classes == 5
 
 
 def test_device_and_dtype():
@@ -70,7 +91,26 @@ def test_device_and_dtype():
         ("deepseek-like", 'model.pattern=["dense"]', r"^model: the layers sparse stand nowhere"),
         ("vit", "model.patches.patch=15", r"^model\.patches: height=224 and width=224 must be multiples of patch=15"),
         ("vit", "model.patches.height=32", r"^model\.position: length=197 must be 29: 28 patches and the class token"),
-        ("transformer-base", "model.decoder.layers.block.cross=none", r"^model: some layer must have a cross table"),
+        (
+            "transformer-base",
+            "model.decoder.layers.block.cross=none",
+            r"^model\.decoder: some layer must have a cross table",
+        ),
+        (
+            "lstm",
+            "model.layers.recurrent.mixer.bidirectional=true",
+            r"mixer: bidirectional=true reads the future",
+        ),
+        (
+            "gpt2",
+            "model.layers.block.cross.heads={kind='multi', heads=2}",
+            r"cross: there is no source to look at",
+        ),
+        ("gpt2", "model.init.std=-1", r"^model\.init\.std: -1\.0 must be at least 0"),
+        ("gpt2", "model.head.cap=0", r"^model\.head\.cap: 0\.0 must be above 0"),
+        ("gpt2", "model.embed.dropout=nan", r"^model\.embed\.dropout: nan must be between 0 and 1"),
+        ("llama-like", "model.layers.block.mixer.position.base=1.0", r"base=1\.0 must be above 1"),
+        ("llama-like", "model.layers.block.mixer.position.scaling.low=5", r"low=5\.0 must be below high=4"),
         ("transformer-base", "model.dim=511", r"^model\.embed\.position: sines and cosines come in pairs"),
     ],
 )
@@ -91,6 +131,53 @@ def test_token_out_of_range():
         model(torch.tensor([[1, 2, 3], [4, 5, 9]]))
 
 
+def test_lengths_that_do_not_fit():
+    model = regard.build("bert", "model.depth=1", "model.vocabulary=9")
+    tokens = torch.zeros(2, 3, dtype=torch.long)
+    for lengths in ([0, 3], [4, 3]):
+        with pytest.raises(InputError, match=r"lengths \[\d, 3\] must be between 1 and the 3 tokens of a row"):
+            model(tokens, lengths=torch.tensor(lengths))
+    with pytest.raises(InputError, match=r"2 rows need 2 lengths, not lengths of shape \(3,\)"):
+        check_lengths(tokens, torch.ones(3, dtype=torch.long), least=1)
+
+
+def test_packed_documents_and_prefixes_need_attention():
+    tokens, documents = torch.zeros(1, 4, dtype=torch.long), torch.tensor([[0, 0, 1, 1]])
+    for recipe in ("elman", "lstm", "gru", "conv"):
+        model = regard.build(recipe, "model.vocabulary=9", "model.depth=1")
+        with pytest.raises(InputError, match="no packed documents and no prefix"):
+            model(tokens, documents=documents)
+        with pytest.raises(InputError, match="no packed documents and no prefix"):
+            model(tokens, prefix=torch.tensor([2]))
+
+
+def test_documents_in_a_row_do_not_see_each_other():
+    model = regard.build("llama-like", *SHRINK["llama-like"], dtype=torch.float64, seed=0).eval()
+    tokens = torch.tensor([[3, 1, 4, 1, 5, 9, 2]])
+    documents, positions = torch.tensor([[0, 0, 0, 1, 1, 1, 1]]), torch.tensor([[0, 1, 2, 0, 1, 2, 3]])
+    packed = model(tokens, documents=documents, positions=positions)
+    torch.testing.assert_close(packed[:, :3], model(tokens[:, :3]))
+    torch.testing.assert_close(packed[:, 3:], model(tokens[:, 3:]))
+
+
+def test_a_prefix_sees_itself_both_ways():
+    model = regard.build("llama-like", *SHRINK["llama-like"], dtype=torch.float64, seed=0).eval()
+    tokens, prefix = torch.tensor([[3, 1, 4, 1, 5, 9, 2]]), torch.tensor([3])
+    before = model(tokens, prefix=prefix)
+    for changed, seen in ((2, True), (4, False)):
+        other = tokens.clone()
+        other[0, changed] = 7
+        moved = (model(other, prefix=prefix)[0, 0] - before[0, 0]).abs().max() > 1e-9
+        assert bool(moved) == seen
+
+
+def test_a_state_and_positions_contradict_each_other():
+    model = regard.build("elman", "model.vocabulary=9")
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(InputError, match="give one or the other"):
+        model(tokens, positions=tokens, state=model.start(1))
+
+
 def test_longer_than_the_position_table():
     model = regard.build("gpt2", "model.depth=1", "model.vocabulary=9", "model.embed.position.length=4")
     with pytest.raises(InputError, match="the input has 5 tokens, but the model has a table of 4 positions"):
@@ -99,6 +186,16 @@ def test_longer_than_the_position_table():
     _, state = model.step(torch.zeros(1, 4, dtype=torch.long), state)
     with pytest.raises(InputError, match="the input has 5 tokens"):
         model.step(torch.zeros(1, 1, dtype=torch.long), state)
+    assert state.length.tolist() == [4]  # a refused step leaves the state as it was
+    assert model.longest() == 4
+
+
+def test_padding_does_not_count_against_the_position_table():
+    model = regard.build("gpt2", "model.depth=1", "model.vocabulary=9", "model.embed.position.length=4")
+    state = model.start(2)
+    model.step(torch.zeros(2, 3, dtype=torch.long), state, torch.tensor([3, 1]))
+    model.step(torch.zeros(2, 2, dtype=torch.long), state, torch.tensor([1, 2]))
+    assert state.length.tolist() == [4, 3]
 
 
 def test_wrong_image_size():

@@ -61,6 +61,28 @@ def test_no_model_at_all(tmp_path):
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["3", "null", '"x"', "[]", "not json"])
+def test_broken_config(folder, content):
+    (folder / "config.json").write_text(content)
+    with pytest.raises(RegardError, match="config.json: must hold a table|no model can be read"):
+        load_model(folder)
+
+
+def test_a_compiled_model_is_saved_as_it_was(tmp_path):
+    model = regard.build("elman", "model.vocabulary=9", "model.dim=4")
+    save_model(torch.compile(model), tmp_path)
+    assert torch.equal(load_model(tmp_path).head.bias, model.head.bias)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_model_without_a_config_is_not_saved(tmp_path):
+    model = regard.build("elman", "model.vocabulary=9", "model.dim=4")
+    model.config = None
+    with pytest.raises(RegardError, match="has no config"):
+        save_model(model, tmp_path)
+    assert regard.cost(model, 8).parameters == sum(p.numel() for p in model.parameters())
+
+
 def test_half_precision_is_kept(tmp_path):
     save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4", dtype=torch.bfloat16), tmp_path)
     assert {p.dtype for p in load_model(tmp_path).parameters()} == {torch.bfloat16}

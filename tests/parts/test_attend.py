@@ -298,16 +298,17 @@ class OnAccelerator(torch.Tensor):
 @pytest.mark.parametrize(
     ("terms", "queries", "expected"),
     [
-        (Terms(Dot(4), Causal() & Window(2)), 4, "flex"),
-        (Terms(Dot(4), Causal(), Alibi(2)), 4, "flex"),
-        (Terms(Dot(4, cap=1.0)), 4, "flex"),
-        (Terms(Dot(4), Causal()), 4, "fused"),
-        (Terms(Dot(4)), 4, "fused"),
-        (Terms(Dot(4), Padding()), 4, "fused"),
-        (Terms(Dot(4), Causal() & Window(2), dropout=0.1), 4, "fused"),
-        (Terms(Dot(4, cap=1.0), dropout=0.1), 4, "explicit"),
-        (Terms(Dot(4), Causal() & Padding()), 1, "fused"),
-        (Terms(AdditiveConfig().build(4, 4).double(), Window(2)), 4, "explicit"),
+        (Terms(Dot(16), Causal() & Window(2)), 4, "flex"),
+        (Terms(Dot(16), Causal(), Alibi(2)), 4, "flex"),
+        (Terms(Dot(16, cap=1.0)), 4, "flex"),
+        (Terms(Dot(8), Causal() & Window(2)), 4, "fused"),  # too narrow for Flex
+        (Terms(Dot(16), Causal()), 4, "fused"),
+        (Terms(Dot(16)), 4, "fused"),
+        (Terms(Dot(16), Padding()), 4, "fused"),
+        (Terms(Dot(16), Causal() & Window(2), dropout=0.1), 4, "fused"),
+        (Terms(Dot(16, cap=1.0), dropout=0.1), 4, "explicit"),
+        (Terms(Dot(16), Causal() & Padding()), 1, "fused"),
+        (Terms(AdditiveConfig().build(16, 16).double(), Window(2)), 4, "explicit"),
     ],
 )
 def test_compiled_on_an_accelerator_flex_takes_what_fused_would_need_a_matrix_for(
@@ -323,7 +324,9 @@ def test_compiled_on_an_accelerator_flex_takes_what_fused_would_need_a_matrix_fo
             return out[0] if name == "flex" else out
 
         monkeypatch.setattr(attend_module, name, note)
-    query, key, value = random(2, 2, queries, 4).as_subclass(OnAccelerator), random(2, 2, 4, 4), random(2, 2, 4, 4)
+    width = round(terms.score.scale**-2) if terms.score.is_dot else 16
+    query, key, value = (random(2, 2, rows, width) for rows in (queries, 4, 4))
+    query = query.as_subclass(OnAccelerator)
     with monkeypatch.context() as patch:
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
         attend(query, key, value, terms)

@@ -66,10 +66,17 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_place(wrong: int) -> Non
         made(tokens)
 
 
-def test_ids_of_other_whole_types_and_none_at_all() -> None:
+def test_ids_of_other_whole_types() -> None:
     made = embedding(EmbedConfig())
     same(made(TOKENS.int()), words(made))
-    assert made(TOKENS[:, :0]).shape == (2, 0, 4)
+
+
+def test_what_is_no_row_of_ids() -> None:
+    made = embedding(EmbedConfig())
+    forward = getattr(type(made).forward, "__wrapped__", type(made).forward)  # without the shape checker
+    for wrong in (TOKENS[:, :0], TOKENS[0], TOKENS.float()):
+        with pytest.raises(InputError, match=r"tokens must be whole numbers in rows of one or more, not torch\.\w+ of"):
+            forward(made, wrong)
 
 
 # --- what is added --------------------------------------------------------------------------------------------------

@@ -423,3 +423,11 @@ def test_build_makes_what_the_config_says() -> None:
         "shared.down.weight": (5, 18),
     }
     assert mixture(MoEConfig(experts=4, chosen=2, hidden=6), 5).shared is None
+
+
+def test_the_bias_is_not_rounded_with_the_model() -> None:
+    router = Router(4, 3, 1).to(torch.bfloat16)
+    router.bias.fill_(0.3)
+    router.load.copy_(torch.tensor([0, 5, 10]))
+    router.balance(1e-3)
+    torch.testing.assert_close(router.bias, torch.tensor([0.301, 0.3, 0.299]))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.parts.pool import FirstConfig, Mean, MeanConfig, Weighted, WeightedConfig
+from regard.parts.pool import FirstConfig, LastConfig, Mean, MeanConfig, Weighted, WeightedConfig
 
 POSITIONS = torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1]])
 
@@ -84,3 +84,10 @@ def test_a_row_of_nothing_but_padding_is_finite(dtype: torch.dtype) -> None:
         assert x.grad is not None
         assert x.grad.isfinite().all()
     assert torch.equal(Mean()(x, positions)[1], torch.zeros(3, dtype=dtype))
+
+
+def test_last_is_the_last_real_vector() -> None:
+    x = torch.arange(24, dtype=torch.float64).view(2, 4, 3)
+    assert torch.equal(LastConfig().build(3)(x), x[:, 3])
+    positions = torch.tensor([[0, 1, -1, -1], [0, 1, 2, 3]])
+    assert torch.equal(LastConfig().build(3)(x, positions), torch.stack((x[0, 1], x[1, 3])))

@@ -58,7 +58,18 @@ def plain(x: float) -> float:
 
 
 EQUATIONS = {"pre": pre, "post": post, "around": around, "parallel": parallel, "plain": plain}
-COUNTS = {"pre": 2, "post": 2, "around": 4, "parallel": 1, "plain": 0}
+NAMES = {
+    "pre": ["a", "b"],
+    "post": ["a", "b"],
+    "around": ["a", "a_after", "b", "b_after"],
+    "parallel": ["shared"],
+    "plain": [],
+}
+SUBLAYERS = {"a": square, "b": cube}
+
+
+def named(joining: str) -> dict[str, nn.Module]:
+    return dict(zip(NAMES[joining], NORMS, strict=False))
 
 
 def test_every_joining_has_an_equation_here() -> None:
@@ -67,36 +78,31 @@ def test_every_joining_has_an_equation_here() -> None:
 
 @pytest.mark.parametrize("joining", EQUATIONS)
 def test_two_sublayers(joining: str) -> None:
-    residual = RESIDUALS[joining](NORMS[: COUNTS[joining]])
+    residual = RESIDUALS[joining](named(joining))
     x = torch.tensor([-0.7, 0.0, 0.3, 1.1], dtype=torch.float64)
     wanted = torch.tensor([EQUATIONS[joining](value) for value in x.tolist()], dtype=torch.float64)
-    torch.testing.assert_close(residual(x, [square, cube]), wanted, rtol=0, atol=1e-10)
+    torch.testing.assert_close(residual(x, SUBLAYERS), wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
-@pytest.mark.parametrize("sublayers", [1, 2, 3])
-def test_the_number_of_norms(joining: Joining, sublayers: int) -> None:
-    wanted = {"pre": sublayers, "post": sublayers, "around": 2 * sublayers, "parallel": 1, "plain": 0}[joining]
-    assert RESIDUALS[joining].count(sublayers) == wanted
-    residual = build_residual(joining, sublayers, 4, RMSNormConfig(), 0.0)
-    assert [type(norm).__name__ for norm in residual.norms] == ["RMSNorm"] * wanted
-    assert len({id(norm) for norm in residual.norms}) == wanted  # each has weights of its own
-    x = torch.ones(1, 1, 4)
-    assert residual(x, [square] * sublayers).shape == x.shape
+def test_norms_are_named_after_their_sublayers(joining: Joining) -> None:
+    assert RESIDUALS[joining].names(["a", "b"]) == NAMES[joining]
+    residual = build_residual(joining, ["a", "b"], 4, RMSNormConfig(), 0.0)
+    assert list(residual.norms) == NAMES[joining]
+    assert {type(norm).__name__ for norm in residual.norms.values()} <= {"RMSNorm"}
+    assert len({id(norm) for norm in residual.norms.values()}) == len(NAMES[joining])  # each has weights of its own
 
 
 @pytest.mark.parametrize("joining", ["pre", "post", "around"])
-def test_a_wrong_number_of_sublayers_is_noticed(joining: str) -> None:
-    residual = RESIDUALS[joining](NORMS[: COUNTS[joining]])
-    for sublayers in ([square], [square, cube, square]):
-        with pytest.raises(ValueError, match="zip"):
-            residual(torch.ones(2), sublayers)
+def test_an_unknown_sublayer_is_noticed(joining: str) -> None:
+    with pytest.raises(KeyError, match="c"):
+        RESIDUALS[joining](named(joining))(torch.ones(2), {**SUBLAYERS, "c": square})
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
 def test_without_a_norm_nothing_is_normalised(joining: Joining) -> None:
     x = torch.tensor([[[0.5, -2.0]]], dtype=torch.float64)
-    found = build_residual(joining, 2, 2, None, 0.0)(x, [square, cube])
+    found = build_residual(joining, ["a", "b"], 2, None, 0.0)(x, SUBLAYERS)
     if joining == "plain":
         wanted = cube(square(x))
     elif joining == "parallel":
@@ -107,7 +113,7 @@ def test_without_a_norm_nothing_is_normalised(joining: Joining) -> None:
 
 
 def test_the_norm_is_built_for_the_width() -> None:
-    [norm] = build_residual("pre", 1, 6, LayerNormConfig(eps=0.5, bias=False), 0.0).norms
+    norm = build_residual("pre", ["a"], 6, LayerNormConfig(eps=0.5, bias=False), 0.0).norms["a"]
     assert isinstance(norm, nn.LayerNorm)
     assert (norm.normalized_shape, norm.eps) == ((6,), 0.5)
     assert [name for name, _ in norm.named_parameters()] == ["weight"]  # no bias
@@ -115,8 +121,8 @@ def test_the_norm_is_built_for_the_width() -> None:
 
 @pytest.mark.parametrize("joining", EQUATIONS)
 def test_dropout_acts_on_what_a_sublayer_says_not_on_the_stream(joining: Joining) -> None:
-    residual = build_residual(joining, 2, 3, None, dropout=1.0)
+    residual = build_residual(joining, ["a", "b"], 3, None, dropout=1.0)
     x = torch.tensor([[[0.5, -2.0, 1.0]]], dtype=torch.float64)
-    dropped = residual(x, [square, cube])
+    dropped = residual(x, SUBLAYERS)
     assert torch.equal(dropped, torch.zeros_like(x) if joining == "plain" else x)
-    assert not torch.equal(residual.eval()(x, [square, cube]), dropped)
+    assert not torch.equal(residual.eval()(x, SUBLAYERS), dropped)
