@@ -63,7 +63,8 @@ def rows(device: str = "cpu") -> list[Row]:
 
 def compare(name: str, calls: dict[str, Callable[[Tensor], Tensor]], x: Tensor, goal: float) -> list[Row]:
     """Rows for every call against the last one."""
-    medians = milliseconds({key: forward_backward(call, x) for key, call in calls.items()}, x.device.type)
+    timed = {key: forward_backward(call, x) for key, call in calls.items()}
+    medians = milliseconds(timed, x.device.type, repeats=41)
     *ours, theirs = medians
     return [Row("recurrent", f"{name} {key}", theirs, medians[key], medians[theirs], goal) for key in ours]
 
