@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.models.encoder import Encoder
 from regard.models.head import Classes, Logits, Pooled
 from regard.models.language import LanguageModel
@@ -64,7 +65,10 @@ def parameters(module: nn.Module) -> int:
 
 def cost(model: Model, length: int | None = None) -> Cost:
     """Count everything; `length` is the longest the model can take, or 1024, unless given."""
-    length = natural_length(model) if length is None else length
+    natural = natural_length(model)
+    if isinstance(model, VisionTransformer) and length not in (None, natural):
+        raise InputError(f"an image always has {natural} vectors here, not {length}; change the patches instead")
+    length = length or natural
     tree = describe(model, "", length, length)
     return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
 

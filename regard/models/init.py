@@ -21,13 +21,17 @@ def initialise(model: nn.Module, config: "InitConfig", generator: torch.Generato
     """Fill every parameter and buffer of `model` by the rules of `config`."""
     layers = sum(isinstance(module, Residual) for module in model.modules())
     with torch.no_grad():
+        recurrent = [module for module in model.modules() if isinstance(module, Recurrent)]
+        inside = {id(part) for module in recurrent for part in module.modules()}
+        for module in recurrent:
+            for weight in module.parameters():
+                if weight.ndim == 2:
+                    config.recurrent(weight, module.hidden, generator)
+                else:
+                    nn.init.zeros_(weight)
         for name, module in model.named_modules():
-            _fill_module(name, module, config, max(layers, 1), generator)
-        for module in model.modules():
-            if isinstance(module, Recurrent):
-                for weight in module.parameters():
-                    if weight.ndim == 2:
-                        config.recurrent(weight, module.hidden, generator)
+            if id(module) not in inside:
+                _fill_module(name, module, config, max(layers, 1), generator)
 
 
 def _fill_module(

@@ -65,7 +65,12 @@ class Attention(Watchable, Mixer):
         else:
             kept, key_positions = self.heads.keep(x, turn), positions
             if state is not None:
-                kept, key_positions = state.update(kept, self.step_positions(positions, mask))
+                begins = state.tokens == 0 and not includes(mask, Padding)
+                seen = state.update(kept, self.step_positions(positions, mask))
+                if begins:  # nothing came before: the new tokens see only themselves, which the causal kernel can do
+                    positions = key_positions = None
+                else:
+                    kept, key_positions = seen
             if positions is not None:
                 mask = Padding() & mask
             key, value = self.heads.expand(kept)

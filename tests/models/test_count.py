@@ -7,6 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard
+from regard.errors import InputError
 from regard.models.count import cache_bytes, cost, parameters
 from regard.models.recipe import build_empty, load_recipe
 from regard.parts.attend import Watchable
@@ -118,3 +119,9 @@ def test_counting_takes_no_memory():
 
 def test_api():
     assert regard.cost(regard.build("gpt2", "model.depth=1", "model.vocabulary=100"), 8).length == 8
+
+
+def test_an_image_has_the_vectors_it_has():
+    assert cost(empty("vit"), 197) == cost(empty("vit"))
+    with pytest.raises(InputError, match="always has 197 vectors here, not 5"):
+        cost(empty("vit"), 5)

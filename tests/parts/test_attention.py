@@ -375,3 +375,22 @@ def test_the_recipe_of_an_attention():
     assert attention.position.magnitude > 1
     assert from_table(to_table(config), AttentionConfig) == config
     assert isinstance(AttentionConfig(BareHeadsConfig()).build(4).heads, BareHeads)
+
+
+@pytest.mark.parametrize(("lengths", "causal"), [(None, [True]), (torch.tensor([5, 3]), [False])])
+def test_a_prompt_is_read_by_the_causal_kernel_unless_it_is_ragged(monkeypatch, lengths, causal):
+    noted, kernel = [], torch.nn.functional.scaled_dot_product_attention
+
+    def note(*inputs, **options):
+        noted.append(inputs[5])
+        return kernel(*inputs, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", note)
+    attention, x = make(MultiHeadsConfig(2), position=RopeConfig()), random(2, 5, 8)
+    state = attention.start(2)
+    mask = Causal() if lengths is None else Causal() & Padding()
+    positions = torch.arange(5).expand(2, -1) if lengths is None else padded(lengths, 5)
+    attention(x, mask=mask, positions=positions, state=state)
+    assert noted == causal
+    attention(x[:, :1], mask=Causal(), positions=torch.full((2, 1), 5), state=state)
+    assert noted == [*causal, False]
