@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.console import make_console
+
 
 def recipes(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """List the recipes that come with regard."""
-    from rich.console import Console
     from rich.table import Table
 
     from regard.config import read_recipe, recipe_names
@@ -25,6 +26,6 @@ def recipes(
     grid.add_column()
     for name, table in rows:
         grid.add_row(name, table["about"])
-    console = Console()
+    console = make_console()
     console.print(grid)
     console.print("\nregard show NAME prints one, regard show NAME --toml gives you a copy to edit.")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.console import make_console
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -42,9 +44,7 @@ def show(
     if as_json:
         print(json.dumps({"recipe": to_table(resolved), "cost": asdict(found)}, indent=2))
         return
-    from rich.console import Console
-
-    render(Console(), recipe, resolved, found)
+    render(make_console(), recipe, resolved, found)
 
 
 def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> None:
@@ -54,26 +54,24 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"), soft_wrap=True)
     console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()
-    console.print(_tree(found.tree))
+    console.print(_tree(found.tree, with_shapes=console.width >= 72))  # a narrow screen has no room for all
+    console.print(Text("numbers of a repeated part are for one of it", style="dim"))
     console.print()
     console.print(_summary(found))
 
 
-def _tree(root: "Node") -> "Table":
+def _tree(root: "Node", with_shapes: bool) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("part (numbers are for one)", no_wrap=True)
-    table.add_column("shape", style="green", no_wrap=True)
+    table.add_column("part", no_wrap=True)
+    if with_shapes:
+        table.add_column("shape", style="green", no_wrap=True)
     table.add_column("parameters", justify="right", style="yellow", no_wrap=True)
     table.add_column("FLOPs", justify="right", style="dim", no_wrap=True)
     for guide, node in _lines(root, "", ""):
-        table.add_row(
-            _label(guide, node),
-            node.shape,
-            number(node.parameters) if node.parameters else "",
-            number(node.flops) if node.flops else "",
-        )
+        costs = (number(value) if value else "" for value in (node.parameters, node.flops))
+        table.add_row(_label(guide, node), *([node.shape] if with_shapes else []), *costs)
     return table
 
 

@@ -36,6 +36,12 @@ def test_show_with_overrides_and_length():
     assert "at 100 tokens" in done.stdout
 
 
+def test_a_narrow_screen_loses_the_shapes_not_the_numbers():
+    done = regard("show", "gpt2", COLUMNS="50")
+    assert re.search(r"to_query Linear +591k +1\.21G", done.stdout)
+    assert "768 -> 768" not in done.stdout
+
+
 def test_show_json_is_for_programs():
     data = json.loads(regard("show", "gpt2", "--json").stdout)
     assert data["cost"]["parameters"] == 124_439_808
