@@ -54,17 +54,19 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"), soft_wrap=True)
     console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()
-    console.print(_tree(found.tree, with_shapes=console.width >= 72))  # a narrow screen has no room for all
+    console.print(_tree(found.tree, console.width))
     console.print(Text("numbers of a repeated part are for one of it", style="dim"))
     console.print()
     console.print(_summary(found))
 
 
-def _tree(root: "Node", with_shapes: bool) -> "Table":
+def _tree(root: "Node", width: int) -> "Table":
     from rich.table import Table
 
+    with_shapes = width >= 72  # a narrow screen has no room for all; the numbers come first
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("part", no_wrap=True)
+    table.add_column("part", no_wrap=True, max_width=None if with_shapes else max(width - 22, 8))
     if with_shapes:
         table.add_column("shape", style="green", no_wrap=True)
     table.add_column("parameters", justify="right", style="yellow", no_wrap=True)
