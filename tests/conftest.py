@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch
+from hypothesis import settings
 
 CHECK_SHAPES = os.environ.get("REGARD_CHECK_SHAPES", "1") != "0"
 
@@ -21,5 +22,9 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=unfit)
     items[:] = [item for item in items if item not in unfit]
 
+
+# Machines are noisy, so nothing depends on time; in CI the examples are the same every time.
+settings.register_profile("regard", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("regard")
 
 torch.set_num_threads(1)  # two worker processes share two cores

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import (
@@ -168,7 +168,6 @@ pictures = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(pictures)
 def test_round_trips_are_exact(picture: Picture) -> None:
     assert from_table(to_table(picture), Picture) == picture
@@ -176,7 +175,6 @@ def test_round_trips_are_exact(picture: Picture) -> None:
     assert from_table(json.loads(to_json(picture)), Picture) == picture
 
 
-@settings(deadline=None)
 @given(pictures)
 def test_text_and_table_agree(picture: Picture) -> None:
     assert tomllib.loads(to_toml(picture)) == json.loads(to_json(picture)) == to_table(picture)

@@ -111,7 +111,7 @@ def terms_of_all_sorts(draw):
     return (B, H, K, T, S), Terms(score, mask, position, q, k)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(terms_of_all_sorts(), st.sampled_from([4, 3]))
 def test_explicit_and_fused_agree(case, width):
     (B, H, K, T, S), terms = case
@@ -125,7 +125,7 @@ def test_explicit_and_fused_agree(case, width):
 
 
 @pytest.mark.compile
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(terms_of_all_sorts(), st.sampled_from([4, 3]))
 def test_explicit_and_flex_agree(case, width):
     (B, H, K, T, S), terms = case

@@ -84,7 +84,7 @@ def test_c3_keys_and_values_apart():
     close(attention(Q, memory=X)[0], softmax(q @ W_Q @ (x @ W_K).T / sqrt(3)) @ (x @ W_V) @ W_O)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.permutations(range(5)),
     st.sampled_from([BareHeadsConfig(), MultiHeadsConfig(4, 2), LatentHeadsConfig(2, 3, 2, 2, 3)]),

@@ -52,25 +52,25 @@ def check(rule, batch, query, key, may):
     assert torch.equal(answer.expand_as(expected), expected)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases())
 def test_causal(case):
     check(Causal(), *case, lambda b, i, j, q, k: k <= q)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases(), st.integers(1, 9))
 def test_window(case, size):
     check(Window(size), *case, lambda b, i, j, q, k: -size < q - k < size)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases())
 def test_padding(case):
     check(Padding(), *case, lambda b, i, j, q, k: k != -1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases(), st.data())
 def test_documents(case, data):
     batch, query, _ = case
@@ -80,7 +80,7 @@ def test_documents(case, data):
     check(rule, batch, query, query, lambda b, i, j, q, k: documents[b][i] == documents[b][j])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases(), st.data())
 def test_prefix(case, data):
     batch, query, key = case
@@ -88,7 +88,7 @@ def test_prefix(case, data):
     check(Prefix(torch.tensor(length)), batch, query, key, lambda b, i, j, q, k: k <= q or k < length[b])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(cases(), st.integers(1, 9), st.data())
 def test_and_joins(case, size, data):
     batch, query, key = case

@@ -157,7 +157,7 @@ layouts = st.sampled_from(["halves", "interleaved"])
 places = st.integers(0, 1000)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(layouts, st.sampled_from([2, 4, 6, 8]), places, places, st.integers(-500, 500))
 def test_rope_sees_only_the_difference(layout, width, a, b, shift):
     a, b = a + 500, b + 500

@@ -148,7 +148,7 @@ def test_equals_torch(layer, reference):
 # --- State ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(LAYERS), st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(0, 1000))
 def test_pieces_equal_the_whole(layer, pieces, seed):
     module, x = make(layer, seed=seed), random(2, sum(pieces), 5, seed=seed)

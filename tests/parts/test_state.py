@@ -86,7 +86,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=5)
 kinds = st.tuples(st.sampled_from(HEADS), st.sampled_from(POSITIONS), st.sampled_from([None, 1, 2, 4, 30]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(kinds, sizes, st.sampled_from([None, 0, 3]))
 def test_chunks_are_all_at_once(kind, chunks, spare):
     attention, total = make(*kind), sum(chunks)
@@ -95,7 +95,7 @@ def test_chunks_are_all_at_once(kind, chunks, spare):
     close(run(attention, x, chunks, cache), attention(x, mask=Causal()))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(kinds, st.lists(st.tuples(*[st.integers(0, 4)] * 3).filter(any), min_size=1, max_size=5), st.booleans())
 def test_ragged_rows_are_each_alone(kind, chunks, static):
     """Row by row, tokens come at a different pace; a row may even wait."""
