@@ -113,17 +113,21 @@ def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> tuple[Mi
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
-    grouped = query.shape[1] != key.shape[1]
-    if _is_plainly_causal(query, key, terms) and not terms.has_bias:
-        mask, causal = None, True
-    else:
-        mask, causal = terms.allowed(query, key), False
-        bias = terms.bias(query, key)
+    mask, blind = None, None
+    causal = _is_plainly_causal(query, key, terms) and not terms.has_bias
+    if not causal:
+        mask, bias = terms.allowed(query, key), terms.bias(query, key)
+        if mask is not None and mask.shape[2] > 1:
+            # What a kernel makes of a query that sees nothing is its own affair: let it see all, and take zeros.
+            blind = ~mask.any(-1, keepdim=True)
+            mask = mask | blind
         if bias is not None:
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-    return F.scaled_dot_product_attention(
+    grouped = query.shape[1] != key.shape[1]
+    mixed = F.scaled_dot_product_attention(
         query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
     )
+    return mixed if blind is None else mixed.masked_fill(blind, 0)
 
 
 def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
