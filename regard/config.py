@@ -261,9 +261,7 @@ def to_json(config: Any) -> str:
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
     """Lay `change` over `base`, table by table; another `kind` replaces instead of mixing, and "none" removes."""
-    if "kind" in change and change["kind"] != base.get("kind"):
-        return dict(change)
-    merged = dict(base)
+    merged = {} if "kind" in change and change["kind"] != base.get("kind") else dict(base)
     for key, value in change.items():
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
@@ -378,9 +376,11 @@ def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"is not valid TOML: {error}", name) from None
     if "like" in table:
-        base = str(table.pop("like"))
-        beside = sibling / f"{base.removesuffix('.toml')}.toml" if sibling else None
-        own_name = str(beside) == name and base in recipe_names()  # a gpt2.toml may build on the gpt2 of the package
-        found = beside is not None and beside.exists() and not own_name
-        table = merge(_read(beside if beside is not None and found else base, (*derived, name)), table)
+        base: str | Path = str(table.pop("like"))
+        if sibling is not None:
+            beside = sibling / f"{str(base).removesuffix('.toml')}.toml"
+            itself = beside.resolve() == Path(name).resolve()
+            if beside.exists() and not (itself and base in recipe_names()):  # a gpt2.toml may build on the shipped one
+                base = beside
+        table = merge(_read(base, (*derived, name)), table)
     return table

@@ -439,6 +439,7 @@ def test_none_removes_what_is_inherited() -> None:
     table = {"a": {"x": 1, "y": {"z": 2}}, "b": {"like": "a", "w": 3}}
     assert _resolve_likes(override(table, ["b.y=none"])) == {"a": table["a"], "b": {"x": 1, "w": 3}}
     assert merge({"x": 1, "y": 2}, {"y": "none"}) == {"x": 1}
+    assert merge({"kind": "a", "x": 1}, {"kind": "b", "x": "none"}) == {"kind": "b"}
 
 
 def test_a_file_may_build_on_the_recipe_of_its_own_name(tmp_path: Path) -> None:

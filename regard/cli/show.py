@@ -51,8 +51,10 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     """Print the tree and what it costs, in colour if the console has any."""
     from rich.text import Text
 
-    console.print(Text.assemble((name, "bold cyan"), f"  {recipe.about}"), soft_wrap=True)
-    console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
+    about = f"  {recipe.about}" if recipe.about else ""
+    console.print(Text.assemble((name, "bold cyan"), about), soft_wrap=True)
+    if recipe.paper:
+        console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()
     console.print(_tree(found.tree, console.width))
     console.print(Text("numbers of a repeated part are for one of it", style="dim"))
@@ -64,7 +66,6 @@ def _tree(root: "Node", width: int) -> "Table":
     from rich.table import Table
 
     with_shapes = width >= 72  # a narrow screen has no room for all; the numbers come first
-
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("part", no_wrap=True, max_width=None if with_shapes else max(width - 22, 8))
     if with_shapes:

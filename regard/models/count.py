@@ -139,9 +139,7 @@ def _alike(a: Node, b: Node) -> bool:
 
 def own_flops(module: nn.Module, tokens: int, length: int, table: Tensor | None) -> int:
     """Count the FLOPs of this module itself, without its children."""
-    if isinstance(module, nn.Linear):
-        return 2 * tokens * module.weight.numel()
-    if isinstance(module, nn.Conv1d | nn.Conv2d):
+    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
         return 2 * tokens * module.weight.numel()
     if isinstance(module, Fused):
         return 2 * tokens * (module.W_x.numel() + module.W_h.numel())

@@ -5,10 +5,10 @@ call), perhaps a cross-attention, perhaps a feed-forward. A stack names its kind
 `["5*local", "global"]`, tiled to its depth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -124,7 +124,7 @@ class Stack(nn.Module):
         memory_positions: Int[Tensor, "B S"] | None = None,
     ) -> list[LayerStates]:
         """Give the empty state of every layer."""
-        layers = [layer for layer in self.layers if isinstance(layer, Layer)]
+        layers = cast(Iterable[Layer], self.layers)
         return [layer.start(batch, capacity, memory, memory_positions) for layer in layers]
 
 

@@ -89,6 +89,9 @@ class Experts(nn.Module):
         self.gate = nn.Parameter(torch.empty(experts, dim, hidden))
         self.up = nn.Parameter(torch.empty(experts, dim, hidden))
         self.down = nn.Parameter(torch.empty(experts, hidden, dim))
+        for weight in self.parameters():  # as a Linear begins when it is made by hand
+            limit = weight.shape[1] ** -0.5
+            nn.init.uniform_(weight, -limit, limit)
 
     def forward(self, x: Float[Tensor, "rows D"], counts: Int[Tensor, "N"]) -> Float[Tensor, "rows D"]:
         """Serve rows that are sorted by expert, `counts` rows to each."""

@@ -96,7 +96,7 @@ def after_last_real(
 
 
 class Fused(Recurrent):
-    """A layer that runs in torch's kernels. Weights and their start are those of torch.nn.RNNBase.
+    """A layer that runs in torch's kernels. Its weights are laid out as those of torch.nn.RNNBase.
 
     It cannot hold an nn.LSTM, since torch.compile refuses to look at one.
     """

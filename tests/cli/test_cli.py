@@ -57,6 +57,14 @@ def test_show_toml_is_a_recipe_again(tmp_path):
     assert again == text
 
 
+def test_a_recipe_without_words_shows_its_tree(tmp_path):
+    table = json.loads(regard("show", "elman", "--json").stdout)["recipe"]
+    text = regard("show", "elman", "--toml").stdout
+    text = text.replace(f'about = "{table["about"]}"\n', "").replace(f'paper = "{table["paper"]}"\n', "")
+    (tmp_path / "mine.toml").write_text(text)
+    assert regard("show", "mine.toml", cwd=tmp_path).stdout.startswith("mine.toml\n\npart")
+
+
 def test_recipes_lists_every_recipe():
     done = regard("recipes")
     assert done.returncode == 0

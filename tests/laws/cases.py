@@ -12,7 +12,6 @@ from regard.models.recipe import load_recipe
 
 VOCABULARY = 23
 SMALL = ["model.vocabulary=23", "model.dim=16"]
-NO_DROPOUT = ["model.embed.dropout=0.0"]
 
 
 def heads(path: str, **values: int) -> list[str]:

@@ -425,6 +425,12 @@ def test_build_makes_what_the_config_says() -> None:
     assert mixture(MoEConfig(experts=4, chosen=2, hidden=6), 5).shared is None
 
 
+def test_experts_made_by_hand_have_weights() -> None:
+    for weight in Experts(3, 4, 5).parameters():
+        limit = weight.shape[1] ** -0.5
+        assert 0.5 * limit < float(weight.detach().abs().max()) <= limit
+
+
 def test_the_bias_is_not_rounded_with_the_model() -> None:
     router = Router(4, 3, 1).to(torch.bfloat16)
     router.bias.fill_(0.3)
