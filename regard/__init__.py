@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from regard.models.recipe import build, load_recipe
     from regard.models.store import load_model, save_model
     from regard.parts.attend import watch
+    from regard.train.run import open_run
+    from regard.train.start import resume, train
 
 __version__ = "0.1.0"
 
@@ -28,7 +30,10 @@ _HOMES = {
     "cost": "regard.models.count",
     "load_model": "regard.models.store",
     "load_recipe": "regard.models.recipe",
+    "open_run": "regard.train.run",
+    "resume": "regard.train.start",
     "save_model": "regard.models.store",
+    "train": "regard.train.start",
     "watch": "regard.parts.attend",
 }
 
@@ -40,7 +45,10 @@ __all__ = [
     "cost",
     "load_model",
     "load_recipe",
+    "open_run",
+    "resume",
     "save_model",
+    "train",
     "watch",
 ]
 

@@ -1,6 +1,6 @@
 """The rooms of the package and the direction in which they may know each other, read from the source.
 
-    errors, config -> parts -> models -> {data, tasks, decode, hub} -> {train, look} -> {lab, serve} -> cli
+    errors, config -> parts -> models -> {data, decode, hub} -> tasks -> {train, look} -> {lab, serve} -> cli
 
 A room may import rooms to its left; brothers in braces do not import each other. `formal` stands alone. The package
 itself and the demo are its users and may import anything.
@@ -18,7 +18,7 @@ import regard
 
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "tasks", "decode", "hub"], ["train", "look"]]
+LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"], ["train", "look"]]
 LEVELS += [["lab", "serve"], ["cli"]]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 USERS = {"__init__", "demo"}

@@ -7,17 +7,23 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.data import data
+from regard.cli.evaluate import evaluate
 from regard.cli.recipes import recipes
 from regard.cli.show import show
+from regard.cli.train import train
 from regard.errors import RegardError
 
 app = typer.Typer(
-    help="Attention models from the RNN to today's LLM: build them, look at them.",
+    help="Attention models from the RNN to today's LLM: build them, train them, look at them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(train, name="train")
+app.command()(evaluate)
+app.command()(data)
 app.command()(show)
 app.command()(recipes)
 
@@ -43,7 +49,7 @@ def main() -> None:
         app()
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # the reader (`| head`) has seen enough

@@ -12,7 +12,7 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import Model, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Padding, padded
+from regard.parts.mask import Documents, Padding, Rule, padded, restarted
 
 
 class Encoder(Model):
@@ -30,9 +30,10 @@ class Encoder(Model):
         *,
         lengths: Int[Tensor, "B"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B *rest"]:
         """Give logits for every token, or for the classes, or the pooled vector: what the head is for."""
-        x = self.encode(tokens, lengths=lengths, segments=segments)
+        x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
         if isinstance(self.head, Logits):
             return self.head(x, self.embed.tokens.table.weight)
         return self.head(x, padded(lengths, tokens.shape[1]))
@@ -43,10 +44,16 @@ class Encoder(Model):
         *,
         lengths: Int[Tensor, "B"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Give the contextual vector of every token; rows are padded on the right beyond `lengths`."""
-        positions = row_positions(tokens, lengths)
-        mask = None if positions is None else Padding()
+        """Give the contextual vector of every token.
+
+        Rows are padded on the right beyond `lengths`; or `documents` numbers the texts packed into a row.
+        """
+        positions = row_positions(tokens, lengths) if documents is None else restarted(documents)
+        mask: Rule | None = None if positions is None else Padding()
+        if documents is not None:
+            mask = Documents(documents)
         return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
 
 

@@ -15,7 +15,7 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import StepModel, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Prefix, Rule
+from regard.parts.mask import Causal, Documents, Prefix, Rule, restarted
 from regard.parts.state import State
 
 
@@ -40,8 +40,8 @@ class LanguageModel(StepModel):
         """Score what follows each token.
 
         Rows are padded on the right, which needs no mask: nothing looks ahead. `documents` numbers the texts packed
-        into a row, `positions` then starts anew in each. The first `prefix` tokens of a row see each other. With a
-        `state`, tokens follow those seen before.
+        into a row (-1: nothing there), and positions start anew in each. The first `prefix` tokens of a row see
+        each other. With a `state`, tokens follow those seen before.
         """
         if state is not None:
             if positions is not None:
@@ -50,6 +50,7 @@ class LanguageModel(StepModel):
         mask: Rule = Causal() if prefix is None else Prefix(prefix)
         if documents is not None:
             mask = mask & Documents(documents)
+            positions = restarted(documents) if positions is None else positions
         return self.logits(self.decode(tokens, mask, positions, state))
 
     def decode(

@@ -12,7 +12,7 @@ from regard.models.init import InitConfig, XavierConfig
 from regard.models.model import EncoderDecoder, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Rule, padded
+from regard.parts.mask import Causal, Documents, Rule, padded, restarted
 from regard.parts.state import State
 
 
@@ -35,8 +35,16 @@ class Seq2Seq(EncoderDecoder):
         target: Int[Tensor, "B T"],
         *,
         source_lengths: Int[Tensor, "B"] | None = None,
+        source_documents: Int[Tensor, "B S"] | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Score what follows each target token. Rows are padded on the right; the target's needs no mask."""
+        """Score what follows each target token. Rows are padded on the right; the target's needs no mask.
+
+        `source_documents` and `documents` number the pairs packed into a row (-1: nothing there): each target sees
+        its own source only.
+        """
+        if documents is not None and source_documents is not None:
+            return self.logits(self._packed(source, target, source_documents, documents))
         memory = self.encode(source, lengths=source_lengths)
         x = self.decoder(
             self.embed(target),
@@ -45,6 +53,27 @@ class Seq2Seq(EncoderDecoder):
             memory_positions=padded(source_lengths, source.shape[1]),
         )
         return self.logits(x)
+
+    def _packed(
+        self,
+        source: Int[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        source_documents: Int[Tensor, "B S"],
+        documents: Int[Tensor, "B T"],
+    ) -> Float[Tensor, "B T D"]:
+        source_positions, positions = restarted(source_documents), restarted(documents)
+        embed = self.source_embed or self.embed
+        memory = self.encoder(
+            embed(source, source_positions), mask=Documents(source_documents), positions=source_positions
+        )
+        return self.decoder(
+            self.embed(target, positions),
+            mask=Causal() & Documents(documents),
+            positions=positions,
+            memory=memory,
+            memory_positions=source_positions,
+            memory_mask=Documents(documents, source_documents),
+        )
 
     def start(
         self,

@@ -52,6 +52,7 @@ class Layer(nn.Module):
         positions: Int[Tensor, "B T"] | None = None,
         memory: Float[Tensor, "B S D"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
+        memory_mask: Rule | None = None,
         state: LayerStates | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Let tokens interact, then treat each on its own."""
@@ -67,7 +68,7 @@ class Layer(nn.Module):
             def look(x: Tensor) -> Tensor:
                 if "cross" in state:
                     return cross(x, positions=positions, state=state["cross"])
-                return cross(x, memory=memory, positions=positions, memory_positions=memory_positions)
+                return cross(x, memory=memory, mask=memory_mask, positions=positions, memory_positions=memory_positions)
 
             sublayers["cross"] = look
         if self.feedforward is not None:
@@ -101,6 +102,7 @@ class Stack(nn.Module):
         positions: Int[Tensor, "B T"] | None = None,
         memory: Float[Tensor, "B S D"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
+        memory_mask: Rule | None = None,
         state: list[LayerStates] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Apply all layers."""
@@ -112,6 +114,7 @@ class Stack(nn.Module):
                 positions=positions,
                 memory=memory,
                 memory_positions=memory_positions,
+                memory_mask=memory_mask,
                 state=layer_state,
             )
         return self.norm(x)

@@ -83,13 +83,18 @@ class Padding(Rule):
 
 @dataclass(frozen=True, eq=False)
 class Documents(Rule):
-    """Look only inside one's own document, when several are packed into a row."""
+    """Look only inside one's own document, when several are packed into a row.
+
+    With `keys`, those are the documents of a memory: a translation looks at its own source.
+    """
 
     documents: Int[Tensor, "B T"]
+    keys: Int[Tensor, "B S"] | None = None
 
     def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
         """The document of the query is the document of the key."""
-        return self.documents[batch, query.index] == self.documents[batch, key.index]
+        keys = self.documents if self.keys is None else self.keys
+        return self.documents[batch, query.index] == keys[batch, key.index]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +124,14 @@ def padded(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] 
         return None
     steps = torch.arange(length, device=lengths.device)
     return torch.where(steps < lengths[:, None], steps, -1)
+
+
+def restarted(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Positions that begin anew in each packed document; -1 where there is none (document -1)."""
+    steps = torch.arange(documents.shape[1], device=documents.device)
+    begins = torch.cat((torch.ones_like(documents[:, :1], dtype=torch.bool), documents.diff(dim=1) != 0), 1)
+    first = torch.where(begins, steps, 0).cummax(1).values
+    return torch.where(documents >= 0, steps - first, -1)
 
 
 def dense(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"], batch: int) -> Bool[Tensor, "_B _T S"]:

@@ -78,8 +78,20 @@ SHRINK: dict[str, list[str]] = {
     ],
     "rnn-seq2seq": SMALL,
     "rnn-attention": SMALL,
+    "writer": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
+    "reader": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
 }
-SHRINK["transformer-big"] = SHRINK["transformer-base"]
+SHRINK["transformer-big"] = SHRINK["translator"] = SHRINK["transformer-base"]
 
 BERT_MIXER = [change for change in SHRINK["bert"] if ".mixer." not in change]
 GPT2_MIXER = [change for change in SHRINK["gpt2"] if ".mixer." not in change]

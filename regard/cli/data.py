@@ -1,0 +1,92 @@
+"""`regard data`: list the known data sets; `regard data NAME` puts one into a folder, ready to train on."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.console import make_console
+
+if TYPE_CHECKING:
+    from regard.data.known import Known
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(help="A data set's name; none: list them.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A folder that has the files; none: download them.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="The folder to put the files into; none: data/NAME.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List the known data sets, or get one."""
+    from regard.data.known import KNOWN, find_known
+    from regard.errors import InputError
+
+    if name is None:
+        if source is not None or to is not None:
+            raise InputError("--from and --to need the NAME of a data set; regard data lists them")
+        _list(KNOWN, as_json)
+        return
+    known = find_known(name)
+    folder = to or Path("data") / name
+    paths = _fetch(name, folder, source)
+    command = known.train.format(to=shlex.quote(str(folder)))
+    if as_json:
+        print(json.dumps({"name": name, "files": [str(path) for path in paths], "train": command}, indent=2))
+        return
+    print("\n".join(str(path) for path in paths))
+    print(f"\nsource:  {known.source}\nlicence: {known.licence}\ntrain:   {command}")
+
+
+def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
+    """Fetch with a bar for each file on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from regard.data.fetch import fetch
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bars = {}
+
+        def show(file: str, done: int, total: int | None) -> None:
+            if file not in bars:
+                bars[file] = progress.add_task(file)
+            progress.update(bars[file], completed=done, total=total)
+
+        return fetch(name, folder, source, show)
+
+
+def _list(sets: "dict[str, Known]", as_json: bool) -> None:
+    from rich.table import Table
+
+    from regard.cli.show import size
+
+    if as_json:
+        rows = [
+            {
+                "name": name,
+                "about": known.about,
+                "size": known.size,
+                "licence": known.licence,
+                "source": known.source,
+                "download": known.url is not None,
+            }
+            for name, known in sets.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    grid.add_column("name", style="bold cyan", no_wrap=True)
+    grid.add_column("what")
+    grid.add_column("size", justify="right", style="yellow", no_wrap=True)
+    grid.add_column("licence", style="dim")
+    for name, known in sets.items():
+        grid.add_row(name, known.about, size(float(known.size)), known.licence)
+    console = make_console()
+    console.print(grid)
+    console.print("\nregard data NAME downloads one into data/NAME; --from DIR takes the files from a folder instead.")

@@ -1,0 +1,227 @@
+"""`regard train`: train a model on one's own files, or by a recipe, or go on with a run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from regard.cli.console import make_console
+from regard.cli.show import number, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.train.ranks import Ranks
+    from regard.train.start import Planned
+
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as train.steps=500 model.depth=2.")
+]
+RunFolder = Annotated[Path | None, typer.Option("--run", help="Folder of the run; default: runs/TASK-NUMBER.")]
+SizeName = Annotated[str, typer.Option("--size", help="auto (from the data), tiny, small, base or big.")]
+RecipeName = Annotated[str | None, typer.Option("--recipe", help="Another architecture: see `regard recipes`.")]
+InitFrom = Annotated[Path | None, typer.Option(help="Begin with the weights and tokenizer of this run or model.")]
+DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan with memory and time, and stop.")]
+ValidFiles = Annotated[
+    list[Path] | None, typer.Option("--valid", help="Validation files; default: a part of the others is kept back.")
+]
+Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE...]", help="Files, then changes.")]
+
+
+class _Verbs(TyperGroup):
+    """The tasks; what is none of them is a recipe, and `--resume RUN` goes on with a run."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] == "--resume":
+            args = ["resume", *args[1:]]
+        elif args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["recipe", *args]
+        return super().parse_args(ctx, args)
+
+
+train = typer.Typer(
+    cls=_Verbs,
+    no_args_is_help=True,
+    help="Train a model on your own files.\n\n"
+    "regard train TASK FILES...: one of the tasks below; sizes and schedules are chosen from the data.\n\n"
+    "regard train RECIPE.toml KEY=VALUE...: a recipe that has a task table.\n\n"
+    "regard train --resume RUN: go on with a run that was stopped.",
+)
+
+
+@train.command()
+def translation(
+    source: Annotated[list[Path], typer.Option(help="Source sentences, one a line; or a table with both sides.")],
+    target: Annotated[list[Path] | None, typer.Option(help="Their translations, line by line.")] = None,
+    valid_source: Annotated[list[Path] | None, typer.Option(help="Sources to validate on.")] = None,
+    valid_target: Annotated[list[Path] | None, typer.Option(help="Their translations.")] = None,
+    changes: Overrides = None,
+    run: RunFolder = None,
+    size: SizeName = "auto",
+    recipe: RecipeName = None,
+    init_from: InitFrom = None,
+    device: DeviceName = "auto",
+    dry_run: DryRun = False,
+) -> None:
+    """Train a translator on parallel files."""
+    given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    task = {"kind": "translation", **{key: _names(value) for key, value in given.items() if value}}
+    _start(task, changes, run, size, recipe, init_from, device, dry_run)
+
+
+def _text_command(kind: str, help_text: str) -> None:
+    def command(
+        files: Files,
+        valid: ValidFiles = None,
+        run: RunFolder = None,
+        size: SizeName = "auto",
+        recipe: RecipeName = None,
+        init_from: InitFrom = None,
+        device: DeviceName = "auto",
+        dry_run: DryRun = False,
+    ) -> None:
+        names, changes = _split(files)
+        task = {"kind": kind, "train": names, **({"valid": _names(valid)} if valid else {})}
+        _start(task, changes, run, size, recipe, init_from, device, dry_run)
+
+    train.command(kind, help=help_text)(command)
+
+
+_text_command("language", "Train a language model on texts.")
+_text_command("masked", "Train an encoder that guesses masked words of texts (BERT).")
+_text_command("classification", "Train a classifier on tables (tsv, csv, jsonl, parquet) of texts and labels.")
+
+
+@train.command()
+def vision(
+    images: Annotated[Path, typer.Argument(help="A folder of class folders, idx files or an npz file.")],
+    changes: Overrides = None,
+    valid: Annotated[Path | None, typer.Option(help="Images to validate on.")] = None,
+    run: RunFolder = None,
+    size: SizeName = "auto",
+    recipe: RecipeName = None,
+    init_from: InitFrom = None,
+    device: DeviceName = "auto",
+    dry_run: DryRun = False,
+) -> None:
+    """Train a Vision Transformer on labelled images."""
+    task = {"kind": "vision", "train": str(images), **({"valid": str(valid)} if valid else {})}
+    _start(task, changes, run, size, recipe, init_from, device, dry_run)
+
+
+@train.command(hidden=True)
+def recipe(
+    path: Annotated[str, typer.Argument(help="A recipe with a [task] table.")],
+    changes: Overrides = None,
+    run: RunFolder = None,
+    size: SizeName = "auto",
+    init_from: InitFrom = None,
+    device: DeviceName = "auto",
+    dry_run: DryRun = False,
+) -> None:
+    """Train by a recipe that says everything, or most of it."""
+    _start(path, changes, run, size, None, init_from, device, dry_run)
+
+
+@train.command(hidden=True)
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of the run.")],
+    changes: Overrides = None,
+    device: DeviceName = "auto",
+) -> None:
+    """Go on with a run."""
+    from regard.train.start import resume as go_on
+
+    go_on(folder, *(changes or []), device=device, console=make_console())
+
+
+def _names(paths: list[Path] | None) -> list[str]:
+    return [str(path) for path in paths or []]
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Tell files from changes: a change has an equals sign, and no file has its name."""
+    changes = [text for text in arguments if "=" in text and not Path(text).exists()]
+    return [text for text in arguments if text not in changes], changes
+
+
+def _start(
+    what: str | dict[str, Any],
+    changes: list[str] | None,
+    run: Path | None,
+    size: str,
+    recipe: str | None,
+    init_from: Path | None,
+    device: str,
+    dry_run: bool,
+) -> None:
+    from regard.train.ranks import join_ranks
+    from regard.train.start import begin, plan, run_folder
+
+    console = make_console()
+    with join_ranks(device) as ranks:
+        with console.status("reading the data") as status:
+            planned = plan(
+                what,
+                *(changes or []),
+                size=size,
+                recipe=recipe,
+                init_from=init_from,
+                ranks=ranks,
+                say=lambda text: status.update(text),
+            )
+        folder = run_folder(run, planned.task.name, ranks)
+        if ranks.first:
+            _print_plan(console, planned, folder, ranks)
+        if dry_run:
+            _print_estimate(console, planned, ranks)
+        else:
+            begin(planned, folder, ranks, console, init_from)
+
+
+def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ranks") -> None:
+    from rich.table import Table
+
+    from regard.config import to_table
+    from regard.models.count import cost
+    from regard.models.recipe import build_empty
+
+    config, task = planned.config, planned.task
+    facts = task.facts()
+    model = to_table(config.model)
+    parameters = cost(build_empty(config.model)).parameters
+    rows = {"data": ", ".join(f"{count:,} {name}" for name, count in facts.items())}
+    for line in task.skipped.report():
+        rows[f"left out {len(rows)}"] = line
+    if config.tokenizer is not None and task.tokenizer is not None:
+        kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
+        rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
+    named = f"{planned.size} " if planned.size else ""
+    rows["model"] = f"{named}{model['kind']}, {number(parameters)} parameters, width {model['dim']}"
+    training = config.train
+    optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
+    rows["training"] = f"{training.steps:,} updates of {training.tokens:,} tokens, {optimizer}, {schedule}"
+    rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
+    rows["run"] = str(folder)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column()
+    for name, text in rows.items():
+        table.add_row(name.split(" out ")[0].replace("left", "left out") if name.startswith("left") else name, text)
+    console.print(table)
+    console.print()
+
+
+def _print_estimate(console: "Console", planned: "Planned", ranks: "Ranks") -> None:
+    """Try a few updates to say what the run would take."""
+    from regard.train.start import try_updates
+
+    with console.status("trying a few updates"):
+        seconds, memory = try_updates(planned, ranks)
+    steps = planned.config.train.steps
+    minutes = seconds * steps / 60
+    if ranks.first:
+        console.print(f"memory {size(memory)}, about {1000 * seconds:.0f} ms an update, {minutes:.0f} min in all")
+        console.print("without the validations. Nothing was written.", style="dim")

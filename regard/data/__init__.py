@@ -1,0 +1,1 @@
+"""Reading what a person has: text, tables, images; tokenizers, corpora and batches."""

@@ -1,0 +1,59 @@
+"""Batches of images, prepared where the model is: normalised, and varied at random by shifts and mirroring.
+
+Chance comes from torch's generator of the device, which the trainer seeds. Nothing waits for an accelerator.
+"""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+CHUNK = 2**22  # bytes of pixels that are looked at together
+
+
+def channel_statistics(pixels: UInt8[np.ndarray, "N H W C"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Give mean and standard deviation of each channel, of pixels as 0..1.
+
+    Some images at a time, so that a memory map stays on the disk, and in whole numbers, so that nothing is rounded. A
+    channel that never changes has the deviation 1, since it is there to divide by.
+    """
+    count, height, width, channels = pixels.shape
+    assert count, "no images, no statistics"
+    total, squares = [0] * channels, [0] * channels
+    step = max(1, CHUNK // (height * width * channels))
+    for start in range(0, count, step):
+        some = pixels[start : start + step].reshape(-1, channels)
+        for channel in range(channels):
+            often = np.bincount(some[:, channel], minlength=256)
+            total[channel] += int(often @ np.arange(256))
+            squares[channel] += int(often @ np.arange(256) ** 2)
+    size = count * height * width
+    mean = tuple(t / size / 255 for t in total)
+    variances = ((s * size - t * t) / size**2 for s, t in zip(squares, total, strict=True))
+    return mean, tuple(variance**0.5 / 255 or 1.0 for variance in variances)
+
+
+def normalise(
+    pixels: UInt8[Tensor, "B H W C"], mean: Float[Tensor, "C"], std: Float[Tensor, "C"]
+) -> Float[Tensor, "B C H W"]:
+    """x = (pixels / 255 - mean) / std, with the channels where models expect them."""
+    return rearrange((pixels / 255 - mean) / std, "B H W C -> B C H W")
+
+
+def shift(images: Float[Tensor, "B C H W"], by: int) -> Float[Tensor, "B C H W"]:
+    """Move each image by up to `by` pixels along both sides; zero comes in, after normalising the mean colour."""
+    B, _, H, W = images.shape
+    device = images.device
+    down, right = torch.randint(0, 2 * by + 1, (2, B, 1), device=device)
+    rows, columns = down + torch.arange(H, device=device), right + torch.arange(W, device=device)
+    image = torch.arange(B, device=device)[:, None, None]
+    padded = rearrange(F.pad(images, (by, by, by, by)), "B C H W -> B H W C")
+    return rearrange(padded[image, rows[:, :, None], columns[:, None, :]], "B H W C -> B C H W")
+
+
+def flip(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+    """Mirror every second image, by chance, left to right."""
+    chosen = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    return torch.where(chosen, images.flip(-1), images)

@@ -1,0 +1,150 @@
+"""Putting the files of a known data set into a folder: from another folder or from the network, and checked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from regard.data.download import Show, download
+from regard.data.known import File, Known, find_known
+from regard.errors import InputError, RegardError
+
+BLOCK = 1024 * 1024
+PACKED = ("", ".gz", ".xz")
+
+
+def fetch(name: str, to: Path, source: Path | None, show: Show) -> list[Path]:
+    """Put the files of a data set into the folder `to`, from the folder `source` or, without one, from the network.
+
+    A file that is there and right stays as it is. Nothing wrong is ever left under a file's name.
+    """
+    known = find_known(name)
+    if source is not None and not source.is_dir():
+        raise InputError(f"{source}: no such folder; --from must name one with the files of {name}")
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        if known.made:
+            return _make(name, known, to, source, show)
+        return [_bring(name, known, file, to, source, show) for file in known.files]
+    except OSError as error:
+        raise RegardError(
+            f"{error.filename or to}: {error.strerror}; make room or choose another folder with --to"
+        ) from None
+
+
+def _bring(name: str, known: Known, file: File, to: Path, source: Path | None, show: Show) -> Path:
+    """Bring one file into the folder `to`, unless it is there."""
+    path = to / file.name
+    if _is_right(path, file):
+        return path
+    if source is not None:
+        copy = _find(source, name, file)
+        _write(path, _checked_copy(copy, file))
+        return path
+    if known.url is None:
+        remedy = f"give a folder that has {file.name} with --from"
+        raise RegardError(f"{name}: cannot be downloaded, no public file has this content ({known.source}); {remedy}")
+    part = to / f"{file.name}.part"
+    url = known.url.format(name=file.name, stem=Path(file.name).stem)
+    download(url, part, show, file.name)
+    try:
+        packing = "" if url.endswith(file.name) else Path(url).suffix
+        _write(path, _checked(_fix(_unpack(part, packing), known.fix), file, url))
+    finally:
+        part.unlink()
+    return path
+
+
+def _make(name: str, known: Known, to: Path, source: Path | None, show: Show) -> list[Path]:
+    """Make what is kept of the files, unless it is there."""
+    from regard.data.cifar import pack_cifar
+
+    made = [to / kept for kept in known.made]
+    if all(path.is_file() for path in made):
+        return made
+    if source is None:
+        fetched = {file.name: _bring(name, known, file, to, None, show) for file in known.files}
+        pack_cifar(fetched, to)
+        for path in fetched.values():
+            path.unlink()
+        return made
+    whole = all(_look(source, name, file) for file in known.files)
+    found = {file: _find(source, name, file) for file in (known.files if whole else known.sheets)}
+    for file, path in found.items():
+        for _ in _checked_copy(path, file):
+            pass
+    pack_cifar({file.name: path for file, path in found.items()}, to)
+    return made
+
+
+def _look(source: Path, name: str, file: File) -> Path | None:
+    """Look for a local copy, plain or packed, in the data set's own folder first."""
+    folders = (source / name, source / name.replace("-", "_"), source)
+    places = (folder / f"{file.name}{suffix}" for folder in folders for suffix in PACKED)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _find(source: Path, name: str, file: File) -> Path:
+    copy = _look(source, name, file)
+    if copy is None:
+        raise InputError(f"{source}: has no {file.name} (nor .gz or .xz of it), nor has its folder {name}")
+    return copy
+
+
+# --- content ---------------------------------------------------------------------------------------------------------
+
+
+def _is_right(path: Path, file: File) -> bool:
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+
+
+def _unpack(path: Path, packing: str) -> Iterator[bytes]:
+    """Yield the content in blocks that end with a line where there are lines of a sensible length."""
+    try:
+        with (
+            gzip.open(path) if packing == ".gz" else lzma.open(path) if packing == ".xz" else path.open("rb") as stream
+        ):
+            while block := stream.read(BLOCK):
+                yield block + stream.readline(BLOCK)
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise RegardError(f"{path}: broken or truncated ({error}); nothing was kept, get another copy") from None
+
+
+def _checked_copy(copy: Path, file: File) -> Iterator[bytes]:
+    return _checked(_unpack(copy, copy.name.removeprefix(file.name)), file, str(copy))
+
+
+def _fix(blocks: Iterable[bytes], fix: tuple[bytes, bytes] | None) -> Iterator[bytes]:
+    return (block.replace(*fix) if fix else block for block in blocks)
+
+
+def _checked(blocks: Iterable[bytes], file: File, origin: str) -> Iterator[bytes]:
+    """Pass the content on and refuse it at its end if it is not what the file must hold."""
+    digest, size = hashlib.sha256(), 0
+    for block in blocks:
+        digest.update(block)
+        size += len(block)
+        yield block
+    if (size, digest.hexdigest()) != (file.size, file.sha256):
+        found = f"{size} bytes with sha256 {digest.hexdigest()[:12]}..."
+        expected = f"expected {file.size} with {file.sha256[:12]}..."
+        cause = f"not the content of {file.name} ({found}, {expected})"
+        raise RegardError(f"{origin}: {cause}; nothing was kept, get another copy")
+
+
+def _write(path: Path, blocks: Iterable[bytes]) -> None:
+    """Write a file that appears under its name only when it is whole."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            file.writelines(blocks)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

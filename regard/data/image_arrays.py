@@ -1,0 +1,201 @@
+"""Images that lie in arrays: idx files (LeCun et al. 1998: MNIST and all that is stored like it) and NumPy's npz.
+
+Every set comes out as pixels, uint8 (N, H, W, C), and labels, int64 (N,), under the name of its split.
+"""
+
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from gzip import GzipFile
+from lzma import LZMAError, LZMAFile
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+from numpy.lib.npyio import NpzFile
+
+from regard.errors import InputError
+
+Pixels = UInt8[np.ndarray, "N H W C"]
+Labels = Int64[np.ndarray, "N"]
+Arrays = dict[str, tuple[np.ndarray, np.ndarray]]  # Pixels and Labels of each split
+
+SPLITS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "t10k")}
+CHANNELS = (1, 3)
+
+
+def numbered(labels: np.ndarray, pixels: Pixels, place: str) -> tuple[Pixels, Labels]:
+    """Join pixels and labels, one whole number an image."""
+    if labels.ndim == 2 and labels.shape[1] == 1:  # as Keras stores CIFAR-10
+        labels = labels[:, 0]
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        shown = f"{labels.dtype} of shape {labels.shape}"
+        raise InputError(f"{place}: the labels are {shown}; they must be one whole number for each image")
+    if len(labels) != len(pixels):
+        raise InputError(
+            f"{place}: there are {len(pixels)} images but {len(labels)} labels; each image needs one label"
+        )
+    if not len(pixels):
+        raise InputError(f"{place}: there are no images in it")
+    return pixels, labels.astype(np.int64)
+
+
+# --- idx -------------------------------------------------------------------------------------------------------------
+
+_IDX = re.compile(r"(?P<set>.*)images(?P<mark>[-.]idx)3-ubyte(\.gz|\.xz)?")
+_COMPRESSED: dict[str, type[GzipFile] | type[LZMAFile]] = {".gz": GzipFile, ".xz": LZMAFile}
+
+
+def is_idx(path: Path) -> bool:
+    """Tell by its name whether a file holds images as idx, such as `train-images-idx3-ubyte.gz`."""
+    return _IDX.fullmatch(path.name) is not None
+
+
+def read_idx(files: Sequence[Path]) -> Arrays:
+    """Read files of images, each with the labels beside it; the name says which split it is, `t10k-` being test."""
+    chosen: dict[str, Path] = {}
+    for file in sorted(files):  # the plain file before its compressed copy
+        split = _split(file)
+        first = chosen.setdefault(split, file)
+        if _plain(first) != _plain(file):
+            both = f"{first.name} and {file.name} are both images for {split}"
+            raise InputError(f"{file.parent}: {both}; name one of the files instead of the folder")
+    arrays = {}
+    for split, file in chosen.items():
+        pixels = _idx(file, dimensions=3)[..., None]
+        arrays[split] = numbered(_idx(_labels_beside(file), dimensions=1), pixels, str(file))
+    return arrays
+
+
+def _split(file: Path) -> str:
+    found = _IDX.fullmatch(file.name)
+    assert found is not None
+    words = re.split("[-_.]", found["set"].lower())
+    return next((split for split, names in SPLITS.items() if set(names) & set(words)), "train")
+
+
+def _plain(file: Path) -> str:
+    return file.name.removesuffix(file.suffix) if file.suffix in _COMPRESSED else file.name
+
+
+def _labels_beside(file: Path) -> Path:
+    found = _IDX.fullmatch(file.name)
+    assert found is not None
+    name = f"{found['set']}labels{found['mark']}1-ubyte"
+    for suffix in ("", *_COMPRESSED):
+        if (labels := file.with_name(name + suffix)).exists():
+            return labels
+    raise InputError(f"{file}: its labels are missing; put {name} (or .gz, .xz) beside it")
+
+
+def _idx(path: Path, dimensions: int) -> np.ndarray:
+    """Read bytes 0, 0, 8 (for uint8) and the number of dimensions, the size of each as big-endian uint32, the data."""
+    data = _content(path)
+    start, magic = 4 + 4 * dimensions, bytes((0, 0, 8, dimensions))
+    head = data[:start].tobytes()
+    if len(head) < start or head[:4] != magic:
+        begins = f"it begins with {head[:4].hex(' ') or 'nothing'} instead of {magic.hex(' ')}"
+        raise InputError(f"{path}: this is no idx file of {dimensions} dimension(s) of bytes: {begins}; fetch it again")
+    shape = struct.unpack(f">{dimensions}I", head[4:])
+    if len(data) - start != prod(shape):
+        size = " x ".join(map(str, shape))
+        found = f"its header promises {size} bytes, but {len(data) - start} follow"
+        raise InputError(f"{path}: the file is damaged: {found}; fetch it again")
+    return data[start:].reshape(shape)
+
+
+def _content(path: Path) -> UInt8[np.ndarray, "bytes"]:
+    """Map a plain file, and unpack a compressed one."""
+    try:
+        if path.suffix in _COMPRESSED:
+            with _COMPRESSED[path.suffix](path) as file:
+                return np.frombuffer(file.read(), np.uint8)
+        return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+    except (OSError, EOFError, LZMAError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read: {error}; fetch it again") from None
+
+
+# --- npz -------------------------------------------------------------------------------------------------------------
+
+
+def read_npz(files: Sequence[Path]) -> Arrays:
+    """Read one file with all splits (`x_train`, `y_train`, ...), or one file a split (`train.npz`, `test.npz`)."""
+    arrays: Arrays = {}
+    for file in sorted(files):
+        split = next((split for split, names in SPLITS.items() if file.stem in names), None)
+        if len(files) > 1 and (split is None or split in arrays):
+            asked = f"keep only train.npz, valid.npz and test.npz in {file.parent}, or name one file"
+            raise InputError(f"{file}: it is not clear which images these are; {asked}")
+        arrays |= _pairs(file, alone=split or "train")
+    return arrays
+
+
+def _pairs(path: Path, alone: str) -> Arrays:
+    """Read every pair of images and labels in a file; `images` and `labels` that name no split are of `alone`."""
+    arrays = {}
+    with _open_npz(path) as stored:
+        names = {name.lower(): name for name in stored}
+        for split, spellings in SPLITS.items():
+            spellings = ("", *spellings) if split == alone else spellings
+            pixels, labels = _named(names, spellings, ("images", "x")), _named(names, spellings, ("labels", "y"))
+            if pixels and not labels:
+                raise InputError(f"{path}: there are no labels for {pixels!r}, only {', '.join(names.values())}")
+            if pixels and labels:
+                place = f"{path}: {pixels}"
+                with _refusing(path):
+                    images, numbers = stored[pixels], stored[labels]
+                arrays[split] = numbered(numbers, as_pixels(images, place), place)
+    if not arrays:
+        found = ", ".join(names.values()) or "nothing"
+        raise InputError(f"{path}: holds {found}; it needs the arrays images and labels (or x_train, y_train, ...)")
+    return arrays
+
+
+def _open_npz(path: Path) -> NpzFile:
+    with _refusing(path):
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, NpzFile):
+            raise ValueError("it is one array without a name")
+        return stored
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    """Turn what a broken file raises into one line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{path}: cannot be read as npz: {reason}; write it with np.savez(images=, labels=)") from None
+
+
+def _named(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -> str | None:
+    """Find an array by the usual spellings: `x`, `x_train` (Keras), `train_images` (MedMNIST)."""
+    for kind in kinds:
+        for split in splits:
+            for spelling in (f"{kind}_{split}", f"{split}_{kind}") if split else (kind,):
+                if spelling in names:
+                    return names[spelling]
+    return None
+
+
+def as_pixels(array: np.ndarray, place: str) -> Pixels:
+    """Bring images to uint8 (N, H, W, C): from floats in 0..1, from (N, H, W) and from (N, C, H, W)."""
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim == 4 and array.shape[-1] not in CHANNELS and array.shape[1] in CHANNELS:
+        array = array.transpose(0, 2, 3, 1)
+    if array.ndim != 4 or array.shape[-1] not in CHANNELS:
+        wanted = "(N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
+        raise InputError(f"{place}: the images have shape {array.shape}; it must be {wanted}")
+    if array.dtype == np.uint8 or not array.size:
+        return np.ascontiguousarray(array, np.uint8)
+    highest = {"f": 1, "i": 255, "u": 255}.get(array.dtype.kind)
+    if highest is None or not (array.min() >= 0 and array.max() <= highest):  # so put that NaN is refused as well
+        limits = "" if highest is None else f" from {array.min():g} to {array.max():g}"
+        raise InputError(f"{place}: the pixels are {array.dtype}{limits}; they must be uint8, or floats from 0 to 1")
+    return np.ascontiguousarray(np.rint(array * 255) if highest == 1 else array, np.uint8)

@@ -1,0 +1,168 @@
+"""Labelled images: folders of class folders, idx files (MNIST) and npz files, all as one kind of array."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from regard.data.image_arrays import SPLITS, Arrays, is_idx, read_idx, read_npz
+from regard.data.image_files import EXTENSIONS, decode, resize
+from regard.data.read import Skipped
+from regard.errors import InputError, choices
+
+KINDS = "a folder with a folder of images for each class, idx files (train-images-idx3-ubyte) or .npz"
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images of one split; those from files are mapped from a cache. `classes[labels[i]]` names what image i shows."""
+
+    pixels: UInt8[np.ndarray, "N H W C"]
+    labels: Int64[np.ndarray, "N"]
+    classes: tuple[str, ...]
+
+
+def read_images(
+    path: Path, skipped: Skipped, size: int | None = None, classes: tuple[str, ...] | None = None
+) -> dict[str, Images]:
+    """Read "train" and, where the source has them, "valid" and "test".
+
+    All are of one shape, `size` x `size` if it is given. The classes are those of "train", or, for a model that knows
+    its classes already, `classes` in their order; then a source without "train" will do as well.
+    """
+    try:
+        splits = _read(path, skipped, size)
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
+    return _agree(splits, classes, path)
+
+
+def _read(path: Path, skipped: Skipped, size: int | None) -> dict[str, Images]:
+    """Read every split, each with classes of its own."""
+    if not path.exists():
+        raise InputError(f"{path}: there is no such file or folder")
+    files = _entries(path) if path.is_dir() else [path]
+    if idx := [file for file in files if is_idx(file)]:
+        return _from_arrays(read_idx(idx), size, path)
+    if npz := [file for file in files if file.suffix == ".npz"]:
+        return _from_arrays(read_npz(npz), size, path)
+    if path.is_dir():
+        return _from_folder(path, skipped, size)
+    raise InputError(f"{path}: no images can be read from {path.suffix or 'this'}; give {KINDS}")
+
+
+def _from_arrays(arrays: Arrays, size: int | None, path: Path) -> dict[str, Images]:
+    splits, shapes = {}, {}
+    for split in (split for split in SPLITS if split in arrays):
+        pixels, labels = arrays[split]
+        if size is not None and pixels.shape[1:3] != (size, size):
+            pixels = resize(pixels, size)
+        numbers, places = np.unique(labels, return_inverse=True)
+        splits[split] = Images(pixels, places.astype(np.int64), tuple(map(str, numbers)))
+        shapes[" x ".join(map(str, pixels.shape[1:]))] = split
+    if len(shapes) > 1:
+        (one, first), (other, second), *_ = shapes.items()
+        raise InputError(f"{path}: the images for {first} are {one}, those for {second} {other}; they must be alike")
+    return splits
+
+
+def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Path) -> dict[str, Images]:
+    """Number the classes of all splits alike."""
+    known = "the model" if classes else "train"
+    if classes is None:
+        if "train" not in splits:
+            raise InputError(f"{path}: there are images for {' and '.join(splits)}, but none for train")
+        classes = splits["train"].classes
+        if len(classes) == 1:
+            raise InputError(f"{path}: all images for train are of one class, {classes[0]!r}; give two or more classes")
+    number = {name: label for label, name in enumerate(classes)}
+    agreed = {}
+    for split, images in splits.items():
+        for name in images.classes:
+            if name not in number:
+                both = f"{split} has images of the class {name!r}, which {known} does not know"
+                raise InputError(f"{path}: {both}; {choices(name, classes)}")
+        numbers = np.array([number[name] for name in images.classes], np.int64)
+        agreed[split] = Images(images.pixels, numbers[images.labels], classes)
+    return agreed
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def _from_folder(path: Path, skipped: Skipped, size: int | None) -> dict[str, Images]:
+    found = {split: _labelled_files(folder, skipped) for split, folder in _split_folders(path, skipped).items()}
+    decoded = decode({split: [file for file, _ in files] for split, files in found.items()}, size)
+    splits = {}
+    for split, (pixels, kept) in decoded.items():
+        for (file, _), good in zip(found[split], kept, strict=True):
+            if not good:
+                skipped.note("broken image", str(file))
+        names = np.array([name for _, name in found[split]])[kept]
+        classes, labels = np.unique(names, return_inverse=True)
+        splits[split] = Images(pixels, labels.astype(np.int64), tuple(map(str, classes)))
+    return splits
+
+
+def _split_folders(path: Path, skipped: Skipped) -> dict[str, Path]:
+    """Find train/, valid/ and test/; without a train/ the whole folder is for training.
+
+    A class may be called "train", too: then it has other classes beside it and images, not folders, inside.
+    """
+    inside = [entry for entry in _entries(path) if entry.is_dir()]
+    usual = {name for names in SPLITS.values() for name in names}
+    others = [folder for folder in inside if folder.name not in usual]
+    train = path / "train"
+    if not train.is_dir() or (others and not any(entry.is_dir() for entry in _entries(train))):
+        return {"train": path}
+    for folder in others:
+        skipped.note("stray folder", str(folder))
+    folders: dict[str, Path] = {}
+    for split, names in SPLITS.items():
+        for folder in (folder for folder in inside if folder.name in names):
+            if split in folders:
+                raise InputError(f"{folder}: {folders[split].name} is there, too; keep one of them for {split}")
+            folders[split] = folder
+    return folders
+
+
+def _labelled_files(folder: Path, skipped: Skipped) -> list[tuple[Path, str]]:
+    """List the images of class folders, however deep, each with its class, in an order that no disk decides."""
+    found, loose = [], []
+    for entry in _entries(folder):
+        for file in _files_below(entry) if entry.is_dir() else [entry]:
+            if file.suffix.lower() not in EXTENSIONS or not file.is_file():
+                skipped.note("stray file", str(file))
+            elif file == entry:
+                loose.append(file)
+            else:
+                found.append((file, entry.name))
+    if not found and loose:
+        remedy = f"put the images of each class into a folder of its own, {folder.name}/CLASS/{loose[0].name}"
+        raise InputError(f"{folder}: the images in it are in no class folders; {remedy}")
+    if not found:
+        raise InputError(f"{folder}: there are no images ({' '.join(EXTENSIONS)}) in it; give {KINDS}")
+    for file in loose:
+        skipped.note("unsorted image", str(file))
+    return found
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, inner, names in os.walk(folder, onerror=refuse):
+        inner[:] = sorted(name for name in inner if _visible(name))
+        yield from (Path(place, name) for name in sorted(names) if _visible(name))
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(entry for entry in folder.iterdir() if _visible(entry.name))
+
+
+def _visible(name: str) -> bool:
+    """Leave out what file managers and archives put beside a person's files."""
+    return not name.startswith((".", "__MACOSX")) and name not in ("Thumbs.db", "desktop.ini")

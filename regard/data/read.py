@@ -1,0 +1,221 @@
+"""Reading text for training: parallel sentences, labelled texts, documents; what was left out is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Literal
+
+from regard.data.lines import BLOCK, READABLE, read_blocks, read_lines
+from regard.data.tables import LABEL_NAMES, SOURCE_NAMES, TABLES, TARGET_NAMES, TEXT_NAMES, Row, is_table, read_rows
+from regard.errors import InputError, choices
+
+__all__ = [
+    "READABLE",
+    "Piece",
+    "Skipped",
+    "is_table",
+    "read_documents",
+    "read_labelled",
+    "read_lines",
+    "read_pairs",
+    "read_rows",
+]
+
+
+class Skipped:
+    """Counts what was left out and why, to be reported once instead of line by line."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.first: dict[str, str] = {}
+
+    def note(self, reason: str, place: str) -> None:
+        """Count one thing left out; `reason` names it in the singular, such as "blank line"."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.first.setdefault(reason, place)
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+    def report(self) -> list[str]:
+        """Say how much was skipped of each kind, and where the first one is."""
+        return [
+            f"{_counted(count, reason)} skipped (first: {self.first[reason]})" for reason, count in self.counts.items()
+        ]
+
+
+def _counted(count: int, noun: str) -> str:
+    """Count a noun: 1 blank line, 2 blank lines, 2 pairs of more than 100 tokens."""
+    head, of, rest = noun.partition(" of ")
+    return f"{count} {head}{'s' if count > 1 else ''}{of}{rest}"
+
+
+# --- pairs and labels ------------------------------------------------------------------------------------------------
+
+
+def read_pairs(source: Path, target: Path | None, skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Yield (source, target) sentences of two files, line by line, or of two columns of one table."""
+    if target is not None:
+        pairs = _zip_lines(source, target)
+    elif is_table(source):
+        pairs = _pair_columns(source)
+    else:
+        remedy = f"name a second file with its translations, or one table of pairs ({', '.join(TABLES)})"
+        raise InputError(f"{source}: holds only one side; {remedy}")
+    for place, one, other in pairs:
+        if one.strip() and other.strip():
+            yield one, other
+        else:
+            skipped.note("blank line", place)
+
+
+def _zip_lines(source: Path, target: Path) -> Iterator[tuple[str, str, str]]:
+    sources = targets = 0
+    for one, other in zip_longest(read_lines(source), read_lines(target)):
+        sources += one is not None
+        targets += other is not None
+        if one is not None and other is not None:
+            yield f"{source if not one.strip() else target}:{sources}", one, other
+    if sources != targets:
+        totals = f"{source} has {sources} lines but {target} has {targets}"
+        raise InputError(f"{totals}; they must match line by line")
+
+
+def _pair_columns(path: Path) -> Iterator[tuple[str, str, str]]:
+    row, rows = _peek(path)
+    source = _usual_column(row, SOURCE_NAMES)
+    target = _usual_column(row, TARGET_NAMES)
+    source = source or _others(row, target, path)[0]
+    target = target or _others(row, source, path)[0]
+    for place, row in rows:
+        yield place, _cell(row, source, place), _cell(row, target, place)
+
+
+def read_labelled(
+    path: Path, skipped: Skipped, text: str | None = None, label: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (text, label) of a table: columns by name, else those with usual names, else the first and the last."""
+    row, rows = _peek(path)
+    of_text = _named_column(row, text, path) if text else None
+    of_label = _named_column(row, label, path) if label else _usual_column(row, LABEL_NAMES, of_text)
+    of_text = of_text or _usual_column(row, TEXT_NAMES, of_label) or _others(row, of_label, path)[0]
+    of_label = of_label or _others(row, of_text, path)[-1]
+    for place, row in rows:
+        words, answer = _cell(row, of_text, place), _cell(row, of_label, place).strip()
+        if words.strip() and answer:
+            yield words, answer
+        else:
+            skipped.note("blank label" if words.strip() else "blank text", place)
+
+
+def _peek(path: Path) -> tuple[Row, Iterator[tuple[str, Row]]]:
+    """Give the first row, to choose columns by, and all rows."""
+    rows = read_rows(path)
+    first = next(rows)
+    return first[1], chain([first], rows)
+
+
+def _named_column(row: Row, name: str, path: Path) -> str:
+    """Find a column by the name a person gave it, if need be ignoring case."""
+    if name in row:
+        return name
+    for column in row:
+        if column.casefold() == name.casefold():
+            return column
+    raise InputError(f"{path}: has no column {name!r}; {choices(name, row)}")
+
+
+def _usual_column(row: Row, names: tuple[str, ...], but: str | None = None) -> str | None:
+    """Find a column that has one of the usual names, the most usual first."""
+    columns = {column.casefold(): column for column in row if column != but}
+    return next((columns[name] for name in names if name in columns), None)
+
+
+def _others(row: Row, taken: str | None, path: Path) -> list[str]:
+    others = [column for column in row if column != taken]
+    if not others or len(row) < 2:
+        raise InputError(
+            f"{path}: has one column ({', '.join(row)}), but two are needed; check how columns are separated"
+        )
+    return others
+
+
+def _cell(row: Row, column: str, place: str) -> str:
+    if column not in row:  # the lines of a JSONL file need not agree
+        raise InputError(f"{place}: has no {column!r}; {choices(column, row)}")
+    return row[column]
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a document; `ends` says that the document ends after it."""
+
+    text: str
+    ends: bool
+
+
+def read_documents(
+    path: Path, skipped: Skipped, by: Literal["file", "line", "blank-line"] = "file", column: str | None = None
+) -> Iterator[Piece]:
+    """Yield documents in pieces of bounded size: a text file, its lines or its paragraphs; the rows of a table.
+
+    A whole file comes in pieces of about 64 KiB that end with a line; joined, they are exactly its text. Of a table,
+    `column` is read, else the one named "text", else the first.
+    """
+    if is_table(path):
+        yield from _rows_as_documents(path, skipped, column)
+    elif by == "file":
+        yield from _file_as_document(path)
+    elif by == "line":
+        for number, line in enumerate(read_lines(path), 1):
+            if line.strip():
+                yield Piece(line, ends=True)
+            else:
+                skipped.note("blank line", f"{path}:{number}")
+    else:
+        yield from _paragraphs(path)
+
+
+def _rows_as_documents(path: Path, skipped: Skipped, column: str | None) -> Iterator[Piece]:
+    row, rows = _peek(path)
+    chosen = _named_column(row, column, path) if column else _usual_column(row, ("text",)) or next(iter(row))
+    for place, row in rows:
+        text = _cell(row, chosen, place)
+        if text.strip():
+            yield Piece(text, ends=True)
+        else:
+            skipped.note("blank text", place)
+
+
+def _file_as_document(path: Path) -> Iterator[Piece]:
+    before: str | None = None
+    for _, text in read_blocks(path):
+        if before is not None:
+            yield Piece(before, ends=False)
+        before = text
+    if before is not None:
+        yield Piece(before, ends=True)
+
+
+def _paragraphs(path: Path) -> Iterator[Piece]:
+    lines: list[str] = []
+    size = 0
+    for line in read_lines(path):
+        if not line.strip():
+            if lines:
+                yield Piece("\n".join(lines), ends=True)
+            lines, size = [], 0
+            continue
+        if size > BLOCK:  # given away only now that another line follows, so that the last piece is never empty
+            yield Piece("\n".join([*lines, ""]), ends=False)
+            lines, size = [], 0
+        lines.append(line)
+        size += len(line)
+    if lines:
+        yield Piece("\n".join(lines), ends=True)

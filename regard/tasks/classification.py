@@ -1,0 +1,217 @@
+"""Classification of texts: one label for each; accuracy and F1."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import Count, Rate, Table
+from regard.data.batches import EMPTY, Buckets, Draw, Indices, Order
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.read import Skipped, read_labelled
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.errors import ConfigError, InputError
+from regard.models.model import Model
+from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.metric import classification_scores
+from regard.tasks.sample import Sample
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import hold_out, in_chunks, learn_tokenizer, lengths_of, paths, skips, spread, with_skips
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationConfig:
+    """Tables with a text and a label in every row; the columns by name, or found by their usual names."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...] = ()
+    text: str | None = None
+    label: str | None = None
+    classes: tuple[str, ...] = ()  # found in the training data when left out
+    longest: Count = 256  # tokens; longer texts are cut
+    smoothing: Rate = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise ConfigError("train must name at least one file")
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Classification":
+        """Read, learn the tokenizer, tokenise."""
+        skipped = Skipped()
+
+        def texts() -> Iterator[str]:
+            return (text for text, _ in self.read(self.train, Skipped()))
+
+        say("learning the tokenizer")
+        learned = learn_tokenizer(tokenizer, paths(self.train), texts)
+        say("tokenising")
+        train = self.tokenise(self.train, learned, skipped, self.classes)
+        if len(train.classes) < 2:
+            rule = f"all texts have the label {train.classes[0]!r}" if train.classes else "no labelled text is left"
+            raise InputError(f"{self.train[0]}: {rule}; a classifier needs at least two classes")
+        if self.valid:
+            valid = self.tokenise(self.valid, learned, skipped, train.classes)
+        else:
+            rows, held_out = hold_out(len(train.rows), seed)
+            train, valid = train.take(rows), train.take(held_out)
+        return Classification(replace(self, classes=train.classes), learned, skipped, train, valid)
+
+    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Classification":
+        """Open other files to measure a model on; `classes` are those of the model."""
+        skipped = Skipped()
+        valid = self.tokenise(tuple(files), tokenizer, skipped, self.classes)
+        return Classification(self, tokenizer, skipped, valid, valid)
+
+    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
+        """Read all texts with their labels."""
+        return chain.from_iterable(read_labelled(path, skipped, self.text, self.label) for path in paths(files))
+
+    def tokenise(
+        self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]
+    ) -> "Labelled":
+        """Find the tokenised texts, or tokenise them: each between the start and the end token."""
+        key = {
+            "labelled": [file_key(path) for path in paths(files)],
+            "tokenizer": tokenizer.fingerprint(),
+            "columns": [self.text or "", self.label or ""],
+            "longest": self.longest,
+        }
+        found = Skipped()
+
+        def write(writer: CorpusWriter) -> None:
+            names: dict[str, int] = {}
+            labels: list[int] = []
+            for chunk in in_chunks(self.read(files, found)):
+                for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
+                    labels.append(names.setdefault(label, len(names)))
+                    if len(ids) > self.longest - 2:
+                        found.note(f"end of a text of more than {self.longest} tokens", f"text {len(labels)}")
+                    middle = ids[: self.longest - 2]
+                    writer.add([np.concatenate(([tokenizer.start], middle, [tokenizer.end])).astype(np.int32)])
+            writer.note(skipped=skips(found), labels=labels, names=list(names))
+
+        corpus = cached_corpus(key, write)
+        with_skips(corpus.facts, skipped)
+        names = list(corpus.facts["names"])
+        known = classes or tuple(sorted(names))
+        if unknown := [name for name in names if name not in known]:
+            rule = f"the label {unknown[0]!r} does not occur in the training data (there: {', '.join(known[:10])})"
+            raise InputError(f"{files[0]}: {rule}")
+        labels = np.array([known.index(names[label]) for label in corpus.facts["labels"]], np.int64)
+        return Labelled(corpus, labels, known, np.arange(len(labels)))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Tokenised texts with their labels; `rows` are those that are used."""
+
+    corpus: Corpus
+    labels: Indices
+    classes: tuple[str, ...]
+    rows: Indices
+
+    @property
+    def lengths(self) -> Indices:
+        """Tokens of each text that is used."""
+        return self.corpus.lengths[self.rows]
+
+    def take(self, rows: Indices) -> "Labelled":
+        """Use only some of the texts."""
+        return Labelled(self.corpus, self.labels, self.classes, self.rows[rows])
+
+    def to(self, device: torch.device) -> "Labelled":
+        """Bring the tokens to a device."""
+        return Labelled(self.corpus.to(device), self.labels, self.classes, self.rows)
+
+
+class Classification(Task):
+    """L = -sum log p(label | text)."""
+
+    name = "classification"
+    metric = "accuracy"
+
+    def __init__(
+        self,
+        config: ClassificationConfig,
+        tokenizer: Tokenizer,
+        skipped: Skipped,
+        train: Labelled,
+        valid: Labelled,
+    ) -> None:
+        super().__init__(config, tokenizer, skipped)
+        self.learned = tokenizer
+        self.train, self.valid = train, valid
+        self.classes = train.classes
+
+    def facts(self) -> dict[str, int]:
+        """Texts, tokens and classes."""
+        tokens = int(self.train.lengths.sum())
+        return {
+            "texts": len(self.train.rows),
+            "tokens": tokens,
+            "classes": len(self.classes),
+            "validation texts": len(self.valid.rows),
+        }
+
+    def needs(self) -> Table:
+        """The vocabulary and the classes."""
+        return {"vocabulary": self.learned.size, "head": {"kind": "classes", "classes": len(self.classes)}}
+
+    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+        """Texts of like lengths together."""
+        return Buckets(self.train.lengths[:, None], tokens, parts, seed, most=12)
+
+    def batch(self, draw: Draw, epoch: int) -> Batch:
+        """Texts and labels."""
+        return self.rows(self.train, draw)
+
+    def rows(self, texts: Labelled, draw: Draw) -> Batch:
+        """The rows of a draw of either part."""
+        index = np.where(draw.rows < 0, EMPTY, texts.rows[draw.rows])
+        labels = np.where(draw.rows < 0, IGNORE, texts.labels[index])
+        return {
+            "tokens": texts.corpus.padded(index, draw.shape[0], self.learned.pad),
+            "lengths": lengths_of(texts.corpus.lengths, Draw(draw.shape, index), self.device),
+            "labels": torch.from_numpy(labels).to(self.device, non_blocking=True),
+        }
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        """Cross-entropy of the label."""
+        smoothing = self.config.smoothing if model.training else 0.0
+        logits = model(batch["tokens"], lengths=batch["lengths"])
+        return cross_entropy(logits, batch["labels"], smoothing), {}
+
+    @torch.no_grad()
+    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+        """Loss, accuracy and F1 on all validation texts."""
+        total = 0.0
+        guesses: list[Tensor] = []
+        labels: list[Tensor] = []
+        for draw in Buckets(self.valid.lengths[:, None], 8192, 1, 0, most=12).epoch(0):
+            batch = self.rows(self.valid, draw)
+            logits = model(batch["tokens"], lengths=batch["lengths"])
+            total += float(cross_entropy(logits, batch["labels"]).loss)
+            real = batch["labels"] != IGNORE
+            guesses.append(logits.argmax(-1)[real].cpu())
+            labels.append(batch["labels"][real].cpu())
+        found, wanted = torch.cat(guesses).numpy(), torch.cat(labels).numpy()
+        return {"loss": total / len(wanted), **classification_scores(found, wanted, self.classes)}
+
+    @torch.no_grad()
+    def samples(self, model: Model) -> list[Sample]:
+        """Classify three texts."""
+        index = spread(np.arange(len(self.valid.rows)), 5)[1:-1]
+        width = int(self.valid.lengths[index].max()) if len(index) else 1
+        batch = self.rows(self.valid, Draw((width,), index))
+        guesses = model(batch["tokens"], lengths=batch["lengths"]).argmax(-1).tolist()
+        texts = self.learned.decode(batch["tokens"].tolist())
+        names = ([self.classes[label] for label in ids] for ids in (batch["labels"].tolist(), guesses))
+        return [Sample(*row) for row in zip(texts, *names, strict=True)]
+
+    def to(self, device: torch.device) -> None:
+        """Bring the texts to the device."""
+        super().to(device)
+        self.train, self.valid = self.train.to(device), self.valid.to(device)

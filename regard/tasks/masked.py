@@ -1,0 +1,131 @@
+"""Masked language modelling (Devlin et al. 2018): guess hidden tokens from both sides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import Rate, Table
+from regard.data.batches import Draw, Order, Streams, Windows, rows_for
+from regard.data.read import Skipped
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.models.model import Model
+from regard.tasks.language import Text, TextConfig
+from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
+from regard.tasks.sample import Sample
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import attends, ignore_empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedConfig(TextConfig):
+    """Texts with a share `rate` of their tokens to be guessed."""
+
+    rate: Rate = 0.15
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Masked":
+        """Read, learn the tokenizer, tokenise."""
+        return Masked(self, *self.open(tokenizer, say))
+
+    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Masked":
+        """Open other files to measure a model on."""
+        skipped = Skipped()
+        text = self.tokenise(tuple(files), tokenizer, skipped)
+        return Masked(self, tokenizer, skipped, text, text)
+
+
+class Masked(Task):
+    """L = -sum log p(x_t | the rest), over the chosen tokens t.
+
+    Of these, 80 % are replaced by the mask, 10 % by a token at random, and 10 % stay.
+    """
+
+    name = "masked"
+    metric = "loss"
+
+    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
+        super().__init__(config, tokenizer, skipped)
+        self.learned = tokenizer
+        self.train, self.valid = train, valid
+        self.packed = False
+
+    def facts(self) -> dict[str, int]:
+        """Texts and tokens."""
+        return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
+
+    def needs(self) -> Table:
+        """The vocabulary."""
+        return {"vocabulary": self.learned.size}
+
+    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+        """Windows of the whole text."""
+        self.bind(model)
+        return Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,), parts), seed)
+
+    def bind(self, model: Model) -> None:
+        """See whether the model can keep packed texts apart."""
+        self.packed = self.train.texts > 1 and attends(model)
+
+    def batch(self, draw: Draw, epoch: int) -> Batch:
+        """Tokens with some of them hidden."""
+        return self.rows(self.train, draw)
+
+    def rows(self, text: Text, draw: Draw) -> Batch:
+        """The rows of a draw of either part; what is hidden is up to torch's random numbers."""
+        original = text.windows(draw.rows, self.config.window)
+        tokens, labels = self.hide(original)
+        batch = {"tokens": tokens, "labels": ignore_empty(labels, draw)}
+        if self.packed:
+            batch["documents"] = text.documents(draw.rows, self.config.window)
+        return batch
+
+    def hide(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Hide some tokens; give what is left, and the labels of those that were chosen."""
+        chance, kind = torch.rand(2, *tokens.shape, device=tokens.device)
+        chosen = (chance < self.config.rate) & (tokens != self.learned.end)
+        other = torch.randint(self.learned.size, tokens.shape, device=tokens.device)
+        hidden = torch.where(kind < 0.8, self.learned.mask, torch.where(kind < 0.9, other, tokens))
+        return torch.where(chosen, hidden, tokens), torch.where(chosen, tokens, IGNORE)
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        """Cross-entropy of the hidden tokens."""
+        logits = model(batch["tokens"], documents=batch.get("documents"))
+        return cross_entropy(logits, batch["labels"]), {}
+
+    @torch.no_grad()
+    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+        """Loss, perplexity and accuracy over the hidden tokens of the validation text, the same ones every time."""
+        self.bind(model)
+        width = self.config.window
+        sums = torch.zeros(3, device=self.device, dtype=torch.float64)
+        lanes = min(32, (self.valid.tokens - 1) // width)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for draw in Streams(self.valid.tokens, width, lanes).epoch(0):
+                batch = self.rows(self.valid, draw)
+                logits = model(batch["tokens"], documents=batch.get("documents"))
+                losses = cross_entropy(logits, batch["labels"])
+                sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
+        loss, right, count = sums.tolist()
+        return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
+
+    @torch.no_grad()
+    def samples(self, model: Model) -> list[Sample]:
+        """Guess one hidden token in each of three pieces of validation text."""
+        width = min(24, self.config.window)
+        starts = np.linspace(0, self.valid.tokens - width - 1, 5).astype(np.int64)[1:-1]
+        original = self.valid.windows(starts, width)
+        place = width // 2
+        given = original.clone()
+        given[:, place] = self.learned.mask
+        guess = model(given)[:, place].argmax(-1)
+        shown = [self.learned.pieces(row) for row in given.tolist()]
+        wanted, made = (self.learned.pieces(ids.tolist()) for ids in (original[:, place], guess))
+        return [Sample("".join(row), *texts) for row, *texts in zip(shown, wanted, made, strict=True)]
+
+    def to(self, device: torch.device) -> None:
+        """Bring the text to the device."""
+        super().to(device)
+        self.train, self.valid = self.train.to(device), self.valid.to(device)

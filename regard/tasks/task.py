@@ -1,0 +1,90 @@
+"""What a task is: how files become batches, what is minimised, and how the result is measured.
+
+A trainer knows tasks only by this page. A task is made by its config's `prepare`, which reads and tokenises; training
+then draws rows in the task's `order`, turns each draw into a `batch` on the device, and minimises `loss`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.config import Table
+from regard.data.batches import Draw, Order
+from regard.data.read import Skipped
+from regard.data.tokenizer import Tokenizer
+from regard.errors import ConfigError
+from regard.models.model import Model
+from regard.tasks.loss import Losses
+from regard.tasks.sample import Sample
+
+Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first dimension
+
+HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
+HELD_OUT_ROWS = 2000  # and at most so many rows
+
+
+class Task(ABC):
+    """What is learned, with its data at hand."""
+
+    name: ClassVar[str]
+    metric: ClassVar[str]  # by which models are compared; see `tasks/metric.py` for its direction
+
+    def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:
+        self.config = config  # as given, with what was found in the data: classes, means of images
+        self.tokenizer = tokenizer
+        self.skipped = skipped
+        self.device = torch.device("cpu")
+
+    @abstractmethod
+    def facts(self) -> dict[str, int]:
+        """Count what was read, for the plan, the report, and to notice that files have changed."""
+
+    @abstractmethod
+    def needs(self) -> Table:
+        """Say what the model must have to fit the data: the vocabulary, the classes, the size of images."""
+
+    @abstractmethod
+    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+        """Give the order in which a model is trained: draws of about `tokens` tokens, rows a multiple of `parts`."""
+
+    @abstractmethod
+    def batch(self, draw: Draw, epoch: int) -> Batch:
+        """Make the batch of a draw, on the device."""
+
+    @abstractmethod
+    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        """Compute what is minimised, and what the next batch of these rows must be given: the state it carries on."""
+
+    @abstractmethod
+    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+        """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
+
+    @abstractmethod
+    def samples(self, model: Model) -> list[Sample]:
+        """Show what the model makes of a few validation rows."""
+
+    def to(self, device: torch.device) -> None:
+        """Bring the data to where it is used."""
+        self.device = device
+
+    def save(self, folder: Path) -> None:
+        """Write what using the model needs besides its weights."""
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+
+
+def fit(model: Mapping[str, Any], needs: Mapping[str, Any], given: bool, path: str = "model") -> Table:
+    """Fill into a model's table what the data asks for; where the table says otherwise and was `given`, refuse."""
+    table = dict(model)
+    for key, value in needs.items():
+        if isinstance(value, Mapping):
+            table[key] = fit(table.get(key, {}), value, given, f"{path}.{key}")
+        elif given and key in table and table[key] != value:
+            raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
+        else:
+            table[key] = value
+    return table

@@ -1,0 +1,97 @@
+"""What the tasks on text share: learning a tokenizer from files, tokenising them once, and looking at the result."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Draw, Indices
+from regard.data.corpus import cache_folder, file_key
+from regard.data.read import Skipped
+from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
+from regard.models.model import Model
+from regard.models.stack import Layer
+from regard.parts.attention import Attention
+from regard.tasks.loss import IGNORE
+from regard.tasks.task import HELD_OUT, HELD_OUT_ROWS
+
+CHUNK = 4096  # texts that are tokenised at a time
+
+
+def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Learn a tokenizer from the texts of `files`, or find the one that was learned from them before."""
+    if config.path is not None:
+        return load_tokenizer(Path(config.path), config.dropout)
+    key = {"files": [file_key(path) for path in files], "config": asdict(config)}
+    name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    folder = cache_folder() / "tokenizers" / name
+    if not (folder / "tokenizer.json").exists():
+        train_tokenizer(texts(), config).save(folder)
+    return load_tokenizer(folder, config.dropout)
+
+
+def paths(names: Sequence[str]) -> list[Path]:
+    """Files as they were named."""
+    return [Path(name) for name in names]
+
+
+def in_chunks(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+    """Cut a long sequence into lists."""
+    iterator = iter(items)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def with_skips(facts: dict[str, Any], skipped: Skipped) -> None:
+    """Count what was skipped when a cached corpus was written."""
+    for reason, count, place in facts["skipped"]:
+        for _ in range(count):
+            skipped.note(reason, place)
+
+
+def skips(skipped: Skipped) -> list[tuple[str, int, str]]:
+    """What was skipped, to be noted in a corpus."""
+    return [(reason, count, skipped.first[reason]) for reason, count in skipped.counts.items()]
+
+
+def hold_out(rows: int, seed: int) -> tuple[Indices, Indices]:
+    """Split rows by chance into those for training and those for validation; too few rows serve for both."""
+    order = np.random.default_rng(seed).permutation(rows)
+    count = min(HELD_OUT_ROWS, int(rows * HELD_OUT)) or min(rows - 1, 1)
+    return np.sort(order[count:]), np.sort(order[:count])
+
+
+def spread(rows: Indices, count: int | None) -> Indices:
+    """Take `count` rows, evenly spread; all if there are not more."""
+    if count is None or count >= len(rows):
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+
+
+def mixers(model: Model) -> list[nn.Module]:
+    """What lets tokens interact, in every layer of a model."""
+    return [module.mixer for module in model.modules() if isinstance(module, Layer)]
+
+
+def attends(model: Model) -> bool:
+    """Whether tokens meet in attention only, so that texts packed into a row can be kept apart."""
+    return all(isinstance(mixer, Attention) for mixer in mixers(model))
+
+
+def lengths_of(lengths: Indices, draw: Draw, device: torch.device) -> Tensor:
+    """Lengths of the rows of a draw; an empty row has one token, since no row may have none."""
+    found = np.where(draw.rows < 0, 1, np.minimum(lengths[draw.rows], draw.shape[0]))
+    return torch.from_numpy(found).to(device, non_blocking=True)
+
+
+def ignore_empty(labels: Tensor, draw: Draw) -> Tensor:
+    """Nothing in an empty row counts."""
+    empty = torch.from_numpy(draw.rows < 0).to(labels.device, non_blocking=True)
+    return labels.masked_fill(empty.reshape(-1, *[1] * (labels.ndim - 1)), IGNORE)

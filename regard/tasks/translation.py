@@ -1,0 +1,336 @@
+"""Translation: a source sentence, and its target word by word (teacher forcing); BLEU and chrF.
+
+Pairs are packed several to a row where the model can tell them apart (attention), so that there is one static shape
+and hardly any padding; models that cannot (recurrent ones) get rows of like lengths.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import Count, NotNegative, Rate, Table
+from regard.data.batches import EMPTY, Buckets, Draw, Indices, Order, Shape, Shuffled, multiple, pack, rows_for
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.read import Skipped, read_pairs
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.decode.greedy import translate_greedy
+from regard.errors import ConfigError, InputError
+from regard.models.model import EncoderDecoder, Model
+from regard.models.seq2seq import Seq2Seq
+from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
+from regard.tasks.metric import translation_scores
+from regard.tasks.sample import Sample
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import attends, hold_out, in_chunks, learn_tokenizer, paths, skips, spread, with_skips
+
+VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
+PACKED_WIDTH = 64  # the least width of a packed row
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationConfig:
+    """Pairs in two files of as many lines, or in tables with two columns (then without `target`)."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...] = ()
+    valid_source: tuple[str, ...] = ()
+    valid_target: tuple[str, ...] = ()
+    longest: Count = 128  # tokens on either side; longer pairs are left out
+    smoothing: Rate = 0.1
+    r_drop: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        for kind, ours, theirs in (
+            ("source and target", self.source, self.target),
+            ("valid_source and valid_target", self.valid_source, self.valid_target),
+        ):
+            if theirs and len(ours) != len(theirs):
+                raise ConfigError(f"{kind} must name as many files: {len(ours)} and {len(theirs)}")
+        if not self.source:
+            raise ConfigError("source must name at least one file")
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
+        """Read, learn the tokenizer, tokenise."""
+        files = [*paths(self.source), *paths(self.target)]
+        skipped = Skipped()
+
+        def texts() -> Iterator[str]:
+            return chain.from_iterable(_read(self.source, self.target, Skipped()))
+
+        say("learning the tokenizer")
+        learned = learn_tokenizer(tokenizer, files, texts)
+        say("tokenising")
+        variants = VARIANTS if tokenizer.dropout else 1
+        train = [Pairs.open(self.source, self.target, learned, self.longest, skipped, one) for one in range(variants)]
+        if train[0].count == 0:
+            raise InputError(f"{self.source[0]}: no pair is left to train on; {'; '.join(skipped.report())}")
+        if self.valid_source:
+            valid = Pairs.open(self.valid_source, self.valid_target, learned, self.longest, skipped, 0)
+            return Translation(self, learned, skipped, train, valid)
+        rows, held_out = hold_out(train[0].count, seed)
+        valid = train[0] if variants == 1 else Pairs.open(self.source, self.target, learned, self.longest, skipped, 0)
+        return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], valid.take(held_out))
+
+    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Translation":
+        """Open other files to measure a model on: a source and a target, or one table."""
+        if len(files) not in (1, 2):
+            raise InputError("a translator is measured on a source file and a target file, or one table of pairs")
+        skipped = Skipped()
+        valid = Pairs.open(tuple(files[:1]), tuple(files[1:]), tokenizer, self.longest, skipped, 0)
+        return Translation(self, tokenizer, skipped, [valid], valid)
+
+
+def _read(source: tuple[str, ...], target: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    for one, other in zip_longest(paths(source), paths(target)):
+        yield from read_pairs(one, other, skipped)
+
+
+class Pairs:
+    """Tokenised pairs: row 2i of the corpus is a source and row 2i + 1 its target; each ends with the end token.
+
+    `pairs` are those that are used.
+    """
+
+    def __init__(self, corpus: Corpus, pairs: Indices) -> None:
+        self.corpus, self.pairs = corpus, pairs
+        self.count = len(pairs)
+        self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
+
+    def row(self, index: Indices, side: int) -> Indices:
+        """The row of one side (0: source, 1: target) of the pairs that are used; -1 stays."""
+        return np.where(index < 0, EMPTY, 2 * self.pairs[index] + side)
+
+    @classmethod
+    def open(
+        cls,
+        source: tuple[str, ...],
+        target: tuple[str, ...],
+        tokenizer: Tokenizer,
+        longest: int,
+        skipped: Skipped,
+        variant: int,
+    ) -> "Pairs":
+        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain."""
+        files = [file_key(path) for path in (*paths(source), *paths(target))]
+        key = {"pairs": files, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
+        key |= {"dropout": tokenizer.dropout} if variant else {}
+        found = Skipped()
+        encode = tokenizer.encode_varied if variant else tokenizer.encode
+
+        def write(writer: CorpusWriter) -> None:
+            end = np.array([tokenizer.end], np.int32)
+            line = 0
+            for chunk in in_chunks(_read(source, target, found)):
+                sides = [encode([pair[side] for pair in chunk]) for side in (0, 1)]
+                for pair in zip(*sides, strict=True):
+                    line += 1
+                    if max(map(len, pair)) + 1 > longest:
+                        found.note(f"pair of more than {longest} tokens", f"{source[0]}, pair {line}")
+                    else:
+                        writer.add(np.concatenate((ids, end)) for ids in pair)
+            writer.note(skipped=skips(found))
+
+        corpus = cached_corpus(key, write)
+        if variant == 0:
+            with_skips(corpus.facts, skipped)
+        return cls(corpus, np.arange(corpus.rows // 2))
+
+    def take(self, index: Indices) -> "Pairs":
+        """Use only some of the pairs."""
+        return Pairs(self.corpus, self.pairs[index])
+
+    def to(self, device: torch.device) -> "Pairs":
+        """Bring the tokens to a device."""
+        return Pairs(self.corpus.to(device), self.pairs)
+
+
+class Translation(Task):
+    """L = -sum_t log p(y_t | y_<t, x), the end token included."""
+
+    name = "translation"
+    metric = "bleu"
+
+    def __init__(
+        self,
+        config: TranslationConfig,
+        tokenizer: Tokenizer,
+        skipped: Skipped,
+        train: list[Pairs],
+        valid: Pairs,
+    ) -> None:
+        super().__init__(config, tokenizer, skipped)
+        if valid.count == 0:
+            raise InputError(f"no pair is left to validate on; {'; '.join(skipped.report())}")
+        self.train, self.valid = train, valid
+        self.groups: list[list[Indices]] | None = None
+
+    def facts(self) -> dict[str, int]:
+        """Pairs and tokens."""
+        tokens = int(self.train[0].lengths[:, 1].sum())
+        return {"pairs": self.train[0].count, "target tokens": tokens, "validation pairs": self.valid.count}
+
+    def needs(self) -> Table:
+        """One vocabulary for both sides."""
+        assert self.tokenizer is not None
+        return {"vocabulary": self.tokenizer.size}
+
+    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+        """Packed rows for attention, buckets for recurrence."""
+        if not packable(model):
+            return Epochs([Buckets(pairs.lengths, tokens, parts, seed) for pairs in self.train])
+        widths = self.widths()
+        self.groups = [pack(pairs.lengths, widths) for pairs in self.train]
+        batch = rows_for(tokens, widths, parts)
+        return Epochs([Shuffled(len(groups), batch, widths, seed) for groups in self.groups])
+
+    def widths(self) -> Shape:
+        """As wide as the longest sentence and at least 64 on one side, and in proportion on the other."""
+        longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
+        total = self.train[0].lengths.sum(0)
+        wide = max(PACKED_WIDTH, *(multiple(int(length), 8) for length in longest))
+        sides = [max(int(longest[side]), multiple(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
+        return tuple(sides)
+
+    def batch(self, draw: Draw, epoch: int) -> Batch:
+        """Source and labels, the target shifted by one; packed rows also say which pair a token belongs to."""
+        pairs = self.train[epoch % len(self.train)]
+        if self.groups is None:
+            return self.padded(pairs, draw)
+        groups = self.groups[epoch % len(self.groups)]
+        members = [groups[row] if row >= 0 else np.empty(0, np.int64) for row in draw.rows]
+        source_places, source_documents = _places(pairs, 0, members, draw.shape[0])
+        target_places, documents = _places(pairs, 1, members, draw.shape[1])
+        device = self.device
+        labels = pairs.corpus.gather(target_places, IGNORE)
+        batch = {
+            "source": pairs.corpus.gather(source_places, self.special.pad),
+            "source_documents": torch.from_numpy(source_documents).to(device, non_blocking=True),
+            "documents": torch.from_numpy(documents).to(device, non_blocking=True),
+            "labels": labels,
+        }
+        begins = torch.cat((torch.ones_like(labels[:, :1], dtype=torch.bool), batch["documents"].diff(dim=1) != 0), 1)
+        batch["target"] = self.shifted(labels).masked_fill(begins, self.special.start)
+        return batch
+
+    def padded(self, pairs: Pairs, draw: Draw) -> Batch:
+        """One pair to a row."""
+        lengths = np.where(draw.rows < 0, 1, pairs.lengths[draw.rows, 0])
+        labels = pairs.corpus.padded(pairs.row(draw.rows, 1), draw.shape[1], IGNORE)
+        return {
+            "source": pairs.corpus.padded(pairs.row(draw.rows, 0), draw.shape[0], self.special.pad),
+            "source_lengths": torch.from_numpy(lengths).to(self.device, non_blocking=True),
+            "target": self.shifted(labels),
+            "labels": labels,
+        }
+
+    @property
+    def special(self) -> Tokenizer:
+        """The tokenizer, for its special tokens."""
+        assert self.tokenizer is not None
+        return self.tokenizer
+
+    def shifted(self, labels: Tensor) -> Tensor:
+        """What the decoder reads: the start token, then the labels but for the last."""
+        target = labels.roll(1, 1)
+        target[:, 0] = self.special.start
+        return target.masked_fill(target == IGNORE, self.special.pad)
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        """Cross-entropy of the target, smoothed; with R-Drop of two passes."""
+        smoothing = self.config.smoothing if model.training else 0.0
+        inputs = {key: value for key, value in batch.items() if key not in ("labels", "source", "target")}
+        logits = model(batch["source"], batch["target"], **inputs)
+        if self.config.r_drop == 0.0 or not model.training:
+            return cross_entropy(logits, batch["labels"], smoothing), {}
+        again = model(batch["source"], batch["target"], **inputs)
+        return r_drop(logits, again, batch["labels"], self.config.r_drop, smoothing), {}
+
+    @torch.no_grad()
+    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+        """Loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
+        assert isinstance(model, EncoderDecoder)
+        sums = torch.zeros(2, device=self.device, dtype=torch.float64)
+        order = Buckets(self.valid.lengths, 4096, 1, 0)
+        for draw in order.epoch(0):
+            losses, _ = self.loss(model, self.padded(self.valid, draw))
+            sums += torch.stack((losses.loss.double(), losses.count.double()))
+        loss, count = sums.tolist()
+        made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
+        return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), **translation_scores(made, wanted)}
+
+    def translations(self, model: EncoderDecoder, rows: Indices) -> tuple[list[str], list[str]]:
+        """Translate validation rows greedily; give also what was wanted."""
+        order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
+        made: list[str] = [""] * len(rows)
+        for begin in range(0, len(order), 128):
+            part = order[begin : begin + 128]
+            lengths = self.valid.lengths[rows[part], 0]
+            source = self.valid.corpus.padded(self.valid.row(rows[part], 0), int(lengths.max()), self.special.pad)
+            written = translate_greedy(
+                model,
+                source,
+                torch.from_numpy(lengths).to(self.device),
+                self.special.start,
+                self.special.end,
+                limit=2 * int(lengths.max()) + 10,
+            )
+            for row, text in zip(part, self.special.decode(written), strict=True):
+                made[row] = text
+        return made, self._texts(rows, 1)
+
+    def _texts(self, rows: Indices, side: int) -> list[str]:
+        width = int(self.valid.lengths[rows, side].max())
+        ids = self.valid.corpus.padded(self.valid.row(rows, side), width, self.special.pad)
+        return self.special.decode(ids.tolist())
+
+    def samples(self, model: Model) -> list[Sample]:
+        """Translate three sentences."""
+        assert isinstance(model, EncoderDecoder)
+        rows = spread(np.arange(self.valid.count), 5)[1:-1]
+        made, wanted = self.translations(model, rows)
+        return [Sample(*texts) for texts in zip(self._texts(rows, 0), wanted, made, strict=True)]
+
+    def to(self, device: torch.device) -> None:
+        """Bring all pairs to the device."""
+        super().to(device)
+        self.train = [pairs.to(device) for pairs in self.train]
+        self.valid = self.valid.to(device)
+
+
+class Epochs(Order):
+    """One order after the other, epoch by epoch: a text that is cut anew has other lengths."""
+
+    def __init__(self, orders: list[Order]) -> None:
+        self.orders = orders
+        self.shapes = tuple({shape: None for order in orders for shape in order.shapes})
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """The draws of the order whose turn it is."""
+        return self.orders[number % len(self.orders)].epoch(number)
+
+
+def packable(model: Model) -> bool:
+    """Whether a model can tell packed pairs apart: a Transformer whose every mixer is attention."""
+    return isinstance(model, Seq2Seq) and attends(model)
+
+
+def _places(pairs: Pairs, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
+    """Where the tokens of packed rows are in the corpus, and which pair each belongs to; -1 where there is none."""
+    counts = [len(group) for group in members]
+    index = np.concatenate([np.empty(0, np.int64), *members])
+    lengths = pairs.lengths[index, side]
+    line = np.repeat(np.arange(len(members)), counts)
+    ends = np.cumsum(lengths)
+    before = np.repeat(np.concatenate(([0], ends))[np.concatenate(([0], np.cumsum(counts)))[:-1]], counts)
+    column = (ends - lengths) - before  # where a sentence begins in its row
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+    place = (np.repeat(line, lengths), np.repeat(column, lengths) + within)
+    places = np.full((len(members), width), EMPTY)
+    documents = np.full((len(members), width), EMPTY)
+    places[place] = np.repeat(pairs.corpus.starts[pairs.row(index, side)], lengths) + within
+    documents[place] = np.repeat(np.arange(len(index)), lengths)
+    return places, documents

@@ -1,0 +1,175 @@
+"""Classification of images: one label for each; accuracy and F1."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import Count, Range, Rate, Table
+from regard.data.augment import channel_statistics, flip, normalise, shift
+from regard.data.batches import EMPTY, Draw, Indices, Order, Shuffled, multiple
+from regard.data.images import Images, read_images
+from regard.data.read import Skipped
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.errors import ConfigError, InputError
+from regard.models.model import Model
+from regard.models.vision import VisionTransformer
+from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.metric import classification_scores
+from regard.tasks.sample import Sample
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import hold_out, spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisionTaskConfig:
+    """Images by class: a folder, idx or npz. What is left out is found in the training data and written to the run."""
+
+    train: str
+    valid: str | None = None
+    size: Count | None = None  # pixels on a side; images of one size keep it
+    shift: int = 2  # move training images by up to so many pixels
+    flip: bool = False  # mirror training images left to right
+    smoothing: Rate = 0.1
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.shift not in Range(low=0):
+            raise ConfigError(f"{self.shift} must be at least 0", "shift")
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Vision":
+        """Read the images."""
+        skipped = Skipped()
+        say("reading the images")
+        found = read_images(Path(self.train), skipped, self.size, self.classes or None)
+        train = found["train"]
+        if self.valid is not None:
+            others = read_images(Path(self.valid), skipped, train.pixels.shape[1], train.classes)
+            valid = next(iter(others.values()))
+        elif "valid" in found:
+            valid = found["valid"]
+        else:
+            rows, held_out = hold_out(len(train.labels), seed)
+            return self._task(skipped, train, train, rows, held_out)
+        return self._task(skipped, train, valid, np.arange(len(train.labels)), np.arange(len(valid.labels)))
+
+    def _task(self, skipped: Skipped, train: Images, valid: Images, rows: Indices, valid_rows: Indices) -> "Vision":
+        mean, std = (self.mean, self.std) if self.mean and self.std else channel_statistics(train.pixels)
+        size = train.pixels.shape[1] if train.pixels.shape[1] == train.pixels.shape[2] else self.size
+        config = replace(self, classes=train.classes, mean=mean, std=std, size=size)
+        return Vision(config, skipped, train, valid, rows, valid_rows)
+
+    def evaluation(self, tokenizer: Tokenizer | None, files: list[str]) -> "Vision":
+        """Open other images to measure a model on: the test set of the source if it has one."""
+        if len(files) != 1:
+            raise InputError("a vision model is measured on one folder or file of images")
+        skipped = Skipped()
+        found = read_images(Path(files[0]), skipped, self.size, self.classes)
+        images = found.get("test") or found.get("valid") or next(iter(found.values()))
+        rows = np.arange(len(images.labels))
+        return Vision(self, skipped, images, images, rows, rows)
+
+
+class Vision(Task):
+    """L = -sum log p(label | image)."""
+
+    name = "vision"
+    metric = "accuracy"
+
+    def __init__(
+        self,
+        config: VisionTaskConfig,
+        skipped: Skipped,
+        train: Images,
+        valid: Images,
+        rows: Indices,
+        valid_rows: Indices,
+    ) -> None:
+        super().__init__(config, None, skipped)
+        self.train, self.valid = train, valid
+        self.train_rows, self.valid_rows = rows, valid_rows  # not copies: the images may be mapped from a file
+        self.mean, self.std = torch.tensor(config.mean), torch.tensor(config.std)
+
+    def facts(self) -> dict[str, int]:
+        """Images and classes."""
+        return {
+            "images": len(self.train_rows),
+            "classes": len(self.config.classes),
+            "validation images": len(self.valid_rows),
+        }
+
+    def needs(self) -> Table:
+        """The classes and the shape of the images."""
+        height, width, channels = self.train.pixels.shape[1:]
+        return {
+            "patches": {"height": height, "width": width, "channels": channels},
+            "head": {"kind": "classes", "classes": len(self.config.classes)},
+        }
+
+    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+        """All images have one shape; `tokens` counts patches."""
+        assert isinstance(model, VisionTransformer)
+        rows = multiple(max(1, tokens // model.patches.count), parts)
+        return Shuffled(len(self.train_rows), rows, (model.patches.count,), seed)
+
+    def batch(self, draw: Draw, epoch: int) -> Batch:
+        """Images, varied by chance, and labels."""
+        batch = self.rows(self.train, np.where(draw.rows < 0, EMPTY, self.train_rows[draw.rows]))
+        images = batch["images"]
+        if self.config.shift:
+            images = shift(images, self.config.shift)
+        if self.config.flip:
+            images = flip(images)
+        return batch | {"images": images}
+
+    def rows(self, images: Images, rows: Indices) -> Batch:
+        """Images of either part by number; an empty row repeats the first image, and does not count."""
+        index = np.maximum(rows, 0)
+        labels = np.where(rows < 0, IGNORE, images.labels[index])
+        pixels = torch.from_numpy(images.pixels[index]).to(self.device, non_blocking=True)
+        pixels = pixels.expand(-1, -1, -1, len(self.config.mean))  # a model of colours may be shown grey images
+        return {
+            "images": normalise(pixels, self.mean, self.std),
+            "labels": torch.from_numpy(labels).to(self.device, non_blocking=True),
+        }
+
+    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        """Cross-entropy of the label."""
+        smoothing = self.config.smoothing if model.training else 0.0
+        return cross_entropy(model(batch["images"]), batch["labels"], smoothing), {}
+
+    @torch.no_grad()
+    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+        """Loss, accuracy and F1 on all validation images."""
+        total = 0.0
+        guesses: list[Tensor] = []
+        count = len(self.valid_rows)
+        for begin in range(0, count, 256):
+            batch = self.rows(self.valid, self.valid_rows[begin : begin + 256])
+            logits = model(batch["images"])
+            total += float(cross_entropy(logits, batch["labels"]).loss)
+            guesses.append(logits.argmax(-1).cpu())
+        found, wanted = torch.cat(guesses).numpy(), self.valid.labels[self.valid_rows]
+        return {"loss": total / count, **classification_scores(found, wanted, self.config.classes)}
+
+    @torch.no_grad()
+    def samples(self, model: Model) -> list[Sample]:
+        """Classify three images."""
+        index = spread(self.valid_rows, 5)[1:-1]
+        guesses = model(self.rows(self.valid, index)["images"]).argmax(-1).tolist()
+        names = self.config.classes
+        labels = self.valid.labels[index].tolist()
+        return [
+            Sample(f"image {row}", names[label], names[guess])
+            for row, label, guess in zip(index.tolist(), labels, guesses, strict=True)
+        ]
+
+    def to(self, device: torch.device) -> None:
+        """Bring the statistics to the device; images follow batch by batch."""
+        super().to(device)
+        self.mean, self.std = self.mean.to(device), self.std.to(device)

@@ -1,0 +1,148 @@
+"""What a run leaves to be read: `metrics.jsonl`, `samples.jsonl` and TensorBoard events.
+
+Both files hold one JSON object a line, so they survive a crash (at worst the last line is cut) and any tool reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+from regard.errors import RegardError
+from regard.tasks.sample import Sample
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+EVENTS = "tensorboard"
+
+Record = dict[str, Any]
+
+
+class Log:
+    """The metrics and samples of a run, written as they come.
+
+    A run that resumes at a step forgets what was logged after it; one that begins at step 0 forgets everything.
+    """
+
+    def __init__(self, folder: Path, resume_step: int = 0) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._metrics = _reopen(folder / METRICS, resume_step)
+            self._samples = _reopen(folder / SAMPLES, resume_step)
+            self._events = _open_events(folder / EVENTS, resume_step)
+        except OSError as error:
+            raise RegardError(
+                f"{folder}: the log cannot be written here: {error.strerror}; choose another folder"
+            ) from None
+
+    def write(self, step: int, kind: Literal["train", "valid"], values: Mapping[str, float | int]) -> None:
+        """Log the values of a step; NaN and infinity, which JSON does not have, become null."""
+        taken = {"step", "kind", "time"} & values.keys()
+        assert not taken, f"{taken} are names of the log's own"
+        finite = {name: value if isfinite(value) else None for name, value in values.items()}
+        _append(self._metrics, {"step": step, "kind": kind, "time": round(time.time(), 3), **finite})
+        for name, value in values.items():
+            self._events.add_scalar(f"{kind}/{name}", value, step)
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """Log what the model made at a step."""
+        for sample in samples:
+            _append(self._samples, {"step": step, **asdict(sample)})
+        if samples:
+            self._events.add_text("samples", "\n\n---\n\n".join(map(_as_markdown, samples)), step)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._metrics.close()
+        self._samples.close()
+        self._events.close()
+
+
+def read_metrics(folder: Path) -> list[Record]:
+    """Read every line of `metrics.jsonl`, in order; nothing if the file is not there yet."""
+    return _read(folder / METRICS)
+
+
+def read_samples(folder: Path) -> dict[int, list[Sample]]:
+    """Read `samples.jsonl`: the samples of each step, in order of the steps."""
+    path = folder / SAMPLES
+    found: dict[int, list[Sample]] = {}
+    for number, record in enumerate(_read(path), start=1):
+        texts = [record.get(name) for name in ("given", "wanted", "made")]
+        if not all(isinstance(text, str) for text in texts):
+            raise RegardError(f"{path}:{number}: not a sample of this log; remove the line")
+        found.setdefault(record["step"], []).append(Sample(*map(str, texts)))
+    return dict(sorted(found.items()))
+
+
+# --- lines of JSON -------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> list[Record]:
+    """Read the objects of a file; the last line may have been cut by a crash, and then counts as not written."""
+    if not path.exists():
+        return []
+    *whole, rest = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate([*whole, rest], start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict) or type(record.get("step")) is not int:
+                raise ValueError
+        except ValueError:  # also what bad JSON and bad UTF-8 raise
+            if number > len(whole):
+                break
+            raise RegardError(f"{path}:{number}: not a line of this log; remove the line") from None
+        records.append(record)
+    return records
+
+
+def _reopen(path: Path, resume_step: int) -> TextIO:
+    """Open a file for more lines, keeping those up to the step; rewritten beside itself, so whole or not at all."""
+    kept = [record for record in _read(path) if record["step"] <= resume_step] if resume_step else []
+    part = path.with_name(f"{path.name}.part")
+    with _open(part, "w") as file:
+        for record in kept:
+            _append(file, record)
+    part.replace(path)
+    return _open(path, "a")
+
+
+def _open(path: Path, mode: Literal["w", "a"]) -> TextIO:
+    """Open for text as it is; half a character, which UTF-8 does not have, becomes an escape that JSON does have."""
+    return path.open(mode, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _append(file: TextIO, record: Record) -> None:
+    try:
+        file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        file.flush()
+    except OSError as error:
+        raise RegardError(f"{file.name}: cannot be written: {error.strerror}; make room, then resume") from None
+
+
+# --- TensorBoard ---------------------------------------------------------------------------------------------------
+
+
+def _open_events(folder: Path, resume_step: int) -> SummaryWriter:
+    """Open the events; TensorBoard hides older ones from `purge_step` on."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(folder, purge_step=resume_step + 1 if resume_step else 0, flush_secs=10)
+
+
+def _as_markdown(sample: Sample) -> str:
+    """Write a sample as an indented block, which TensorBoard shows letter by letter whatever is in it."""
+    rows = []
+    for name, text in asdict(sample).items():
+        for number, line in enumerate(text.splitlines()):
+            rows.append(f"    {'' if number else name:8}{line}")
+    return "\n".join(rows).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,96 @@
+"""The folder of a run, and what can be read back from it.
+
+recipe.toml          the resolved config: `regard train RUN/recipe.toml --run OTHER` repeats the run
+config.json          the model's part of it, with
+model.safetensors    the weights that did best on the validation data
+tokenizer.json
+checkpoints/         to resume from            averaging/  weights of the last validations
+metrics.jsonl, samples.jsonl, tensorboard/, curves.png, report.html
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.config import from_table, read_recipe, to_toml
+from regard.data.tokenizer import Tokenizer, load_tokenizer
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.store import WEIGHTS, load_model
+from regard.tasks.task import Task
+from regard.train.config import RunConfig
+from regard.train.log import read_metrics
+
+RECIPE = "recipe.toml"
+CHECKPOINTS = "checkpoints"
+AVERAGING = "averaging"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was trained, or is being trained."""
+
+    folder: Path
+    config: RunConfig
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """All that was measured, in order; `kind` is "train" or "valid"."""
+        return read_metrics(self.folder)
+
+    def model(self, device: str | torch.device = "cpu") -> Model:
+        """Load the best weights, ready to use."""
+        return load_model(self.folder, device).eval()
+
+    def tokenizer(self) -> Tokenizer | None:
+        """Load the tokenizer, if the task has one."""
+        return None if self.config.tokenizer is None else load_tokenizer(self.folder)
+
+    def evaluate(self, *files: str | Path, device: str | torch.device = "cpu") -> dict[str, float]:
+        """Measure the model on files of its task, or on its own validation data."""
+        return self.task(*files, device=device).measure(self.model(device))
+
+    def task(self, *files: str | Path, device: str | torch.device = "cpu") -> Task:
+        """Open files, or the run's own data, for the task of this run."""
+        config: Any = self.config.task
+        if files:
+            task: Task = config.evaluation(self.tokenizer(), [str(file) for file in files])
+        else:
+            given = self.config.tokenizer
+            tokenizer = None if given is None else type(given)(path=str(self.folder), dropout=given.dropout)
+            task = config.prepare(tokenizer, self.config.train.seed, lambda text: None)
+        task.to(torch.device(device))
+        return task
+
+
+def open_run(folder: str | Path) -> Run:
+    """Open the folder of a run."""
+    folder = Path(folder)
+    if not (folder / RECIPE).is_file():
+        what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
+        raise RegardError(f"{folder}: {what}: there is no {RECIPE}; give the folder that `regard train` printed")
+    return Run(folder, from_table(read_recipe(folder / RECIPE), RunConfig))
+
+
+def create_run(folder: Path, config: RunConfig) -> Run:
+    """Make the folder of a new run, which must not hold another."""
+    if (folder / RECIPE).exists() or (folder / WEIGHTS).exists():
+        remedy = f"go on with it by --resume {folder}, or choose another --run"
+        raise RegardError(f"{folder}: there is a run here already; {remedy}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_config(folder, config)
+    except OSError as error:
+        raise RegardError(
+            f"{folder}: the run folder cannot be written: {error.strerror}; choose another --run"
+        ) from None
+    return Run(folder, config)
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write the resolved config, whole or not at all."""
+    part = folder / f"{RECIPE}.part"
+    part.write_text(to_toml(config), encoding="utf-8")
+    part.replace(folder / RECIPE)

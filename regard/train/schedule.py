@@ -1,0 +1,64 @@
+"""Schedules: how the learning rate rises and falls. Each gives a factor between 0 and 1 of the peak.
+
+Inverse square root (Vaswani et al. 2017), cosine (Loshchilov, Hutter 2017), constant with a linear cooldown (Hägele et
+al. 2024). All warm up linearly; steps count from 1, so that the first step already learns.
+"""
+
+from dataclasses import dataclass
+from math import cos, pi, sqrt
+from typing import Annotated
+
+from regard.config import Kinds, Range, Rate
+
+Steps = Annotated[int, Range(low=0)]
+
+
+@dataclass(frozen=True)
+class InverseSqrtConfig:
+    """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w. It never ends, so needs no end."""
+
+    warmup: Steps
+
+    def factor(self, step: int, steps: int) -> float:
+        """Give the share of the peak rate in this step."""
+        return min(_warm(step, self.warmup), sqrt(max(self.warmup, 1) / step))
+
+
+@dataclass(frozen=True)
+class CosineConfig:
+    """Half a cosine from 1 at the end of the warm-up down to `floor` at the last step."""
+
+    warmup: Steps
+    floor: Rate = 0.1
+
+    def factor(self, step: int, steps: int) -> float:
+        """Give the share of the peak rate in this step."""
+        progress = (step - self.warmup) / max(steps - self.warmup, 1)
+        height = (1 + cos(pi * min(max(progress, 0.0), 1.0))) / 2
+        return min(_warm(step, self.warmup), self.floor + (1 - self.floor) * height)
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """A trapezoid: 1 after the warm-up, then a straight line towards 0 over the last `cooldown` share of the steps.
+
+    The line would reach 0 one step after the last, since a step of rate 0 is a step for nothing.
+    """
+
+    warmup: Steps
+    cooldown: Rate = 0.4
+
+    def factor(self, step: int, steps: int) -> float:
+        """Give the share of the peak rate in this step."""
+        length = round(self.cooldown * steps)
+        left = max(steps - step, 0) + 1
+        return min(_warm(step, self.warmup), left / (length + 1))
+
+
+def _warm(step: int, warmup: int) -> float:
+    """Rise linearly to 1 at step `warmup`, and stay there."""
+    return min(step / max(warmup, 1), 1.0)
+
+
+SCHEDULES = {"inverse-sqrt": InverseSqrtConfig, "cosine": CosineConfig, "linear": LinearConfig}
+ScheduleConfig = Annotated[InverseSqrtConfig | CosineConfig | LinearConfig, Kinds(SCHEDULES)]

@@ -1,0 +1,195 @@
+"""One update: forward, backward, clipping, optimizer, moving average. Nothing in it waits for an accelerator.
+
+The loss is normalised by the tokens of the whole update, not of its parts, so that neither splitting an update into
+parts (for memory) nor over processes changes what is learned:
+
+    L = sum over all parts of sum_t -log p_t / number of all t
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from regard.models.model import Model
+from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
+from regard.models.store import tensors
+from regard.parts.moe import Router
+from regard.tasks.loss import IGNORE, Losses
+from regard.tasks.task import Batch, Task
+from regard.train.config import TrainConfig
+from regard.train.ranks import Ranks
+
+
+class Objective(nn.Module):
+    """A model with what it is to minimise: batch -> (losses, what the next batch is given)."""
+
+    def __init__(self, model: Model, task: Task) -> None:
+        super().__init__()
+        self.model = model
+        self.task = task
+
+    def forward(self, batch: Batch) -> tuple[Losses, Batch]:
+        """Compute the losses."""
+        return self.task.loss(self.model, batch)
+
+
+class Outcome(NamedTuple):
+    """What an update came to, still on the device."""
+
+    loss: Tensor  # summed over the tokens of this process
+    count: Tensor  # type: ignore[assignment]  # of the tokens of all processes
+    norm: Tensor
+    bad: Tensor  # 1 if something was not finite and the update was skipped, else 0
+
+
+class Update:
+    """Changes a model, batch by batch."""
+
+    def __init__(self, model: Model, task: Task, config: TrainConfig, ranks: Ranks) -> None:
+        self.model, self.config, self.ranks = model, config, ranks
+        self.optimizer = config.optimizer.build(model)
+        self.split = config.accumulate  # into how many parts this process splits its share of an update
+        self.objective: Any = self._wrap(Objective(model, task))
+        self.average = None if config.ema is None else {n: t.detach().clone() for n, t in tensors(model).items()}
+        self.routers = [module for module in model.modules() if isinstance(module, Router)]
+        self.carried: Batch = {}
+
+    def _wrap(self, objective: nn.Module) -> Any:
+        """Compile, and share gradients between processes."""
+        wrapped: Any = objective
+        if self.ranks.world > 1 and self.config.parallel == "ddp":
+            wrapped = DistributedDataParallel(objective)
+        if self.compiles:
+            wrapped = torch.compile(wrapped, dynamic=False)
+        return wrapped
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model is compiled: on an accelerator, but for loops over time that would be unrolled."""
+        if self.config.compile == "auto":
+            return self.ranks.device.type != "cpu" and not isinstance(self.model, RecurrentSeq2Seq)
+        return self.config.compile == "always"
+
+    @property
+    def parts(self) -> int:
+        """How many parts an update has in all."""
+        return self.split * self.ranks.world
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in bfloat16 where that pays."""
+        kind = self.ranks.device.type
+        wanted = self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
+        return torch.autocast(kind, torch.bfloat16) if wanted else nullcontext()
+
+    def __call__(self, batch: Batch, step: int) -> Outcome:
+        """Learn from a batch. After running out of memory nothing has changed but `split`."""
+        while True:
+            try:
+                return self._try(batch, step)
+            except RuntimeError as error:
+                rows = len(batch["labels"])
+                if not out_of_memory(error) or rows <= self.parts:
+                    raise
+                self.split *= 2
+            self.optimizer.zero()
+            if self.ranks.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _try(self, batch: Batch, step: int) -> Outcome:
+        self.model.train()
+        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the whole batch
+        loss = torch.zeros((), device=self.ranks.device)
+        carried: list[tuple[slice, Batch]] = []
+        for number, rows, part in self._parts(batch):
+            torch.manual_seed(_seed(self.config.seed, step, number))
+            with self._share_gradients_after(number), self.autocast():
+                losses, kept = self.objective(part)
+                (losses.objective * (self._share() / count)).backward()
+            loss += losses.loss
+            carried.append((rows, kept))
+        norm, bad = self._clip(loss)
+        self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
+        self.optimizer.step(bad)
+        self.optimizer.zero()
+        self._carry(carried, len(batch["labels"]), bad)
+        self._balance()
+        self._follow()
+        return Outcome(loss, count, norm, bad)
+
+    def _parts(self, batch: Batch) -> Iterator[tuple[int, slice, Batch]]:
+        """Give this process's parts of the batch: contiguous rows, so that the carried state is theirs again.
+
+        Where there are fewer rows than parts, what is left over gets a row that does not count.
+        """
+        whole = batch | self.carried
+        count = len(batch["labels"])
+        size = -(-count // self.parts)
+        for number in range(self.ranks.rank * self.split, (self.ranks.rank + 1) * self.split):
+            rows = slice(min(number * size, count), min((number + 1) * size, count))
+            if rows.start == count:
+                spare = {name: tensor[:1] for name, tensor in whole.items()}
+                yield number, rows, spare | {"labels": torch.full_like(spare["labels"], IGNORE)}
+            else:
+                yield number, rows, {name: tensor[rows] for name, tensor in whole.items()}
+
+    def _share(self) -> float:
+        """Undo the mean over processes that torch takes of gradients: what is wanted is their sum."""
+        return float(self.ranks.world)
+
+    def _share_gradients_after(self, number: int) -> AbstractContextManager[None]:
+        """Exchange gradients only after the last part."""
+        last = number == (self.ranks.rank + 1) * self.split - 1
+        wrapped = getattr(self.objective, "_orig_mod", self.objective)
+        if last or not isinstance(wrapped, DistributedDataParallel):
+            return nullcontext()
+        return wrapped.no_sync()
+
+    def _clip(self, loss: Tensor) -> tuple[Tensor, Tensor]:
+        """Limit the norm of the gradient; tell whether all is finite."""
+        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        norm = getattr(norm, "full_tensor", lambda: norm)()
+        if self.config.clip is not None:
+            clip_grads_with_norm_(parameters, self.config.clip, norm)
+        bad = (~torch.isfinite(norm + loss)).float()
+        return norm, self.ranks.sum(bad).clamp(max=1.0)
+
+    def _carry(self, carried: list[tuple[slice, Batch]], rows: int, bad: Tensor) -> None:
+        """Keep the state of this process's rows for the next update; what others have is zero here."""
+        for name, example in carried[0][1].items():
+            new = example.new_zeros(rows, *example.shape[1:])
+            for part, kept in carried:
+                new[part] = kept[name][: part.stop - part.start]
+            self.carried[name] = torch.where(bad > 0, self.carried.get(name, torch.zeros_like(new)), new)
+
+    def _balance(self) -> None:
+        """Even out the load of experts, counted over all processes."""
+        for router in self.routers:
+            self.ranks.sum(router.load)
+            router.balance(self.config.balance)
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Let the moving average follow the weights."""
+        if self.average is None or self.config.ema is None:
+            return
+        own = tensors(self.model)
+        moving = [name for name, tensor in own.items() if tensor.is_floating_point()]
+        torch._foreach_lerp_([self.average[n] for n in moving], [own[n] for n in moving], 1 - self.config.ema)
+        for name in own.keys() - moving:
+            self.average[name].copy_(own[name])
+
+
+def _seed(seed: int, step: int, part: int) -> int:
+    """A seed for the dropout of one part of one step: resumed or not, it is the same."""
+    return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Tell whether memory ran out, on an accelerator or the host."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,123 @@
+"""Batches of images against loops over single images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.data import augment
+from regard.data.augment import channel_statistics, flip, normalise, shift
+
+
+def some_pixels(count: int, height: int, width: int, channels: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, (count, height, width, channels), np.uint8)
+
+
+def some_images(count: int, height: int = 4, width: int = 5) -> Tensor:
+    return torch.randn(count, 2, height, width, generator=torch.Generator().manual_seed(count))
+
+
+# --- statistics ------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 7), st.integers(1, 4), st.integers(2, 4), st.sampled_from([1, 3]), st.integers(1, 60))
+def test_statistics_are_those_of_all_pixels_at_once(n: int, h: int, w: int, c: int, chunk: int) -> None:
+    pixels = some_pixels(n, h, w, c)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(augment, "CHUNK", chunk)
+        mean, std = channel_statistics(pixels)
+    exact = pixels.astype(np.float64) / 255
+    np.testing.assert_allclose(mean, exact.mean((0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(std, exact.std((0, 1, 2)), rtol=1e-10)
+
+
+def test_a_channel_that_never_changes_can_be_divided_by() -> None:
+    pixels = some_pixels(3, 2, 2, 3)
+    pixels[..., 1] = 51
+    mean, std = channel_statistics(pixels)
+    assert (mean[1], std[1]) == (0.2, 1.0)
+    assert std[0] != 1.0
+
+
+def test_statistics_of_a_memory_map(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", some_pixels(5, 3, 3, 3))
+    assert channel_statistics(np.load(tmp_path / "a.npy", mmap_mode="r")) == channel_statistics(some_pixels(5, 3, 3, 3))
+
+
+# --- normalise -------------------------------------------------------------------------------------------------------
+
+
+def test_normalise_pixel_by_pixel() -> None:
+    pixels = torch.from_numpy(some_pixels(2, 3, 4, 3))
+    mean, std = torch.tensor([0.1, 0.5, 0.9]), torch.tensor([0.2, 1.0, 0.3])
+    found = normalise(pixels, mean, std)
+    assert (found.shape, found.dtype) == ((2, 3, 3, 4), torch.float32)
+    for b, h, w, c in np.ndindex(2, 3, 4, 3):
+        wanted = (pixels[b, h, w, c].item() / 255 - mean[c].item()) / std[c].item()
+        assert found[b, c, h, w].item() == pytest.approx(wanted, abs=1e-5)
+
+
+def test_normalised_images_have_mean_zero_and_deviation_one() -> None:
+    pixels = some_pixels(20, 4, 4, 3) // np.array([1, 2, 5], np.uint8)
+    found = normalise(torch.from_numpy(pixels), *(torch.tensor(numbers) for numbers in channel_statistics(pixels)))
+    torch.testing.assert_close(found.mean((0, 2, 3)), torch.zeros(3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.std((0, 2, 3), correction=0), torch.ones(3), rtol=0, atol=1e-5)
+
+
+# --- shift and flip --------------------------------------------------------------------------------------------------
+
+
+def moved(image: Tensor, down: int, right: int) -> Tensor:
+    """Move one image pixel by pixel."""
+    result = torch.zeros_like(image)
+    _, height, width = image.shape
+    for row in range(height):
+        for column in range(width):
+            if 0 <= row + down < height and 0 <= column + right < width:
+                result[:, row + down, column + right] = image[:, row, column]
+    return result
+
+
+@pytest.mark.parametrize("by", [1, 2, 6])
+def test_every_image_is_shifted_on_its_own_by_every_distance(by: int) -> None:
+    torch.manual_seed(0)
+    image = some_images(1)[0]
+    distances = [(down, right) for down in range(-by, by + 1) for right in range(-by, by + 1)]
+    choices = {moved(image, *distance).numpy().tobytes() for distance in distances}
+    shifted = shift(image.expand(60 * len(choices), -1, -1, -1), by)
+    assert {one.numpy().tobytes() for one in shifted} == choices
+
+
+def test_shift_keeps_images_apart() -> None:
+    torch.manual_seed(0)
+    images = some_images(8)
+    for image, found in zip(images, shift(images, 1), strict=True):
+        around = (-1, 0, 1)
+        assert any(torch.equal(found, moved(image, down, right)) for down in around for right in around)
+
+
+def test_a_shift_by_nothing_changes_nothing() -> None:
+    assert torch.equal(shift(some_images(3), 0), some_images(3))
+
+
+def test_flip_mirrors_some_and_leaves_the_others() -> None:
+    torch.manual_seed(0)
+    images = some_images(64)
+    found = flip(images)
+    same = [torch.equal(one, image) for one, image in zip(found, images, strict=True)]
+    mirrored = [torch.equal(one, image.flip(-1)) for one, image in zip(found, images, strict=True)]
+    assert all(a != b for a, b in zip(same, mirrored, strict=True))
+    assert 16 < sum(mirrored) < 48
+
+
+def test_chance_follows_the_seed_of_torch() -> None:
+    def varied(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return flip(shift(some_images(16), 2))
+
+    assert torch.equal(varied(1), varied(1))
+    assert not torch.equal(varied(1), varied(2))

@@ -1,0 +1,235 @@
+"""Files of a data set from a folder or a server: found, unpacked, repaired, checked; wrong ones leave no trace."""
+
+import gzip
+import hashlib
+import lzma
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.data.fetch import fetch
+from regard.data.known import KNOWN, File, Known
+from regard.errors import InputError, RegardError
+from tests.data.server import serve
+from tests.data.test_cifar import archive_of, random_set, sheets_of
+
+TRAIN, TEST = b"eins\nzwei\n" * 50_000, b"drei\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+
+
+def file(name: str, content: bytes) -> File:
+    return File(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def know(monkeypatch, **fields) -> None:
+    files = fields.pop("files", (file("train.de", TRAIN), file("test.de", TEST)))
+    monkeypatch.setitem(KNOWN, "my-set", Known("about", "licence", "a place", "regard train", files, **fields))
+
+
+def get(to: Path, source: Path | None = None) -> list[Path]:
+    return fetch("my-set", to, source, lambda *_: None)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- from a folder ---
+
+
+@pytest.mark.parametrize("folder", [".", "my-set", "my_set"])
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_from_a_folder_packed_or_not(tmp_path, monkeypatch, folder, suffix, pack):
+    know(monkeypatch)
+    source, to = tmp_path / "from", tmp_path / "a" / "b"
+    (source / folder).mkdir(parents=True, exist_ok=True)
+    (source / folder / f"train.de{suffix}").write_bytes(pack(TRAIN))
+    (source / folder / f"test.de{suffix}").write_bytes(pack(TEST))
+    assert get(to, source) == [to / "train.de", to / "test.de"]
+    assert (to / "train.de").read_bytes() == TRAIN
+    assert (to / "test.de").read_bytes() == TEST
+    assert names(to) == ["test.de", "train.de"]
+
+
+def test_the_own_folder_comes_first(tmp_path, monkeypatch):
+    know(monkeypatch, files=(file("train.de", TRAIN),))
+    (tmp_path / "my_set").mkdir()
+    (tmp_path / "my_set" / "train.de").write_bytes(TRAIN)
+    (tmp_path / "train.de").write_bytes(b"of another set")
+    get(tmp_path / "to", tmp_path)
+    assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
+
+
+def test_what_is_right_stays_and_what_is_wrong_is_replaced(tmp_path, monkeypatch):
+    know(monkeypatch)
+    source, to = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    to.mkdir()
+    (to / "train.de").write_bytes(TRAIN)
+    (to / "test.de").write_bytes(TEST.upper())
+    (source / "test.de").write_bytes(TEST)
+    get(to, source)  # train.de is not in the source, and need not be
+    assert (to / "test.de").read_bytes() == TEST
+
+
+@pytest.mark.parametrize("wrong", [TRAIN.upper(), TRAIN + b"more", b""])
+def test_wrong_content_is_refused_and_leaves_nothing(tmp_path, monkeypatch, wrong):
+    know(monkeypatch)
+    (tmp_path / "train.de").write_bytes(wrong)
+    with pytest.raises(RegardError) as raised:
+        get(tmp_path / "to", tmp_path)
+    found = f"{len(wrong)} bytes with sha256 {hashlib.sha256(wrong).hexdigest()[:12]}..."
+    expected = f"expected {len(TRAIN)} with {hashlib.sha256(TRAIN).hexdigest()[:12]}..."
+    cause = f"not the content of train.de ({found}, {expected})"
+    assert str(raised.value) == f"{tmp_path}/train.de: {cause}; nothing was kept, get another copy"
+    assert names(tmp_path / "to") == []
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path, monkeypatch, suffix, pack):
+    know(monkeypatch)
+    (tmp_path / f"train.de{suffix}").write_bytes(pack(TRAIN)[:-20])
+    with pytest.raises(
+        RegardError, match=r"train\.de\.\w+: broken or truncated \(.+\); nothing was kept, get another copy"
+    ):
+        get(tmp_path / "to", tmp_path)
+    assert names(tmp_path / "to") == []
+
+
+def test_mistakes(tmp_path, monkeypatch):
+    know(monkeypatch)
+    with pytest.raises(
+        InputError, match=f"^{tmp_path}/none: no such folder; --from must name one with the files of my-set"
+    ):
+        get(tmp_path / "to", tmp_path / "none")
+    with pytest.raises(
+        InputError, match=rf"^{tmp_path}: has no train\.de \(nor \.gz or \.xz of it\), nor has its folder"
+    ):
+        get(tmp_path / "to", tmp_path)
+    message = "my-set: cannot be downloaded, no public file has this content (a place); give a folder that has train.de"
+    with pytest.raises(RegardError, match=re.escape(message) + " with --from$"):
+        get(tmp_path / "to")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(
+        RegardError, match=f"^{tmp_path}/file: File exists; make room or choose another folder with --to$"
+    ):
+        get(tmp_path / "file", tmp_path)
+
+
+# --- from a server ---
+
+
+def test_from_a_server(tmp_path, monkeypatch):
+    with serve({"/x/train.de.gz": gzip.compress(TRAIN), "/x/test.de.gz": gzip.compress(TEST)}) as served:
+        know(monkeypatch, url=served.address + "/x/{name}.gz")
+        get(tmp_path)
+        assert (tmp_path / "train.de").read_bytes() == TRAIN
+        assert names(tmp_path) == ["test.de", "train.de"]
+        asked = list(served.asked)
+        get(tmp_path)
+        assert served.asked == asked  # nothing is fetched twice
+
+
+def test_an_interrupted_download_is_continued(tmp_path, monkeypatch):
+    with serve({"/train.de": TRAIN, "/test.de": TEST}) as served:
+        know(monkeypatch, url=served.address + "/{name}")
+        served.breaks_after = 1000
+        with pytest.raises(RegardError, match="the connection broke after 1000 of 500000 bytes"):
+            get(tmp_path)
+        assert names(tmp_path) == ["train.de.part"]
+        get(tmp_path)
+        assert served.asked[1] == ("/train.de", "bytes=1000-")
+        assert (tmp_path / "train.de").read_bytes() == TRAIN
+        assert names(tmp_path) == ["test.de", "train.de"]
+
+
+def test_a_wrong_download_is_refused_and_begun_anew(tmp_path, monkeypatch):
+    with serve({"/train.de": TRAIN.upper(), "/test.de": TEST}) as served:
+        know(monkeypatch, url=served.address + "/{name}")
+        with pytest.raises(RegardError, match=re.escape(f"{served.address}/train.de: not the content of train.de (")):
+            get(tmp_path)
+        assert names(tmp_path) == []
+        served.files["/train.de"] = TRAIN
+        get(tmp_path)
+        assert served.asked[1] == ("/train.de", None)
+        assert (tmp_path / "train.de").read_bytes() == TRAIN
+
+
+def test_a_small_repair_and_another_name(tmp_path, monkeypatch):
+    table = b"a long film\t0\n" * 200_000  # several blocks
+    with serve({"/sentiment-train": table.replace(b"\t", b" \t")}) as served:
+        url = served.address + "/sentiment-{stem}"
+        know(monkeypatch, url=url, fix=(b" \t", b"\t"), files=(file("train.tsv", table),))
+        get(tmp_path)
+    assert (tmp_path / "train.tsv").read_bytes() == table
+
+
+# --- a set that is made ---
+
+
+def know_made(monkeypatch, folder: Path, url: str | None = None) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    splits = {"train": random_set(30, 0), "test": random_set(6, 1)}
+    archive = archive_of(splits)
+    for name, content in sheets_of(splits).items():
+        (folder / name).write_bytes(content)
+    sheets = tuple(file(path.name, path.read_bytes()) for path in sorted(folder.iterdir()))
+    labels = folder / "train_labels.txt"
+    (folder / "train_labels.txt.xz").write_bytes(lzma.compress(labels.read_bytes()))
+    labels.unlink()
+    files = (file("cifar-10-binary.tar.gz", archive),)
+    know(monkeypatch, files=files, url=url, made=("train.npz", "test.npz"), sheets=sheets)
+    return splits
+
+
+def check_made(to: Path, splits: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    assert names(to) == ["test.npz", "train.npz"]
+    for split, (images, labels) in splits.items():
+        made = np.load(to / f"{split}.npz", allow_pickle=False)
+        np.testing.assert_array_equal(made["labels"], labels)
+        assert made["images"].shape == images.shape
+
+
+def test_made_of_sheets(tmp_path, monkeypatch):
+    source, to = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    splits = know_made(monkeypatch, source)
+    assert get(to, source) == [to / "train.npz", to / "test.npz"]
+    check_made(to, splits)
+    before = (to / "train.npz").stat().st_mtime_ns
+    assert get(to) == [to / "train.npz", to / "test.npz"]  # needs neither folder nor network now
+    assert (to / "train.npz").stat().st_mtime_ns == before
+
+
+def test_a_wrong_sheet_is_refused(tmp_path, monkeypatch):
+    source, to = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    know_made(monkeypatch, source)
+    (source / "train_3.jpg").write_bytes((source / "train_2.jpg").read_bytes())
+    with pytest.raises(RegardError, match=r"train_3\.jpg: not the content of train_3\.jpg"):
+        get(to, source)
+    assert names(to) == []
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_made_of_the_archive(tmp_path, monkeypatch, local):
+    source, to, sheets = tmp_path / "from", tmp_path / "to", tmp_path / "sheets"
+    source.mkdir()
+    sheets.mkdir()
+    with serve({}) as served:
+        splits = know_made(monkeypatch, sheets, served.address + "/{name}")
+        archive = archive_of(splits)
+        if local:
+            (source / "cifar-10-binary.tar.gz").write_bytes(archive)
+        else:
+            served.files["/cifar-10-binary.tar.gz"] = archive
+        get(to, source if local else None)
+        assert bool(served.asked) is not local
+    check_made(to, splits)
+    if local:
+        assert names(source) == ["cifar-10-binary.tar.gz"]
