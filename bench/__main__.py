@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from bench import attention, recurrent
+from bench import attention, recurrent, tokenise, train
 from bench.timing import show
 
 if __name__ == "__main__":
@@ -13,5 +13,6 @@ if __name__ == "__main__":
     device = parser.parse_args().device
     print(f"torch {torch.__version__} on {torch.cuda.get_device_name() if device == 'cuda' else 'the CPU, one thread'}")
     show([*attention.rows(device), *recurrent.rows(device)])
+    show([*train.rows(device), *tokenise.rows()])
     if device == "cuda":
         attention.show_memory()

@@ -21,7 +21,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"], ["train", "look"]]
 LEVELS += [["lab", "serve"], ["cli"]]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-USERS = {"__init__", "demo"}
+USERS = {"__init__", "__main__", "demo"}
 OPEN_TO_ALL = {"__version__"}  # what every room may take from the package itself
 
 

@@ -28,10 +28,11 @@ app.command()(show)
 app.command()(recipes)
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         print(f"regard {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

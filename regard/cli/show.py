@@ -109,7 +109,7 @@ def _summary(found: "Cost") -> "Table":
     return table
 
 
-def number(value: float) -> str:
+def number(value: int | float) -> str:
     """Shorten a count: 124.4M."""
     for unit in ("", "k", "M", "G", "T"):
         if value < 1000:
@@ -118,6 +118,6 @@ def number(value: float) -> str:
     return f"{value:.3g}P"
 
 
-def size(value: float) -> str:
+def size(value: int | float) -> str:
     """Shorten a number of bytes: 248 MB."""
     return f"{number(value)}B" if value < 1000 else f"{number(value)[:-1]} {number(value)[-1]}B"

@@ -1,5 +1,6 @@
 """`regard train`: train a model on one's own files, or by a recipe, or go on with a run."""
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,12 +9,14 @@ from typer.core import TyperGroup
 
 from regard.cli.console import make_console
 from regard.cli.show import number, size
+from regard.config import recipe_names
+from regard.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from regard.train.decide import Planned
     from regard.train.ranks import Ranks
-    from regard.train.start import Planned
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as train.steps=500 model.depth=2.")
@@ -37,8 +40,16 @@ class _Verbs(TyperGroup):
         if args and args[0] == "--resume":
             args = ["resume", *args[1:]]
         elif args and not args[0].startswith("-") and args[0] not in self.commands:
+            self._check_recipe(args[0])
             args = ["recipe", *args]
         return super().parse_args(ctx, args)
+
+    def _check_recipe(self, name: str) -> None:
+        """Tell a task that was misspelt from a recipe."""
+        tasks = [task for task, command in self.commands.items() if not command.hidden]
+        near = get_close_matches(name, tasks, n=1)
+        if near and not name.endswith(".toml") and name not in recipe_names():
+            raise ConfigError(f"{name!r} is neither a task nor a recipe; did you mean the task {near[0]!r}?")
 
 
 train = typer.Typer(
@@ -157,11 +168,13 @@ def _start(
     device: str,
     dry_run: bool,
 ) -> None:
+    from regard.train.decide import plan
     from regard.train.ranks import join_ranks
-    from regard.train.start import begin, plan, run_folder
+    from regard.train.start import begin, run_folder
 
     console = make_console()
     with join_ranks(device) as ranks:
+        console.quiet = not ranks.first
         with console.status("reading the data") as status:
             planned = plan(
                 what,

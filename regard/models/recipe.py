@@ -27,6 +27,8 @@ ModelConfig = Annotated[
     LanguageConfig | EncoderConfig | Seq2SeqConfig | RecurrentSeq2SeqConfig | VisionConfig, Kinds(MODELS)
 ]
 
+OF_A_RUN = ("task", "tokenizer", "train")  # tables of a recipe that say how a model is trained
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -38,8 +40,9 @@ class Recipe:
 
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
-    """Read a recipe by name or path, with overrides such as `model.depth=4`."""
-    return from_table(override(read_recipe(recipe), overrides), Recipe)
+    """Read a recipe by name or path, with overrides such as `model.depth=4`. Of a whole run, the model is taken."""
+    table = {key: value for key, value in read_recipe(recipe).items() if key not in OF_A_RUN}
+    return from_table(override(table, overrides), Recipe)
 
 
 def build(

@@ -1,6 +1,9 @@
 """A model in a folder: `config.json` and `model.safetensors`. Nothing is pickled, so nothing in it can run."""
 
 import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +40,37 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}
-    save_file(weights, folder / f"{WEIGHTS}.part")
-    (folder / f"{CONFIG}.part").write_text(to_json(Stored(model.config)), encoding="utf-8")
-    for name in (WEIGHTS, CONFIG):
-        (folder / f"{name}.part").replace(folder / name)
+    with _writing(Path(folder), WEIGHTS, CONFIG) as (weights, config):
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
+        config.write_text(to_json(Stored(model.config)), encoding="utf-8")
+
+
+def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors into a safetensors file, whole or not at all."""
+    with _writing(path.parent, path.name) as (part,):
+        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, part)
+
+
+@contextmanager
+def _writing(folder: Path, *names: str) -> Iterator[list[Path]]:
+    """Give files to write to, which get their names when all are written and on the disk."""
+    parts = [folder / f"{name}.part" for name in names]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield parts
+        for part in parts:
+            with part.open("r+b") as file:
+                os.fsync(file.fileno())
+        for part, name in zip(parts, names, strict=True):
+            part.replace(folder / name)
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        remedy = "make room or choose another folder"
+        raise RegardError(f"{folder}: {names[0]} cannot be written: {reason}; {remedy}") from None
+    finally:
+        for part in parts:
+            with suppress(OSError):  # mostly it has its name by now
+                part.unlink()
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:

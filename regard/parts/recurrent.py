@@ -44,7 +44,8 @@ class Recurrent(Mixer):
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
         """The state before the first token: zeros, of a size that never grows."""
         like = next(self.parameters())
-        return Hidden(tuple(like.new_zeros(batch, self.hidden) for _ in self.state_names))
+        shape = (batch, self.hidden)  # not `like.new_zeros`: where weights are spread over processes, the state is not
+        return Hidden(tuple(torch.zeros(shape, dtype=like.dtype, device=like.device) for _ in self.state_names))
 
     def forward(
         self,
@@ -147,7 +148,7 @@ class Fused(Recurrent):
         """See `Recurrent.run`."""
         time_major = x.transpose(0, 1).to(self.W_x.dtype)
         start = tuple(value.to(self.W_x.dtype) for value in start)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or x.is_meta:  # without memory, torch would go step by step for nothing
             c = start[1] if len(start) == 2 else None
             out, last_c = fused_recurrence(self.kind, time_major, start[0], c, *self.weights())
             last = (out[-1], last_c)[: len(start)]

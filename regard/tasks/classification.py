@@ -19,7 +19,7 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import hold_out, in_chunks, learn_tokenizer, lengths_of, paths, skips, spread, with_skips
+from regard.tasks.text import hold_out, in_chunks, learn_tokenizer, lengths_of, paths, shown, skips, with_skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +142,9 @@ class Classification(Task):
         valid: Labelled,
     ) -> None:
         super().__init__(config, tokenizer, skipped)
+        if not len(valid.rows):
+            left_out = "; ".join(skipped.report())
+            raise InputError(f"no labelled text is left to validate on; give other files ({left_out})")
         self.learned = tokenizer
         self.train, self.valid = train, valid
         self.classes = train.classes
@@ -203,8 +206,8 @@ class Classification(Task):
     @torch.no_grad()
     def samples(self, model: Model) -> list[Sample]:
         """Classify three texts."""
-        index = spread(np.arange(len(self.valid.rows)), 5)[1:-1]
-        width = int(self.valid.lengths[index].max()) if len(index) else 1
+        index = shown(len(self.valid.rows))
+        width = int(self.valid.lengths[index].max())
         batch = self.rows(self.valid, Draw((width,), index))
         guesses = model(batch["tokens"], lengths=batch["lengths"]).argmax(-1).tolist()
         texts = self.learned.decode(batch["tokens"].tolist())
@@ -215,3 +218,7 @@ class Classification(Task):
         """Bring the texts to the device."""
         super().to(device)
         self.train, self.valid = self.train.to(device), self.valid.to(device)
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        self.train.corpus.release()

@@ -67,11 +67,22 @@ class TextConfig:
             valid = self.tokenise(self.valid, tokenizer, skipped)
         else:
             train, valid = train.split()
-        for part, name in ((train, "training"), (valid, "validation")):
-            if part.tokens <= self.window:
-                rule = f"{part.tokens} tokens for {name} are too few for windows of {self.window}"
-                raise InputError(f"{self.train[0]}: {rule}; give more text or lower task.window")
+        self.check(train, self.train, "training", "give more text or lower task.window")
+        self.check(valid, self.valid or self.train, "validation", "give more text or lower task.window")
         return tokenizer, skipped, train, valid
+
+    def open_other(self, tokenizer: Tokenizer, files: list[str]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
+        """Read and tokenise other files, to measure a model on."""
+        skipped = Skipped()
+        text = self.tokenise(tuple(files), tokenizer, skipped)
+        self.check(text, tuple(files), "measuring", "give more text")
+        return tokenizer, skipped, text, text
+
+    def check(self, text: "Text", files: tuple[str, ...], purpose: str, remedy: str) -> None:
+        """See that there is at least one window."""
+        if text.tokens <= self.window:
+            rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
+            raise InputError(f"{files[0]}: {rule}; {remedy}")
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[Piece]:
         """Read the pieces of all texts."""
@@ -119,16 +130,17 @@ class Text:
 
     @property
     def texts(self) -> int:
-        """How many texts it has."""
+        """How many texts it has, or parts of texts; the end token behind the last is none."""
         first, last = np.searchsorted(self.corpus.starts, (self.begin, self.end - 1), "right")
-        return int(last - first) or 1
+        return int(last - first) + (self.end < self.corpus.tokens) or 1
 
     def split(self) -> tuple["Text", "Text"]:
-        """Keep the end for validation: whole texts, if there are many."""
+        """Keep the end for validation: whole texts, if there are many and the last is not too long for that."""
         keep = min(int(self.tokens * VALID_SHARE), VALID_TOKENS)
         cut = self.end - keep
-        if self.texts > FEW:
-            cut = int(self.corpus.starts[np.searchsorted(self.corpus.starts, cut)])
+        whole = int(self.corpus.starts[np.searchsorted(self.corpus.starts, cut)])
+        if self.texts > FEW and self.end - whole > keep // 2:
+            cut = whole
         return Text(self.corpus, self.begin, cut), Text(self.corpus, cut, self.end)
 
     def windows(self, rows: Indices, width: int) -> Tensor:
@@ -164,9 +176,7 @@ class LanguageTaskConfig(TextConfig):
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Language":
         """Open other files to measure a model on."""
-        skipped = Skipped()
-        text = self.tokenise(tuple(files), tokenizer, skipped)
-        return Language(self, tokenizer, skipped, text, text)
+        return Language(self, *self.open_other(tokenizer, files))
 
 
 class Language(Task):
@@ -197,13 +207,13 @@ class Language(Task):
         width = self.config.window
         rows = rows_for(tokens, (width,), parts)
         if self.carries:
-            rows = min(rows, max(parts, (self.train.tokens - 1) // width // parts * parts))
-            return Streams(self.train.tokens, width, rows)
+            most = (self.train.tokens - 1) // width  # with more lanes, none would be as long as a window
+            return Streams(self.train.tokens, width, min(rows, most // parts * parts or most))
         return Windows(self.train.tokens, width, rows, seed)
 
     def bind(self, model: Model) -> None:
         """See what the model can do: keep packed texts apart, or carry a state."""
-        self.packed = self.train.texts > 1 and attends(model)
+        self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
         self.carries = all(isinstance(mixer, Recurrent) for mixer in mixers(model))
 
     def batch(self, draw: Draw, epoch: int) -> Batch:
@@ -276,6 +286,10 @@ class Language(Task):
         """Bring the text to the device."""
         super().to(device)
         self.train, self.valid = self.train.to(device), self.valid.to(device)
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        self.train.corpus.release()
 
 
 def _put(state: State, batch: Batch) -> None:

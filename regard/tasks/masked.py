@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from regard.config import Rate, Table
 from regard.data.batches import Draw, Order, Streams, Windows, rows_for
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.errors import ConfigError
 from regard.models.model import Model
 from regard.tasks.language import Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
@@ -25,15 +27,18 @@ class MaskedConfig(TextConfig):
 
     rate: Rate = 0.15
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rate == 0:
+            raise ConfigError("0 leaves nothing to guess; it must be above 0", "rate")
+
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Masked":
         """Read, learn the tokenizer, tokenise."""
         return Masked(self, *self.open(tokenizer, say))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Masked":
         """Open other files to measure a model on."""
-        skipped = Skipped()
-        text = self.tokenise(tuple(files), tokenizer, skipped)
-        return Masked(self, tokenizer, skipped, text, text)
+        return Masked(self, *self.open_other(tokenizer, files))
 
 
 class Masked(Task):
@@ -66,7 +71,7 @@ class Masked(Task):
 
     def bind(self, model: Model) -> None:
         """See whether the model can keep packed texts apart."""
-        self.packed = self.train.texts > 1 and attends(model)
+        self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
 
     def batch(self, draw: Draw, epoch: int) -> Batch:
         """Tokens with some of them hidden."""
@@ -109,6 +114,8 @@ class Masked(Task):
                 losses = cross_entropy(logits, batch["labels"])
                 sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
         loss, right, count = sums.tolist()
+        if not count:  # so short a text may by chance have nothing hidden
+            return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
 
     @torch.no_grad()
@@ -129,3 +136,7 @@ class Masked(Task):
         """Bring the text to the device."""
         super().to(device)
         self.train, self.valid = self.train.to(device), self.valid.to(device)
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        self.train.corpus.release()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.config import Table
+from regard.config import Table, merge
 from regard.data.batches import Draw, Order
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
@@ -71,6 +71,9 @@ class Task(ABC):
         """Bring the data to where it is used."""
         self.device = device
 
+    def release(self) -> None:  # noqa: B027  # images have nothing to give back
+        """Give memory back that was only mapped from files."""
+
     def save(self, folder: Path) -> None:
         """Write what using the model needs besides its weights."""
         if self.tokenizer is not None:
@@ -78,12 +81,17 @@ class Task(ABC):
 
 
 def fit(model: Mapping[str, Any], needs: Mapping[str, Any], given: bool, path: str = "model") -> Table:
-    """Fill into a model's table what the data asks for; where the table says otherwise and was `given`, refuse."""
+    """Fill into a model's table what the data asks for; where the table says otherwise and was `given`, refuse.
+
+    Otherwise a head of another kind gives way as a whole.
+    """
+    if not given:
+        return merge(model, needs)
     table = dict(model)
     for key, value in needs.items():
         if isinstance(value, Mapping):
             table[key] = fit(table.get(key, {}), value, given, f"{path}.{key}")
-        elif given and key in table and table[key] != value:
+        elif key in table and table[key] != value:
             raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
         else:
             table[key] = value

@@ -16,6 +16,7 @@ from regard.data.batches import Draw, Indices
 from regard.data.corpus import cache_folder, file_key
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
+from regard.errors import InputError, RegardError
 from regard.models.model import Model
 from regard.models.stack import Layer
 from regard.parts.attention import Attention
@@ -33,8 +34,28 @@ def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Calla
     name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     folder = cache_folder() / "tokenizers" / name
     if not (folder / "tokenizer.json").exists():
-        train_tokenizer(texts(), config).save(folder)
+        _learn(config, files, texts).save(folder)
     return load_tokenizer(folder, config.dropout)
+
+
+def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Learn a tokenizer; where there is nothing to learn from, say where."""
+    nothing = False
+
+    def noticed() -> Iterator[str]:
+        nonlocal nothing
+        found = False
+        for text in texts():
+            found = found or bool(text.strip())
+            yield text
+        nothing = not found
+
+    try:
+        return train_tokenizer(noticed(), config)
+    except RegardError:
+        if not nothing:
+            raise
+        raise InputError(f"{files[0]}: holds no text to learn from; give files that hold some") from None
 
 
 def paths(names: Sequence[str]) -> list[Path]:
@@ -62,7 +83,7 @@ def skips(skipped: Skipped) -> list[tuple[str, int, str]]:
 
 
 def hold_out(rows: int, seed: int) -> tuple[Indices, Indices]:
-    """Split rows by chance into those for training and those for validation; too few rows serve for both."""
+    """Split rows by chance into those for training and those for validation: at least one, if there are two."""
     order = np.random.default_rng(seed).permutation(rows)
     count = min(HELD_OUT_ROWS, int(rows * HELD_OUT)) or min(rows - 1, 1)
     return np.sort(order[count:]), np.sort(order[:count])
@@ -73,6 +94,11 @@ def spread(rows: Indices, count: int | None) -> Indices:
     if count is None or count >= len(rows):
         return rows
     return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
+
+
+def shown(count: int) -> Indices:
+    """Choose three of so many rows to show: from the middle, or what there is."""
+    return spread(np.arange(count), 5)[1:-1] if count >= 5 else np.arange(min(count, 3))
 
 
 def mixers(model: Model) -> list[nn.Module]:

@@ -25,9 +25,10 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, hold_out, in_chunks, learn_tokenizer, paths, skips, spread, with_skips
+from regard.tasks.text import attends, hold_out, in_chunks, learn_tokenizer, paths, shown, skips, spread, with_skips
 
 VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
+Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 PACKED_WIDTH = 64  # the least width of a packed row
 
 
@@ -67,13 +68,13 @@ class TranslationConfig:
         variants = VARIANTS if tokenizer.dropout else 1
         train = [Pairs.open(self.source, self.target, learned, self.longest, skipped, one) for one in range(variants)]
         if train[0].count == 0:
-            raise InputError(f"{self.source[0]}: no pair is left to train on; {'; '.join(skipped.report())}")
+            left_out = "; ".join(skipped.report())
+            raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
         if self.valid_source:
             valid = Pairs.open(self.valid_source, self.valid_target, learned, self.longest, skipped, 0)
             return Translation(self, learned, skipped, train, valid)
         rows, held_out = hold_out(train[0].count, seed)
-        valid = train[0] if variants == 1 else Pairs.open(self.source, self.target, learned, self.longest, skipped, 0)
-        return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], valid.take(held_out))
+        return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Translation":
         """Open other files to measure a model on: a source and a target, or one table."""
@@ -89,16 +90,28 @@ def _read(source: tuple[str, ...], target: tuple[str, ...], skipped: Skipped) ->
         yield from read_pairs(one, other, skipped)
 
 
+def _longest(pair: tuple[np.ndarray, ...]) -> int:
+    return max(map(len, pair))
+
+
 class Pairs:
     """Tokenised pairs: row 2i of the corpus is a source and row 2i + 1 its target; each ends with the end token.
 
     `pairs` are those that are used.
     """
 
-    def __init__(self, corpus: Corpus, pairs: Indices) -> None:
-        self.corpus, self.pairs = corpus, pairs
+    def __init__(self, corpus: Corpus, files: Files, pairs: Indices) -> None:
+        self.corpus, self.files, self.pairs = corpus, files, pairs
         self.count = len(pairs)
         self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Read the pairs as they were written, since not every tokenizer gives back what it was given."""
+        dropped = set(self.corpus.facts["dropped"])
+        kept = (pair for number, pair in enumerate(_read(*self.files, Skipped())) if number not in dropped)
+        wanted = set(self.pairs.tolist())
+        found = {number: pair for number, pair in enumerate(kept) if number in wanted}
+        return [found[number] for number in self.pairs.tolist()]
 
     def row(self, index: Indices, side: int) -> Indices:
         """The row of one side (0: source, 1: target) of the pairs that are used; -1 stays."""
@@ -114,38 +127,43 @@ class Pairs:
         skipped: Skipped,
         variant: int,
     ) -> "Pairs":
-        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain."""
-        files = [file_key(path) for path in (*paths(source), *paths(target))]
-        key = {"pairs": files, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
+        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain.
+
+        All variants have the same pairs: one that got too long by dropout stays plain.
+        """
+        names = [file_key(path) for path in (*paths(source), *paths(target))]
+        key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
         key |= {"dropout": tokenizer.dropout} if variant else {}
         found = Skipped()
-        encode = tokenizer.encode_varied if variant else tokenizer.encode
 
         def write(writer: CorpusWriter) -> None:
             end = np.array([tokenizer.end], np.int32)
-            line = 0
+            line, dropped = 0, []
             for chunk in in_chunks(_read(source, target, found)):
-                sides = [encode([pair[side] for pair in chunk]) for side in (0, 1)]
-                for pair in zip(*sides, strict=True):
+                texts = [[pair[side] for pair in chunk] for side in (0, 1)]
+                plain = list(zip(*map(tokenizer.encode, texts), strict=True))
+                varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
+                for pair, other in zip(plain, varied, strict=True):
                     line += 1
-                    if max(map(len, pair)) + 1 > longest:
+                    if _longest(pair) >= longest:  # the end token comes in addition
                         found.note(f"pair of more than {longest} tokens", f"{source[0]}, pair {line}")
+                        dropped.append(line - 1)
                     else:
-                        writer.add(np.concatenate((ids, end)) for ids in pair)
-            writer.note(skipped=skips(found))
+                        writer.add(np.concatenate((ids, end)) for ids in (other if _longest(other) < longest else pair))
+            writer.note(skipped=skips(found), dropped=dropped)
 
         corpus = cached_corpus(key, write)
         if variant == 0:
             with_skips(corpus.facts, skipped)
-        return cls(corpus, np.arange(corpus.rows // 2))
+        return cls(corpus, (source, target), np.arange(corpus.rows // 2))
 
     def take(self, index: Indices) -> "Pairs":
         """Use only some of the pairs."""
-        return Pairs(self.corpus, self.pairs[index])
+        return Pairs(self.corpus, self.files, self.pairs[index])
 
     def to(self, device: torch.device) -> "Pairs":
         """Bring the tokens to a device."""
-        return Pairs(self.corpus.to(device), self.pairs)
+        return Pairs(self.corpus.to(device), self.files, self.pairs)
 
 
 class Translation(Task):
@@ -164,9 +182,11 @@ class Translation(Task):
     ) -> None:
         super().__init__(config, tokenizer, skipped)
         if valid.count == 0:
-            raise InputError(f"no pair is left to validate on; {'; '.join(skipped.report())}")
+            left_out = "; ".join(skipped.report())
+            raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
         self.groups: list[list[Indices]] | None = None
+        self._texts: list[tuple[str, str]] | None = None
 
     def facts(self) -> dict[str, int]:
         """Pairs and tokens."""
@@ -280,25 +300,31 @@ class Translation(Task):
             )
             for row, text in zip(part, self.special.decode(written), strict=True):
                 made[row] = text
-        return made, self._texts(rows, 1)
+        return made, self.texts(rows, 1)
 
-    def _texts(self, rows: Indices, side: int) -> list[str]:
-        width = int(self.valid.lengths[rows, side].max())
-        ids = self.valid.corpus.padded(self.valid.row(rows, side), width, self.special.pad)
-        return self.special.decode(ids.tolist())
+    def texts(self, rows: Indices, side: int) -> list[str]:
+        """Give one side (0: source, 1: target) of validation rows, as it was written."""
+        if self._texts is None:
+            self._texts = self.valid.texts()
+        return [self._texts[row][side] for row in rows]
 
     def samples(self, model: Model) -> list[Sample]:
         """Translate three sentences."""
         assert isinstance(model, EncoderDecoder)
-        rows = spread(np.arange(self.valid.count), 5)[1:-1]
+        rows = shown(self.valid.count)
         made, wanted = self.translations(model, rows)
-        return [Sample(*texts) for texts in zip(self._texts(rows, 0), wanted, made, strict=True)]
+        return [Sample(*texts) for texts in zip(self.texts(rows, 0), wanted, made, strict=True)]
 
     def to(self, device: torch.device) -> None:
         """Bring all pairs to the device."""
         super().to(device)
         self.train = [pairs.to(device) for pairs in self.train]
         self.valid = self.valid.to(device)
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        for pairs in self.train:
+            pairs.corpus.release()
 
 
 class Epochs(Order):

@@ -21,7 +21,7 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import hold_out, spread
+from regard.tasks.text import hold_out, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class VisionTaskConfig:
         if self.shift not in Range(low=0):
             raise ConfigError(f"{self.shift} must be at least 0", "shift")
 
-    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Vision":
+    def prepare(self, tokenizer: TokenizerConfig | None, seed: int, say: Callable[[str], None]) -> "Vision":
         """Read the images."""
         skipped = Skipped()
         say("reading the images")
@@ -50,7 +50,7 @@ class VisionTaskConfig:
         train = found["train"]
         if self.valid is not None:
             others = read_images(Path(self.valid), skipped, train.pixels.shape[1], train.classes)
-            valid = next(iter(others.values()))
+            valid = _alike(others.get("valid") or next(iter(others.values())), train.pixels.shape[3], self.valid)
         elif "valid" in found:
             valid = found["valid"]
         else:
@@ -71,8 +71,18 @@ class VisionTaskConfig:
         skipped = Skipped()
         found = read_images(Path(files[0]), skipped, self.size, self.classes)
         images = found.get("test") or found.get("valid") or next(iter(found.values()))
+        _alike(images, len(self.mean), files[0])
         rows = np.arange(len(images.labels))
         return Vision(self, skipped, images, images, rows, rows)
+
+
+def _alike(images: Images, channels: int, path: str) -> Images:
+    """See that images have the channels of training; grey ones can be shown as coloured ones, but not the reverse."""
+    found = images.pixels.shape[3]
+    if found not in (1, channels):
+        rule = f"its images have {found} channels, those of training {channels}; give images of the same kind"
+        raise InputError(f"{path}: {rule}")
+    return images
 
 
 class Vision(Task):
@@ -160,7 +170,7 @@ class Vision(Task):
     @torch.no_grad()
     def samples(self, model: Model) -> list[Sample]:
         """Classify three images."""
-        index = spread(self.valid_rows, 5)[1:-1]
+        index = self.valid_rows[shown(len(self.valid_rows))]
         guesses = model(self.rows(self.valid, index)["images"]).argmax(-1).tolist()
         names = self.config.classes
         labels = self.valid.labels[index].tolist()

@@ -5,6 +5,9 @@
       facts.json           {"format": 1, "facts": everything else}
       checksums.json       SHA-256 of both, written last
 
+Of a model that is spread over processes, each writes a file of its own in the place of the state:
+`shard-00001-model-00001-of-00001.safetensors` and so on. Any number of processes can read either kind.
+
 It is built as `step-00000100.part`, brought to the disk, and renamed. Where a checkpoint of that step exists already,
 it steps aside as `step-00000100.old` until the new one is in its place. So a run killed at any moment leaves the last
 good checkpoint or the new one. Nothing is pickled.
@@ -17,6 +20,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +31,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.errors import RegardError
+from regard.train.ranks import Ranks
+from regard.train.shard import is_sharded, read_shards, write_shards
 
 FORMAT = 1
 STATE, FACTS, CHECKSUMS = "state.safetensors", "facts.json", "checksums.json"
 NAME = re.compile(r"step-(\d{8,})(\.old)?")
+SHARD = re.compile(r"shard-.*\.safetensors")
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 DTYPES = {
     torch.float64: "F64",
@@ -65,21 +72,37 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], keep: int = 2
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    keep: int = 2,
+    ranks: Ranks | None = None,
 ) -> Path:
-    """Save a checkpoint, then remove all but the `keep` newest up to this step; give its folder."""
+    """Save a checkpoint, then remove all but the `keep` newest up to this step; give its folder.
+
+    Where several processes have each a part of the tensors, all call this, with `ranks`; the first does the rest.
+    """
     assert keep >= 1
     text = json.dumps({"format": FORMAT, "facts": dict(facts)}, indent=2)  # fails before anything is written
     path = folder / _name(step)
     part = folder / f"{path.name}.part"
+    if ranks is not None and not ranks.first:
+        ranks.wait()  # until the folder is there
+        with suppress(OSError):  # the first process is told of it too
+            write_shards(part, tensors)
+        return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _tidy(folder)
         part.mkdir()
-        checksums = {
-            STATE: _write(part / STATE, _safetensors(tensors)),
-            FACTS: _write(part / FACTS, [text.encode()]),
-        }
+        if ranks is None:
+            checksums = {STATE: _write(part / STATE, _safetensors(tensors))}
+        else:
+            ranks.wait()
+            write_shards(part, tensors)
+            checksums = {file.name: _digest(file) for file in sorted(part.iterdir())}
+        checksums[FACTS] = _write(part / FACTS, [text.encode()])
         _write(part / CHECKSUMS, [json.dumps(checksums, indent=2).encode()])
         _sync(part)
         if path.exists():
@@ -189,13 +212,18 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(_paths(folder))
 
 
-def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    """Load the newest good checkpoint, with a warning for each newer one that is damaged; None if there is none."""
+def load_checkpoint(
+    folder: Path, warn: Callable[[str], None], like: Mapping[str, Tensor] | None = None
+) -> Checkpoint | None:
+    """Load the newest good checkpoint, with a warning for each newer one that is damaged; None if there is none.
+
+    Of tensors that are spread over processes in `like`, only the part of this one is read.
+    """
     faults: dict[int, str] = {}
     for step, path in sorted(_paths(folder).items(), reverse=True):
         try:
             facts = _check(path)
-            tensors = load_file(path / STATE)
+            tensors = _load(path, like or {})
         except _DamageError as damage:
             faults[step] = str(damage)
         except (OSError, SafetensorError) as error:
@@ -208,6 +236,12 @@ def load_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | N
         return None
     listed = ", ".join(f"{_name(step)} ({fault})" for step, fault in faults.items())
     raise RegardError(f"{folder}: every checkpoint is damaged: {listed}; restore one, or remove them to start anew")
+
+
+def _load(path: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if (path / STATE).exists() and not any(map(is_sharded, like.values())):
+        return load_file(path / STATE)
+    return read_shards(path, like)
 
 
 def _paths(folder: Path) -> dict[int, Path]:
@@ -227,7 +261,8 @@ def _paths(folder: Path) -> dict[int, Path]:
 def _check(path: Path) -> dict[str, Any]:
     """Compare the files with their checksums, and give the facts."""
     checksums = _read_table(path / CHECKSUMS)
-    if set(checksums) != {STATE, FACTS}:
+    names = set(checksums) - {FACTS}
+    if FACTS not in checksums or not (names == {STATE} or (names and all(map(SHARD.fullmatch, names)))):
         raise _DamageError(f"{CHECKSUMS} does not list {STATE} and {FACTS}")
     for name, checksum in checksums.items():
         if _digest(path / name) != checksum:

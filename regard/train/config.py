@@ -22,7 +22,7 @@ class TrainConfig:
     accumulate: Count = 1  # parts that an update is split into; the result is the same, the memory less
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    clip: Positive | None = 1.0  # the most that the norm of the gradient may be
+    clip: Positive | None = None  # the most that the norm of the gradient may be
     ema: Rate | None = None  # decay of a moving average of the weights, which is then what is measured and kept
     average: Times = 0  # of so many last validations the weights are averaged at the end; kept if better
     validate_every: Count
@@ -34,7 +34,7 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: Literal["auto", "always", "never"] = "auto"
     parallel: Literal["ddp", "fsdp"] = "ddp"  # with several processes: a copy of the model on each, or a part
-    seed: int = 0
+    seed: Times = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,10 @@ Both files hold one JSON object a line, so they survive a crash (at worst the la
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
@@ -38,6 +40,8 @@ class Log:
             self._metrics = _reopen(folder / METRICS, resume_step)
             self._samples = _reopen(folder / SAMPLES, resume_step)
             self._events = _open_events(folder / EVENTS, resume_step)
+            self._events_folder = folder / EVENTS
+            self._hook, threading.excepthook = threading.excepthook, _report_of_thread
         except OSError as error:
             raise RegardError(
                 f"{folder}: the log cannot be written here: {error.strerror}; choose another folder"
@@ -49,21 +53,24 @@ class Log:
         assert not taken, f"{taken} are names of the log's own"
         finite = {name: value if isfinite(value) else None for name, value in values.items()}
         _append(self._metrics, {"step": step, "kind": kind, "time": round(time.time(), 3), **finite})
-        for name, value in values.items():
-            self._events.add_scalar(f"{kind}/{name}", value, step)
+        with _room_for(self._events_folder):
+            for name, value in values.items():
+                self._events.add_scalar(f"{kind}/{name}", value, step)
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Log what the model made at a step."""
         for sample in samples:
             _append(self._samples, {"step": step, **asdict(sample)})
         if samples:
-            self._events.add_text("samples", "\n\n---\n\n".join(map(_as_markdown, samples)), step)
+            with _room_for(self._events_folder):
+                self._events.add_text("samples", "\n\n---\n\n".join(map(_as_markdown, samples)), step)
 
     def close(self) -> None:
         """Finish the files."""
-        self._metrics.close()
-        self._samples.close()
-        self._events.close()
+        for file in (self._metrics, self._samples, self._events):
+            with suppress(OSError):  # what could not be written has been said already
+                file.close()
+        threading.excepthook = self._hook
 
 
 def read_metrics(folder: Path) -> list[Record]:
@@ -122,11 +129,17 @@ def _open(path: Path, mode: Literal["w", "a"]) -> TextIO:
 
 
 def _append(file: TextIO, record: Record) -> None:
-    try:
+    with _room_for(file.name):
         file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         file.flush()
+
+
+@contextmanager
+def _room_for(path: str | Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        raise RegardError(f"{file.name}: cannot be written: {error.strerror}; make room, then resume") from None
+        raise RegardError(f"{path}: cannot be written: {error.strerror}; make room, then resume") from None
 
 
 # --- TensorBoard ---------------------------------------------------------------------------------------------------
@@ -137,6 +150,12 @@ def _open_events(folder: Path, resume_step: int) -> SummaryWriter:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(folder, purge_step=resume_step + 1 if resume_step else 0, flush_secs=10)
+
+
+def _report_of_thread(died: threading.ExceptHookArgs) -> None:
+    """Let the thread in which TensorBoard writes die in silence of a full disk: the next event says so."""
+    if not isinstance(died.exc_value, OSError):
+        threading.__excepthook__(died)
 
 
 def _as_markdown(sample: Sample) -> str:

@@ -4,17 +4,14 @@ Everything that decides what is learned is a function of the config and the step
 that was killed and resumed ends with the same weights, to the bit, as one that was not (on the CPU).
 """
 
-import signal
-import time
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import isfinite
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.data.batches import Draw
@@ -23,23 +20,20 @@ from regard.models.model import Model
 from regard.models.store import save_model, tensors
 from regard.tasks.metric import better
 from regard.tasks.task import Task
-from regard.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from regard.train.averaging import keep_weights, last_weights, mean_of
+from regard.train.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 from regard.train.log import Log
 from regard.train.memory import memory_in_use
 from regard.train.progress import Progress, Standing
 from regard.train.ranks import Ranks
 from regard.train.run import AVERAGING, CHECKPOINTS, Run
-from regard.train.update import Update
+from regard.train.shard import gathered, local
+from regard.train.stop import StopError, stoppable
+from regard.train.update import Outcome, Update, seed_of
+from regard.train.window import Window
 
+RELEASE_EVERY = 50  # updates after which pages of mapped files are given back, so that resident memory stays bounded
 BAD_IN_A_ROW = 5  # updates that were not finite, after which a run stops
-
-
-class StopError(RegardError):
-    """Somebody stopped the run; nothing is lost."""
-
-    def __init__(self, message: str, signal_number: int) -> None:
-        super().__init__(message)
-        self.exit_code = 128 + signal_number
 
 
 class Trainer:
@@ -50,11 +44,12 @@ class Trainer:
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
         self.update = Update(model, task, self.config, ranks)
-        self.order = task.order(model, self.config.tokens, self.config.accumulate * ranks.world, self.config.seed)
+        self.order = task.order(model, self.config.tokens, self.config.accumulate, self.config.seed)
         self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
         self.best: float | None = None
         self.best_step = 0
         self.seconds = 0.0
+        self.window = Window()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
         self.metric: str | None = None
 
@@ -62,29 +57,46 @@ class Trainer:
 
     def train(self) -> dict[str, float]:
         """Train to the end; give what the kept weights were measured to have."""
-        with self._log() as log, _stoppable() as stop:
-            window = Window()
-            draws = self._draws()
-            while self.step < self.config.steps and not self._exhausted():
-                draw, epoch, drawn = next(draws)
-                torch.manual_seed(self.config.seed * 1_000_003 + self.step)
-                outcome = self.update(self.task.batch(draw, epoch), self.step + 1)
-                self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
-                self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
-                window.add(outcome.loss, outcome.count, outcome.bad, outcome.norm)
+        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
+            draws = self.draws()
+            while not self.is_done():
+                self.window.add(self.advance(draws))
                 if self.step % self.config.log_every == 0 or self.step == self.config.steps:
-                    self._show(log, window)
-                    window = Window()
-                if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
-                    self._validate(log)
-                    window.restart()
-                if self.step % self.config.checkpoint_every == 0:
-                    self.save()
-                if stop.number is not None:
-                    self._stop(stop.number)
-            return self._finish(log)
+                    self.show(log, self.window)
+                    self.window = Window()
+                stopped = self.ranks.largest(stop.number or 0)  # a signal may have come to some processes only
+                with self.window.paused():
+                    if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
+                        self._validate(log)
+                    if self.step % self.config.checkpoint_every == 0 or stopped:
+                        self.save()
+                if stopped:
+                    raise StopError(f"stopped at step {self.step}, all is saved", self.run.folder, stopped)
+            if self.window.updates:
+                self.show(log, self.window)
+                self.window = Window()
+            self.save()
+            stop.saved = True
+            return self._finish()
 
-    def _draws(self) -> Iterator[tuple[Draw, int, int]]:
+    def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
+        """Do one update."""
+        draw, epoch, drawn = next(draws)
+        torch.manual_seed(seed_of(self.config.seed, self.step + 1, -1))  # for what a batch leaves to chance
+        split = self.update.split
+        outcome = self.update(self.task.batch(draw, epoch), self.step + 1)
+        self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
+        self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
+        if self.update.split > split:
+            parts = f"updates are split into {self.update.split} parts now, which changes nothing but the memory"
+            self._say(f"step {self.step}: out of memory; {parts}", "yellow")
+        if self.ranks.device.type == "cpu":  # elsewhere this would wait
+            self._check_updates()
+        if self.step % RELEASE_EVERY == 0:
+            self.task.release()
+        return outcome
+
+    def draws(self) -> Iterator[tuple[Draw, int, int]]:
         """Give (draw, epoch, draws of that epoch after it), on from where the run stands."""
         epoch, done = self.epoch, self.drawn
         while True:
@@ -93,18 +105,21 @@ class Trainer:
                     yield draw, epoch, number + 1
             epoch, done = epoch + 1, 0
 
-    def _exhausted(self) -> bool:
-        """Whether validations have not got better for too long."""
+    def is_done(self) -> bool:
+        """Whether all steps are done, or validations have not got better for too long."""
         patience = self.config.patience
-        return patience is not None and self.step - self.best_step >= patience * self.config.validate_every
+        exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
+        return self.step >= self.config.steps or exhausted
 
-    def _show(self, log: Log | None, window: "Window") -> None:
+    def show(self, log: Log | None, window: "Window") -> None:
         """Say where the run stands. This is where an accelerator is waited for."""
-        loss, count, bad, norm = self.ranks.sum(window.sums()).tolist()
+        loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
         seconds = window.seconds()
         self.seconds += seconds
         if bad:
-            self._warn_of_bad(int(bad / self.ranks.world))
+            skipped = f"the loss was not finite; updates skipped: {int(bad / self.ranks.world)}"
+            self._say(f"step {self.step}: {skipped}", "yellow")
+            self._check_updates()
         rate = self.config.schedule.factor(self.step, self.config.steps)
         speed = count / self.ranks.world / seconds
         mean = loss * self.ranks.world / count if count else float("nan")
@@ -117,13 +132,18 @@ class Trainer:
             standing = Standing(self.step, self.config.steps, mean, rate, speed, memory, left, self.metric)
             self.progress.step(standing)
 
-    def _warn_of_bad(self, count: int) -> None:
-        """Say that updates were skipped; stop if it does not end."""
-        self._say(f"step {self.step}: the loss was not finite; {count} updates skipped", "yellow")
+    def _check_updates(self) -> None:
+        """Stop if updates are not finite again and again."""
         if int(self.bad_in_a_row) >= BAD_IN_A_ROW:
-            kept = f"the last good checkpoint is kept in {self.run.folder / CHECKPOINTS}"
-            remedy = "lower train.optimizer.rate or train.clip, then --resume"
-            raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {kept}; {remedy}")
+            raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {self._way_back()}")
+
+    def _way_back(self) -> str:
+        """Say what is left when learning has failed."""
+        steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
+        if not steps:
+            return "there is no checkpoint yet: begin anew with a lower train.optimizer.rate or train.clip"
+        command = f"regard train --resume {shlex.quote(str(self.run.folder))} train.optimizer.rate=..."
+        return f"the checkpoint of step {steps[-1]} is good: lower the rate with: {command}"
 
     def _say(self, text: str, style: str = "") -> None:
         if self.ranks.first:
@@ -133,16 +153,16 @@ class Trainer:
 
     def _validate(self, log: Log | None) -> None:
         """Measure on the validation data, show samples, keep the weights if they are the best so far."""
-        with self._averaged(), self.update.autocast():
-            self.model.eval()
-            values = self.task.measure(self.model, self.config.valid_rows)
-            samples = self.task.samples(self.model)
-            value = values[self.task.metric]
+        with self._wearing(self.update.average) as model, self.update.autocast():
+            model.eval()
+            values = self.task.measure(model, self.config.valid_rows)
+            samples = self.task.samples(model)
+            value = self.ranks.of_first(values[self.task.metric])
             is_best = better(self.task.metric, value, self.best)
             if is_best:
                 self.best, self.best_step = value, self.step
-                self._keep_best()
-            self._keep_for_averaging()
+                self._keep_best(model)
+            self._keep_for_averaging(model)
         self.metric = f"{_title(self.task.metric)} {value:.4g}"
         if log is not None:
             log.write(self.step, "valid", values)
@@ -152,59 +172,57 @@ class Trainer:
             self.progress.samples(samples)
 
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Put the moving average in the place of the weights for a while."""
-        average = self.update.average
-        if average is None:
-            yield
+    def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[Model]:
+        """Give the model, with other weights, if given, in the place of its own for a while."""
+        if self.update.sharded:
+            yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
+            return
+        if weights is None:
+            yield self.model
             return
         own = {name: tensor.detach().clone() for name, tensor in tensors(self.model).items()}
-        _copy(average, self.model)
+        _copy(weights, self.model)
         try:
-            yield
+            yield self.model
         finally:
             _copy(own, self.model)
 
-    def _keep_best(self) -> None:
+    def _keep_best(self, model: Model) -> None:
         if self.ranks.first:
-            save_model(self.model, self.run.folder)
+            save_model(model, self.run.folder)
 
-    def _keep_for_averaging(self) -> None:
+    def _keep_for_averaging(self, model: Model) -> None:
         """Keep the weights of the last few validations."""
-        if not (self.config.average and self.ranks.first):
-            return
-        folder = self.run.folder / AVERAGING
-        folder.mkdir(exist_ok=True)
-        weights = {name: tensor.detach().contiguous() for name, tensor in tensors(self.model).items()}
-        part = folder / "weights.part"
-        save_file(weights, part)
-        part.replace(_weights_of(folder, self.step))
-        last = self.step - self.config.average * self.config.validate_every
-        for path in folder.glob("*.safetensors"):
-            if not last < _step_of(path) <= self.step:
-                path.unlink()
+        if self.config.average and self.ranks.first:
+            keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
 
-    def _finish(self, log: Log | None) -> dict[str, float]:
+    def _finish(self) -> dict[str, float]:
         """Average the last weights and keep them if they are better than the best; measure all validation data."""
-        self.save()
-        folder = self.run.folder / AVERAGING
-        last = self.step - self.config.average * self.config.validate_every
-        files = [path for path in sorted(folder.glob("*.safetensors")) if last < _step_of(path) <= self.step]
+        files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
         if len(files) > 1:
-            _copy(mean_of([load_file(path) for path in files]), self.model)
-            with self.update.autocast():
-                self.model.eval()
-                values = self.task.measure(self.model, self.config.valid_rows)
-            is_best = better(self.task.metric, values[self.task.metric], self.best)
-            self._say(f"average of the last {len(files)} validations:")
-            if self.ranks.first:
-                self.progress.validation(self.step, values, is_best)
-            if is_best:
-                self._keep_best()
+            self._try_average(mean_of(files), f"average of the last {len(files)} validations:")
+        if self.best is None:
+            raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
         self.ranks.wait()
         kept = self.run.model(self.ranks.device)
         with self.update.autocast():
             return self.task.measure(kept)
+
+    def _try_average(self, weights: Mapping[str, Tensor], title: str) -> None:
+        """Measure averaged weights, and keep them if they are the best."""
+        with self._wearing(weights) as model, self.update.autocast():
+            model.eval()
+            values = self.task.measure(model, self.config.valid_rows)
+            value = self.ranks.of_first(values[self.task.metric])
+            is_best = better(self.task.metric, value, self.best)
+            if is_best:
+                self._keep_best(model)
+        self._say(title)
+        if self.ranks.first:
+            self.progress.validation(self.step, values, is_best)
+        if is_best:
+            self.best = value
+            self.save()  # a run that goes on from here is to beat the average
 
     # --- saving and going on -----------------------------------------------------------------------------------------
 
@@ -213,8 +231,7 @@ class Trainer:
         state = {f"model/{name}": tensor.detach() for name, tensor in tensors(self.model).items()}
         state |= {f"optimizer/{name}": tensor for name, tensor in self.update.optimizer.tensors().items()}
         state |= {f"average/{name}": tensor for name, tensor in (self.update.average or {}).items()}
-        carried = {name: self.ranks.sum(tensor.clone()) for name, tensor in self.update.carried.items()}
-        return state | {f"carried/{name}": tensor for name, tensor in carried.items()}
+        return state | {f"carried/{name}": tensor for name, tensor in self.update.carried_by_all().items()}
 
     def facts(self) -> dict[str, Any]:
         """Where the run stands, besides tensors."""
@@ -225,20 +242,28 @@ class Trainer:
             "best_step": self.best_step,
             "split": self.update.split,
             "seconds": self.seconds,
+            "window": self.window.facts(self.ranks) if self.window.updates else None,
             "bad_in_a_row": int(self.bad_in_a_row),
             "data": self.task.facts(),
         }
 
     def save(self) -> None:
-        """Save a checkpoint."""
+        """Save a checkpoint, unless there is nothing good to save."""
+        self._check_updates()
         state, facts = self.state(), self.facts()
-        if self.ranks.first:
+        is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
+        if self.ranks.largest(int(not is_good)):
+            raise RegardError(f"step {self.step}: the weights are not finite any more; {self._way_back()}")
+        if self.update.sharded:
+            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, ranks=self.ranks)
+        elif self.ranks.first:
             save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts)
         self.ranks.wait()
 
     def resume(self) -> bool:
         """Go on from the newest good checkpoint, if there is one."""
-        found = load_checkpoint(self.run.folder / CHECKPOINTS, lambda text: self._say(text, "yellow"))
+        warn = partial(self._say, style="yellow")
+        found = load_checkpoint(self.run.folder / CHECKPOINTS, warn, self.state())
         if found is None:
             return False
         self.load(found)
@@ -249,24 +274,32 @@ class Trainer:
         facts = found.facts
         if facts["data"] != self.task.facts():
             before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
-            raise RegardError(f"{self.run.folder}: the data has changed since: it had {before}, and now {now}")
+            remedy = "give it back its files, or begin a new run with --init-from"
+            raise RegardError(f"{self.run.folder}: the data has changed: it had {before}, and now {now}; {remedy}")
+        self._check_model(_below("model/", found.tensors))
         _copy(_below("model/", found.tensors), self.model)
         self.update.optimizer.load(_below("optimizer/", found.tensors))
         if self.update.average is not None:
-            for name, tensor in _below("average/", found.tensors).items():
-                self.update.average[name].copy_(tensor)
-        carried = _below("carried/", found.tensors)
+            average = _below("average/", found.tensors) or tensors(self.model)  # which may be new: train.ema=...
+            for name, tensor in average.items():
+                self.update.average[name].copy_(tensor.detach())
+        rows = len(next(self.order.epoch(0)).rows)  # with another train.tokens, other lanes begin without a state
+        carried = {name: tensor for name, tensor in _below("carried/", found.tensors).items() if len(tensor) == rows}
         self.update.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best, self.best_step = facts["best"], facts["best_step"]
         self.update.split = max(self.config.accumulate, facts["split"])
         self.seconds = facts["seconds"]
+        if facts["window"] is not None:
+            self.window = Window.load(facts["window"], self.ranks)
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])
 
-    def _stop(self, number: int) -> None:
-        self.save()
-        how = f"go on with: regard train --resume {self.run.folder}"
-        raise StopError(f"stopped at step {self.step}, all is saved; {how}", number)
+    def _check_model(self, found: Mapping[str, Tensor]) -> None:
+        """Refuse the weights of another model."""
+        own = {name: tensor.shape for name, tensor in tensors(self.model).items()}
+        if own != {name: tensor.shape for name, tensor in found.items()}:
+            what = "the checkpoint is of another model than recipe.toml describes"
+            raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
 
     @contextmanager
     def _log(self) -> Iterator[Log | None]:
@@ -279,74 +312,6 @@ class Trainer:
                 log.close()
 
 
-class Window:
-    """What happened since the last time it was shown; sums on the device, so that nothing waits."""
-
-    def __init__(self) -> None:
-        self.updates = 0
-        self.paused = 0.0
-        self.begun = time.perf_counter()
-        self.last = self.begun
-        self._sums: list[Tensor] | None = None
-
-    def add(self, *values: Tensor) -> None:
-        """Add the values of an update; of one that was not finite only that it was."""
-        loss, count, bad, norm = (value.detach().float() for value in values)
-        good = 1 - bad
-        new = [torch.nan_to_num(loss, 0.0, 0.0, 0.0) * good, count * good, bad, torch.nan_to_num(norm, 0.0, 0.0, 0.0)]
-        self._sums = new if self._sums is None else [old + value for old, value in zip(self._sums, new, strict=True)]
-        self.updates += 1
-
-    def sums(self) -> Tensor:
-        """Loss, count, bad updates, norms."""
-        assert self._sums is not None
-        return torch.stack(self._sums)
-
-    def seconds(self) -> float:
-        """Time since the window began."""
-        return max(time.perf_counter() - self.begun, 1e-9)
-
-    def restart(self) -> None:
-        """Do not count the time that a validation took."""
-        self.begun = time.perf_counter()
-
-
-class Stop:
-    """The signal that came, if one came."""
-
-    number: int | None = None
-
-
-@contextmanager
-def _stoppable() -> Iterator[Stop]:
-    """Note an interrupt or a request to terminate, to save first; a second one stops at once."""
-    stop = Stop()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if stop.number is not None:
-            raise KeyboardInterrupt
-        stop.number = number
-
-    try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, as in some notebooks: there nobody sends signals
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def mean_of(weights: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Average weights; what is no fraction is taken from the last."""
-    return {
-        name: torch.stack([one[name] for one in weights]).mean(0) if tensor.is_floating_point() else tensor
-        for name, tensor in weights[-1].items()
-    }
-
-
 @torch.no_grad()
 def _copy(source: Mapping[str, Tensor], model: Model) -> None:
     for name, tensor in tensors(model).items():
@@ -355,14 +320,6 @@ def _copy(source: Mapping[str, Tensor], model: Model) -> None:
 
 def _below(prefix: str, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
-
-
-def _weights_of(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:08d}.safetensors"
-
-
-def _step_of(path: Path) -> int:
-    return int(path.stem.removeprefix("step-"))
 
 
 def _title(metric: str) -> str:

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.train.shard import local, with_whole_rows
+
 QUINTIC = (3.4445, -4.7750, 2.0315)  # steep at 0, so that small singular values grow fast; they end within 0.7 to 1.2
 ROUNDS = 5
 TOGETHER = 2**24  # numbers in one stack: enough to keep an accelerator busy, little beside the weights of a large model
@@ -42,19 +44,21 @@ class Muon(torch.optim.Optimizer):
                 self._move(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _move(self, matrices: list[Tensor], rate: float | Tensor, inertia: float, decay: float) -> None:
-        kept = [self.state[matrix]["momentum"] for matrix in matrices]
-        weights, momentum = torch.stack(matrices), torch.stack(kept)
-        gradient = torch.stack([matrix.grad for matrix in matrices if matrix.grad is not None])
+        kept = [local(self.state[matrix]["momentum"]) for matrix in matrices]
+        here = [local(matrix) for matrix in matrices]
+        weights, momentum = torch.stack(here), torch.stack(kept)
+        gradient = torch.stack([local(matrix.grad) for matrix in matrices if matrix.grad is not None])
         new_momentum = gradient.lerp(momentum, inertia)
-        direction = orthogonal(gradient.lerp(new_momentum, inertia))  # looks one step ahead, as Nesterov does
-        rows, columns = weights.shape[1:]
+        ahead = gradient.lerp(new_momentum, inertia)  # looks one step ahead, as Nesterov does
+        direction = with_whole_rows(orthogonal, ahead, matrices[0])
+        rows, columns = matrices[0].shape
         scale = sqrt(max(1.0, rows / columns))
         new_weights = weights * (1 - rate * decay) - direction * (rate * scale)
         if self.found_inf is not None:
             bad = self.found_inf.bool()
             new_momentum = torch.where(bad, momentum, new_momentum)
             new_weights = torch.where(bad, weights, new_weights)
-        for matrix, weight in zip(matrices, new_weights.unbind(), strict=True):
+        for matrix, weight in zip(here, new_weights.unbind(), strict=True):
             matrix.copy_(weight)
         for buffer, value in zip(kept, new_momentum.unbind(), strict=True):
             buffer.copy_(value)

@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from regard.config import Table, merge, read_recipe
+from regard.config import Table, merge, read_recipe, recipe_names
 from regard.errors import ConfigError, choices
 
 SizeName = Literal["auto", "tiny", "small", "base", "big"]
@@ -38,8 +38,15 @@ RECIPES = {
     "classification": "reader",
     "vision": "vit",
 }
+KINDS = {  # the models that can learn a task
+    "translation": ("seq2seq", "recurrent-seq2seq"),
+    "language": ("language",),
+    "masked": ("encoder",),
+    "classification": ("encoder",),
+    "vision": ("vision",),
+}
 SECONDS = 1200  # about how long a run takes when nobody says: twenty minutes,
-SPEED = {"cpu": 4e10, "cuda": 1e14}  # at so many FLOPs a second
+SPEED = {"cpu": 8e10, "cuda": 1e14}  # at so many FLOPs a second
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ def plan_task(task: Mapping[str, Any], device: str) -> Table:
     if kind in ("language", "masked"):
         letters = text_bytes(task.get("train", ())) < CHARACTERS_BELOW and kind == "language"
         chosen["window"] = (128 if letters else 256) if device == "cpu" else 256 if letters else 512
-    return merge(chosen, task)
+    return {**chosen, **task}
 
 
 CHARACTERS_BELOW = 3_000_000  # bytes of text under which characters are learned better than pieces
@@ -122,6 +129,14 @@ def plan_model(kind: str, size: str, amount: Amount) -> Table:
     return merge(table, change)
 
 
+def check_kind(task: str, kind: object) -> None:
+    """See that a model can learn a task, or say which recipes can."""
+    if kind not in KINDS[task]:
+        fitting = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] in KINDS[task]]
+        rule = f"a model of the kind {kind!r} cannot be trained for {task}"
+        raise ConfigError(f"{rule}; recipes that can: {', '.join(fitting)}", "model.kind")
+
+
 def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
     """Choose patches that divide the image into about 8 x 8, and a position for each and for the class token."""
     sides = [side for side in range(1, min(height, width) + 1) if height % side == 0 and width % side == 0]
@@ -130,8 +145,8 @@ def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
     return merge(model, {"patches": {"patch": patch}, "position": {"length": count}})
 
 
-def plan_train(kind: str, size: str, amount: Amount, flops: float, device: str) -> Table:
-    """Choose how to train; `flops` are those of a forward pass over one token."""
+def plan_train(kind: str, wide: int, own: bool, amount: Amount, flops: float, device: str) -> Table:
+    """Choose how to train a model of a width, the task's `own` or another; `flops` are forward, for one token."""
     tokens = TOKENS[kind] * (1 if device == "cpu" else 4)
     tokens = min(tokens, max(64, amount.tokens // 8))
     passes = PASSES[kind]
@@ -139,10 +154,10 @@ def plan_train(kind: str, size: str, amount: Amount, flops: float, device: str) 
     steps = ceil(max(100, min(passes * amount.tokens / tokens, affordable)))
     steps = round(steps, -2) if steps > 1000 else steps
     every = max(10, ceil(steps / 20))
-    wide = SIZES[size].dim
     plan: Table = {
         "steps": steps,
         "tokens": tokens,
+        "clip": 1.0,
         "validate_every": every,
         "checkpoint_every": every,
         "optimizer": {"kind": "adamw", "rate": ADAM_RATE * (128 / wide) ** 0.5, "decay": 0.05},
@@ -152,7 +167,7 @@ def plan_train(kind: str, size: str, amount: Amount, flops: float, device: str) 
         plan["optimizer"] |= {"betas": [0.9, 0.98], "decay": 0.001}
         plan["schedule"] = {"kind": "inverse-sqrt", "warmup": min(steps // 4, 1000)}
         plan |= {"average": 5, "patience": 8}
-    if kind == "language":
+    if kind == "language" and own:
         rest = {"rate": ADAM_RATE * (128 / wide) ** 0.5, "decay": 0.0}
         plan["optimizer"] = {"kind": "muon", "rate": 0.02, "decay": 0.01, "rest": rest}
         plan["schedule"] = {"kind": "linear", "warmup": min(steps // 20, 100), "cooldown": 0.6}

@@ -31,19 +31,39 @@ class Ranks:
             dist.all_reduce(tensor)
         return tensor
 
+    def largest(self, number: int) -> int:
+        """Give the largest of the processes' numbers. It lives on the CPU, so that no accelerator is waited for."""
+        if self.world == 1:
+            return number
+        shared = torch.tensor(number)
+        dist.all_reduce(shared, dist.ReduceOp.MAX)
+        return int(shared)
+
+    def of_first(self, number: float) -> float:
+        """Give the first process's number: accelerators may differ in the last digit, decisions may not."""
+        if self.world == 1:
+            return number
+        shared = torch.tensor(number, dtype=torch.float64)
+        dist.broadcast(shared, 0)
+        return float(shared)
+
     def wait(self) -> None:
         """Go on when all processes are here."""
-        if self.world > 1:
-            dist.barrier()
+        self.largest(0)
 
     @contextmanager
     def first_first(self) -> Iterator[None]:
-        """Let the first process do something before the others: what it leaves in a cache they find there."""
+        """Let the first process do something before the others: what it leaves in a cache they find there.
+
+        If it fails, the others fail at the same thing, and nobody waits for anybody.
+        """
         if not self.first:
             self.wait()
-        yield
-        if self.first:
-            self.wait()
+        try:
+            yield
+        finally:
+            if self.first:
+                self.wait()
 
 
 @contextmanager
@@ -54,15 +74,61 @@ def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     if world == 1:
         yield Ranks(0, 1, chosen)
         return
-    local = int(os.environ["LOCAL_RANK"])
-    if chosen.type == "cuda":
-        chosen = torch.device("cuda", local)
-        torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    ranks = _meet(world, chosen)
     try:
-        yield Ranks(dist.get_rank(), world, chosen)
-    finally:
+        yield ranks
+    except RegardError as error:
+        if not _is_news(str(error)):
+            raise SystemExit(getattr(error, "exit_code", 2)) from None
+        raise
+    except RuntimeError as error:
+        if not _is_loss(error):
+            raise
+        if _anybody_spoke():
+            raise SystemExit(2) from None
+        raise RegardError("another process of this run was lost; when its fault is mended, use --resume") from None
+    else:  # after an error the others may be gone, and this would wait for them
         dist.destroy_process_group()
+
+
+def _meet(world: int, device: torch.device) -> Ranks:
+    """Wait for all processes; numbers on the CPU go another way than those on accelerators, and never wait for them."""
+    if "LOCAL_RANK" not in os.environ:
+        raise RegardError(f"WORLD_SIZE={world} is set, but not LOCAL_RANK; start several processes with torchrun")
+    local = int(os.environ["LOCAL_RANK"])
+    if device.type == "cuda":
+        if local >= torch.cuda.device_count():
+            found = f"process {local} has no GPU of its own, since there are {torch.cuda.device_count()}"
+            raise RegardError(f"{found}; start fewer processes, or use --device cpu")
+        device = torch.device("cuda", local)
+        torch.cuda.set_device(device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return Ranks(dist.get_rank(), world, device)
+
+
+# --- one voice -------------------------------------------------------------------------------------------------------
+
+
+def _is_news(text: str) -> bool:
+    """Tell whether no other process has said this yet: what all find out, one says."""
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        store.add("regard/spoken", 1)
+        return bool(store.add(f"regard/said/{text}", 1) == 1)
+    except RuntimeError:  # the process that kept the store is gone
+        return True
+
+
+def _anybody_spoke() -> bool:
+    try:
+        return dist.distributed_c10d._get_default_store().add("regard/spoken", 0) > 0
+    except RuntimeError:
+        return False
+
+
+def _is_loss(error: RuntimeError) -> bool:
+    """Tell whether an error comes from the connection to another process."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def choose_device(name: str) -> torch.device:

@@ -74,23 +74,30 @@ def open_run(folder: str | Path) -> Run:
     return Run(folder, from_table(read_recipe(folder / RECIPE), RunConfig))
 
 
-def create_run(folder: Path, config: RunConfig) -> Run:
-    """Make the folder of a new run, which must not hold another."""
-    if (folder / RECIPE).exists() or (folder / WEIGHTS).exists():
+def check_free(folder: Path) -> None:
+    """Refuse a folder for a new run that holds anything of another; it may exist and hold other files."""
+    if (folder / RECIPE).exists():
         remedy = f"go on with it by --resume {folder}, or choose another --run"
         raise RegardError(f"{folder}: there is a run here already; {remedy}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_config(folder, config)
-    except OSError as error:
-        raise RegardError(
-            f"{folder}: the run folder cannot be written: {error.strerror}; choose another --run"
-        ) from None
+    for name in (WEIGHTS, CHECKPOINTS, AVERAGING):
+        if (folder / name).exists():
+            raise RegardError(f"{folder}: holds {name} of something else; choose another --run")
+
+
+def create_run(folder: Path, config: RunConfig) -> Run:
+    """Make a folder a run: what else it needs must be there already."""
+    check_free(folder)
+    write_config(folder, config)
     return Run(folder, config)
 
 
 def write_config(folder: Path, config: RunConfig) -> None:
     """Write the resolved config, whole or not at all."""
     part = folder / f"{RECIPE}.part"
-    part.write_text(to_toml(config), encoding="utf-8")
-    part.replace(folder / RECIPE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        part.write_text(to_toml(config), encoding="utf-8")
+        part.replace(folder / RECIPE)
+    except OSError as error:
+        what = f"the run folder cannot be written: {error.strerror}"
+        raise RegardError(f"{folder}: {what}; make room there, or choose another --run") from None

@@ -1,0 +1,98 @@
+"""Time to a validation loss of 1.88 on tinyshakespeare: `regard train language` as it is, against nanoGPT's settings.
+
+`python -m bench.characters data/tinyshakespeare/input.txt` (the file that `regard data tinyshakespeare` brings). The
+reference is the plain model of `bench/train.py` with the settings of nanoGPT's README for a CPU: 2000 updates of 12
+rows of 64 characters, AdamW, cosine from 1e-3, no dropout; 1.88 is the loss that README reports. Time is that of the
+updates alone.
+"""
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from math import cos, pi
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bench.train import B, Plain, T, trainer
+from regard.train.decide import plan
+from regard.train.ranks import Ranks
+
+GOAL = 1.88
+UPDATES = 2000
+EVERY = 50
+
+
+def reference(text: str) -> Iterator[tuple[float, float]]:
+    """Train the plain model; give (seconds, validation loss) as it goes."""
+    letters = sorted(set(text))
+    ids = torch.tensor([letters.index(letter) for letter in text])
+    train, valid = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
+    torch.manual_seed(0)
+    model = Plain(len(letters))
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            nn.init.normal_(weight, std=0.02)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
+    seconds = 0.0
+    for step in range(1, UPDATES + 1):
+        begun = time.perf_counter()
+        height = (1 + cos(pi * max(step - 100, 0) / (UPDATES - 100))) / 2
+        optimizer.param_groups[0]["lr"] = min(step / 100, 0.1 + 0.9 * height) * 1e-3
+        starts = torch.randint(len(train) - T, (B,))
+        rows = torch.stack([train[start : start + T + 1] for start in starts])
+        loss = F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        seconds += time.perf_counter() - begun
+        if step % EVERY == 0:
+            yield seconds, plain_loss(model, valid)
+
+
+@torch.no_grad()
+def plain_loss(model: Plain, valid: Tensor) -> float:
+    """The loss over all validation windows."""
+    rows = valid[: (len(valid) - 1) // T * T].view(-1, T)
+    labels = valid[1 : (len(valid) - 1) // T * T + 1].view(-1, T)
+    return float(F.cross_entropy(model(rows).flatten(0, 1), labels.flatten()))
+
+
+def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
+    """Train as the command does; give (seconds, validation loss) as it goes."""
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    found = plan({"kind": "language", "train": [str(path)]}, ranks=ranks)
+    running = trainer(found, ranks, folder / "run")
+    draws, seconds = running.draws(), 0.0
+    while running.step < found.config.train.steps:
+        begun = time.perf_counter()
+        running.advance(draws)
+        seconds += time.perf_counter() - begun
+        if running.step % EVERY == 0:
+            running.model.eval()
+            yield seconds, found.task.measure(running.model)["loss"]
+
+
+def first_below(goal: float, curve: Iterator[tuple[float, float]], name: str) -> float | None:
+    """Give the seconds after which the loss is at most `goal`; None if it never is."""
+    best = (0.0, float("inf"))
+    for seconds, loss in curve:
+        best = min(best, (seconds, loss), key=lambda point: point[1])
+        if loss <= goal:
+            print(f"{name}: loss {loss:.3f} after {seconds:.1f} s")
+            return seconds
+    print(f"{name}: never at {goal}; best {best[1]:.3f} after {best[0]:.1f} s")
+    return None
+
+
+if __name__ == "__main__":
+    corpus = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as scratch:
+        mine = first_below(GOAL, ours(corpus, Path(scratch)), "regard train language")
+    theirs = first_below(GOAL, reference(corpus.read_text(encoding="utf-8")), "nanoGPT's settings, plain PyTorch")
+    if mine is not None and theirs is not None:
+        print(f"ratio {mine / theirs:.2f}")

@@ -1,0 +1,36 @@
+"""The weights of the last validations, kept to be averaged at the end (Vaswani et al. 2017)."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.models.store import save_weights
+
+
+def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int) -> None:
+    """Keep the weights of a step, and of those before it so many that there are `count`.
+
+    Later ones were left by a run that was then taken up from before them, and will come again.
+    """
+    save_weights(weights, folder / f"step-{step:08d}.safetensors")
+    needed = last_weights(folder, step, count)
+    for path in folder.glob("step-*.safetensors"):
+        if path not in needed:
+            path.unlink()
+
+
+def last_weights(folder: Path, step: int, count: int) -> list[Path]:
+    """Find the last `count` files up to a step, the oldest first."""
+    paths = sorted(folder.glob("step-*.safetensors"))
+    return [path for path in paths if int(path.stem.removeprefix("step-")) <= step][-count:] if count else []
+
+
+def mean_of(paths: list[Path]) -> dict[str, Tensor]:
+    """Average weights; what is no fraction is taken from the last."""
+    weights = [load_file(path) for path in paths]
+    return {
+        name: torch.stack([one[name] for one in weights]).mean(0) if tensor.is_floating_point() else tensor
+        for name, tensor in weights[-1].items()
+    }

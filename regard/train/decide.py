@@ -1,0 +1,202 @@
+"""Deciding a run: what the user wrote, laid over what the data and the device suggest, before anything is trained."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from regard.config import Table, from_table, merge, override, read_recipe, to_table
+from regard.data.tokenizer import TokenizerConfig
+from regard.errors import ConfigError, at, choices
+from regard.models.count import cost
+from regard.models.recipe import ModelConfig, build_empty, load_recipe
+from regard.models.store import load_model
+from regard.tasks.kinds import TASKS, TaskConfig
+from regard.tasks.task import Task, fit
+from regard.train.config import RunConfig, Times, TrainConfig
+from regard.train.plan import (
+    Amount,
+    check_kind,
+    choose_size,
+    fit_patches,
+    plan_model,
+    plan_task,
+    plan_tokenizer,
+    plan_train,
+)
+from regard.train.ranks import Ranks
+
+Say = Callable[[str], None]
+FILES = ("train", "valid", "source", "target", "valid_source", "valid_target")
+TABLES = ("task", "tokenizer", "model", "train")
+NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSING}
+
+
+@dataclass(frozen=True)
+class _TaskTable:
+    task: TaskConfig
+
+
+@dataclass(frozen=True)
+class _ModelTable:
+    model: ModelConfig
+
+
+@dataclass(frozen=True)
+class _TokenizerTable:
+    tokenizer: TokenizerConfig
+
+
+@dataclass(frozen=True)
+class _Seed:
+    seed: Times
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that is decided but not begun."""
+
+    config: RunConfig
+    task: Task
+    size: str | None  # None: a recipe's own
+
+
+def plan(
+    what: str | Path | Mapping[str, Any],
+    *overrides: str,
+    size: str = "auto",
+    recipe: str | Path | None = None,
+    init_from: str | Path | None = None,
+    ranks: Ranks,
+    say: Say = lambda text: None,
+) -> Planned:
+    """Read the data and decide everything that nobody decided."""
+    given = read_recipe(what) if isinstance(what, str | Path) else {"task": dict(what)}
+    if "task" not in given:
+        raise ConfigError(f"{what} says nothing about the task; add a [task] table with kind = {choices('', TASKS)}")
+    _check_tables(given)
+    changes = _by_table(overrides)
+    device = ranks.device.type
+    task_table = override({"task": given["task"]}, changes["task"])["task"]
+    from_table({"task": task_table}, _TaskTable)  # what is wrong in it is found before anything follows from it
+    task_table = plan_task(task_table, device)
+    task_config: Any = from_table({"task": task_table}, _TaskTable).task
+    tokenizer = _tokenizer(task_table, given.get("tokenizer"), changes["tokenizer"], init_from)
+    seed = _seed(given.get("train", {}), changes["train"])
+    with ranks.first_first():
+        task: Task = task_config.prepare(tokenizer, seed, say)
+    amount = _amount(task)
+    model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, init_from, amount, device)
+    width = None if task.name == "vision" else getattr(task.config, "window", 64)
+    flops = float(cost(build_empty(model), width).flops_per_token)
+    train_table = given.get("train", {})
+    if not train_table.keys() >= NEEDED:  # a table that says everything is a run's; what it leaves out was left out
+        train_table = merge(plan_train(task.name, model.dim, chosen is not None, amount, flops, device), train_table)
+    train_table = override({"train": train_table}, changes["train"])["train"]
+    table: Table = {key: given[key] for key in ("about", "paper") if key in given}
+    table |= {"task": _absolute(to_table(task.config)), "model": to_table(model), "train": train_table}
+    if tokenizer is not None:
+        table["tokenizer"] = to_table(tokenizer)
+    return Planned(from_table(table, RunConfig), task, chosen)
+
+
+def _check_tables(given: Mapping[str, Any]) -> None:
+    """See that a recipe has only tables that are known."""
+    for key, value in given.items():
+        if key not in (*TABLES, "about", "paper"):
+            raise ConfigError(f"unknown key; {choices(key, (*TABLES, 'about', 'paper'))}", key)
+        if key in TABLES and not isinstance(value, Mapping):
+            raise ConfigError(f"{value!r} must be a table", key)
+
+
+def _absolute(task: Mapping[str, Any]) -> Table:
+    """Name files from the root, so that a run can be resumed from any folder."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, str):
+            return str(Path(value).absolute())
+        return [place(item) for item in value] if isinstance(value, list) else value
+
+    return {key: place(value) if key in FILES else value for key, value in task.items()}
+
+
+def _by_table(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """Sort overrides by the table they change, since some are needed before others can be known."""
+    sorted_: dict[str, list[str]] = {name: [] for name in TABLES}
+    for change in overrides:
+        path, equals, _ = change.partition("=")
+        table, dot, _ = path.strip().partition(".")
+        if table not in sorted_ or not (equals and dot):
+            raise ConfigError(f"override {change!r} must have the form table.key=value; tables: {', '.join(TABLES)}")
+        sorted_[table].append(change)
+    return sorted_
+
+
+def _seed(train: Mapping[str, Any], changes: list[str]) -> int:
+    """The seed is needed before all the rest of its table can be known: it decides what is held out."""
+    own = [change for change in changes if change.partition("=")[0].strip() == "train.seed"]
+    with at("train"):
+        table = override({"train": {"seed": 0, **train}}, own)["train"]
+        return from_table({"seed": table.get("seed", 0)}, _Seed).seed
+
+
+def _tokenizer(
+    task: Mapping[str, Any], given: Mapping[str, Any] | None, changes: list[str], init_from: str | Path | None
+) -> TokenizerConfig | None:
+    chosen = plan_tokenizer(task)
+    if chosen is None:
+        return None
+    if init_from is not None and (Path(init_from) / "tokenizer.json").exists():
+        chosen = {"path": str(init_from)}
+    table = override({"tokenizer": merge(chosen, given or {})}, changes)["tokenizer"]
+    return from_table({"tokenizer": table}, _TokenizerTable).tokenizer
+
+
+def _amount(task: Task) -> Amount:
+    facts = list(task.facts().items())
+    by_name = dict(facts)
+    rows = facts[0][1]
+    return Amount(rows, by_name.get("tokens", by_name.get("target tokens", rows * 64)))
+
+
+def _model(
+    task: Task,
+    given: Mapping[str, Any] | None,
+    changes: list[str],
+    size: str,
+    recipe: str | Path | None,
+    init_from: str | Path | None,
+    amount: Amount,
+    device: str,
+) -> tuple[ModelConfig, str | None]:
+    """Decide the architecture: what the recipe says, or what it is begun from, or the task's own in some size."""
+    chosen: str | None = choose_size(size, amount, device)
+    own = given is not None and "kind" in given  # a whole model, and not a change of the task's own
+    sources = [name for name, is_given in (("--recipe", recipe), ("--init-from", init_from)) if is_given]
+    if own:
+        sources.append("the recipe's [model]")
+    if (len(sources) > 1 and not (own and recipe is None)) or (sources and size != "auto"):
+        clash = [*sources, *(["--size"] if size != "auto" else [])]
+        raise ConfigError(f"{' and '.join(clash)} each decide the model; give one of them")
+    if recipe is not None:
+        base, chosen = _table_of(to_table(load_recipe(recipe).model), given), None
+    elif own and given is not None:
+        base, chosen = dict(given), None
+    elif init_from is not None:
+        base, chosen = _table_of(to_table(load_model(init_from).config), given), None
+    else:
+        assert chosen is not None
+        base = _table_of(plan_model(task.name, chosen, amount), given)
+    check_kind(task.name, base["kind"])
+    if task.name == "vision" and not own:
+        needs = task.needs()["patches"]
+        base = fit_patches(base, needs["height"], needs["width"])
+    table = fit(base, task.needs(), given=own)
+    table = override({"model": table}, changes)["model"]
+    check_kind(task.name, table.get("kind"))
+    fit(table, task.needs(), given=True)  # an override may not contradict the data either
+    return from_table({"model": table}, _ModelTable).model, chosen
+
+
+def _table_of(base: Mapping[str, Any], change: Mapping[str, Any] | None) -> Table:
+    return merge(base, change or {})

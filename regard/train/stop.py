@@ -1,0 +1,56 @@
+"""Stopping a run from outside: the first signal saves before it stops, the second one stops at once."""
+
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from regard.errors import RegardError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopError(RegardError):
+    """Somebody stopped the run; it says how to go on, and ends the command with the code that shells expect."""
+
+    def __init__(self, state: str, folder: Path, number: int) -> None:
+        super().__init__(f"{state}; go on with: regard train --resume {shlex.quote(str(folder))}")
+        self.exit_code = 128 + number
+
+
+class Stop:
+    """The signal that came, if one came. Once `saved`, there is no reason to wait for the end of a step."""
+
+    def __init__(self, folder: Path, speaks: bool) -> None:
+        self.folder, self.speaks = folder, speaks
+        self.number: int | None = None
+        self.saved = False
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Take a signal."""
+        if self.saved:
+            raise StopError("stopped before the last measurement, all is saved", self.folder, number)
+        if self.number is not None:
+            raise StopError("stopped at once, what came after the last checkpoint is lost", self.folder, number)
+        self.number = number
+        if self.speaks:  # not by print: a signal may come in the middle of one
+            os.write(2, b"\nstopping after this step; a second signal stops at once\n")
+
+
+@contextmanager
+def stoppable(folder: Path, speaks: bool) -> Iterator[Stop]:
+    """Take note of interrupts (Ctrl-C) and requests to terminate; of several processes, one `speaks`."""
+    stop = Stop(folder, speaks)
+    try:
+        before = {number: signal.signal(number, stop.note) for number in SIGNALS}
+    except ValueError:  # not in the main thread, as in some notebooks: there nobody sends signals
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,119 @@
+"""`regard evaluate` on trained runs: on their own validation data, on other files, and on bad ones."""
+
+import json
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from rich.console import Console
+
+import regard as package
+from regard.train import start
+
+from ..tasks.corpora import sentences, write
+from .command import Command
+
+BRIEF = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", "train.tokens=64", "train.average=0"]
+TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
+TINY += ["model.layers.block.feedforward.hidden=24"]
+PAIRS = ["model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder with files, and a run of each kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    text = write(folder / "a.txt", sentences(120))
+    other = write(folder / "b.txt", sentences(120, seed=3))
+    rows = [f"{line}\t{'cats' if 'cat' in line else 'none'}" for line in sentences(80)]
+    table = write(folder / "a.tsv", ["text\tlabel", *rows])
+    tasks = {
+        "language": ({"kind": "language", "train": [text], "window": 16}, TINY),
+        "classification": ({"kind": "classification", "train": [table]}, TINY),
+        "translation": ({"kind": "translation", "source": [text], "target": [other]}, PAIRS),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        patch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+        for name, (task, changes) in tasks.items():
+            package.train(task, *BRIEF, *changes, run=folder / name, console=Console(quiet=True))
+    return folder
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, runs) -> Command:
+    monkeypatch.setenv("REGARD_CACHE", str(runs / "cache"))
+    monkeypatch.chdir(runs)
+    return Command(monkeypatch, capsys)
+
+
+def values(regard: Command, *arguments: object) -> dict:
+    done = regard("evaluate", "--json", "-m", *arguments)
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics"),
+    [
+        ("language", {"loss", "perplexity", "word_perplexity", "bits_per_byte"}),
+        ("classification", {"loss", "accuracy", "f1"}),
+        ("translation", {"loss", "perplexity", "bleu", "bleu_lowercase", "chrf"}),
+    ],
+)
+def test_a_run_is_measured_on_its_own_validation_data(regard, name, metrics):
+    found = values(regard, name)
+    assert set(found["metrics"]) == metrics
+    last = [record for record in package.open_run(name).metrics if record["kind"] == "valid"][-1]
+    assert found["metrics"]["loss"] == pytest.approx(last["loss"], rel=1e-5)
+    shown = regard("evaluate", "-m", name)
+    assert shown.code == 0
+    assert all(metric in shown.out for metric in metrics)
+
+
+def test_other_files(regard):
+    assert values(regard, "language", "b.txt")["metrics"]["loss"] != values(regard, "language")["metrics"]["loss"]
+    assert values(regard, "classification", "a.tsv")["data"]["validation texts"] == 80
+    found = values(regard, "translation", "a.txt", "b.txt")
+    assert found["data"]["validation pairs"] == 120
+    assert f"version:{sacrebleu.__version__}" in found["signatures"]["bleu"]
+
+
+def test_what_was_left_out_is_said(regard, tmp_path):
+    blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\tnone", "\tnone"])
+    assert "1 blank text skipped" in regard("evaluate", "-m", "classification", blank).out
+
+
+def test_files_that_do_not_fit(regard, tmp_path):
+    short = write(tmp_path / "short.txt", ["red"])
+    refused = regard.refused
+    assert refused("evaluate", "-m", "language", short).startswith(f"{short}: 6 tokens for measuring are too few for")
+    assert refused("evaluate", "-m", "language", "missing.txt").startswith("missing.txt: ")
+    assert refused("evaluate", "-m", "classification", "a.txt").startswith("a.txt: is no table; ")
+    new = write(tmp_path / "new.tsv", ["text\tlabel", "red dog\tdogs"])
+    assert "the label 'dogs' does not occur in the training data (there: cats, none)" in refused(
+        "evaluate", "-m", "classification", new
+    )
+    blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\t"])
+    assert refused("evaluate", "-m", "classification", blank).startswith("no labelled text is left to validate on; ")
+    assert refused("evaluate", "-m", "translation", "a.txt").startswith("a.txt: holds only one side; ")
+    assert refused("evaluate", "-m", "translation", "a.txt", "b.txt", "b.txt") == (
+        "a translator is measured on a source file and a target file, or one table of pairs"
+    )
+    assert "must match line by line" in refused("evaluate", "-m", "translation", "a.txt", short)
+    Path(tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
+    assert refused("evaluate", "-m", "language", tmp_path / "bad.txt").startswith(
+        f"{tmp_path}/bad.txt:2: not valid UTF-8"
+    )
+
+
+def test_folders_that_are_no_runs(regard, tmp_path):
+    assert regard.refused("evaluate", "-m", tmp_path).endswith(
+        "is not the folder of a run: there is no recipe.toml; give the folder that `regard train` printed"
+    )
+    (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())
+    (tmp_path / "tokenizer.json").write_bytes((Path("language") / "tokenizer.json").read_bytes())
+    assert "no model can be read from here" in regard.refused("evaluate", "-m", tmp_path)
+    text = (tmp_path / "recipe.toml").read_text().replace("window", "widnow")
+    (tmp_path / "recipe.toml").write_text(text)
+    assert regard.refused("evaluate", "-m", tmp_path).startswith("task.widnow: unknown key; did you mean 'window'?")

@@ -1,0 +1,267 @@
+"""`regard train` as a person uses it, with the files that a person has: good ones, and bad ones of every sort."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.train import start
+
+from ..tasks.corpora import sentences, write
+from .command import Command
+
+TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
+TINY += ["model.layers.block.feedforward.hidden=24"]
+BRIEF = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", "train.tokens=64"]
+SHORT = "task.window=16"
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, tmp_path) -> Command:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+    return Command(monkeypatch, capsys)
+
+
+def file(name: str, lines: list[str]) -> str:
+    write(Path(name), lines)
+    return name
+
+
+def text(name: str = "a.txt", count: int = 120) -> str:
+    return file(name, sentences(count))
+
+
+def table(name: str, rows: list[tuple[str, str]]) -> str:
+    return file(name, ["text\tlabel", *("\t".join(row) for row in rows)])
+
+
+def images(folder: str, count: int = 12) -> Path:
+    chance = np.random.default_rng(0)
+    for label in ("cat", "dog"):
+        Path(folder, label).mkdir(parents=True)
+        for number in range(count):
+            pixels = chance.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(Path(folder, label, f"{number}.png"))
+    return Path(folder)
+
+
+# --- what works ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_from_a_file(regard):
+    done = regard("train", "language", text(), SHORT, *BRIEF, *TINY)
+    assert (done.code, done.err) == (0, "")
+    assert "runs/language-1" in done.out
+    assert Path("runs/language-1/model.safetensors").exists()
+    shown = regard("show", "runs/language-1/recipe.toml")
+    assert (shown.code, shown.err) == (0, "")
+    assert "LanguageModel" in shown.out
+
+
+def test_a_dry_run_writes_nothing(regard):
+    done = regard("train", "language", text(), SHORT, *BRIEF, *TINY, "--dry-run")
+    assert done.code == 0
+    assert re.search(r"tokenizer +char, \d+ tokens", done.out)
+    assert "Nothing was written" in done.out
+    assert not Path("runs").exists()
+
+
+def test_blank_lines_are_counted_and_reported(regard):
+    source = file("a.de", ["", *sentences(60), " "])
+    target = file("a.en", ["x", *sentences(60), "y"])
+    changes = ["model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1"]
+    done = regard("train", "translation", "--source", source, "--target", target, *BRIEF, *changes, "--dry-run")
+    assert done.code == 0
+    assert "2 blank lines skipped (first: a.de:1)" in done.out
+
+
+def test_a_line_of_ten_megabytes(regard):
+    huge = "one two three four " * 550_000
+    assert len(huge) > 10_000_000
+    source = file("a.de", [*sentences(60), huge])
+    changes = ["model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1", "tokenizer.kind=char"]
+    done = regard("train", "translation", "--source", source, "--target", source, *BRIEF, *changes, "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert "1 pair of more than 128 tokens skipped (first: a.de, pair 61)" in done.out
+    done = regard("train", "language", source, SHORT, *BRIEF, *TINY, "tokenizer.kind=char", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_broken_image_is_counted_and_reported(regard):
+    folder = images("pictures")
+    (folder / "cat" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    done = regard("train", "vision", folder, *BRIEF, *TINY, "--dry-run")
+    assert done.code == 0, done.err
+    assert "1 broken image skipped (first: pictures/cat/broken.png)" in done.out
+
+
+# --- files that are not what they should be --------------------------------------------------------------------------
+
+
+def test_files_that_do_not_match_line_by_line(regard):
+    one, other = text("a.de", 60), text("a.en", 59)
+    found = regard.refused("train", "translation", "--source", one, "--target", other)
+    assert found == "a.de has 60 lines but a.en has 59; they must match line by line"
+
+
+@pytest.mark.parametrize("task", ["language", "masked", "classification"])
+def test_an_empty_file(regard, task):
+    name = "a.tsv" if task == "classification" else "a.txt"
+    Path(name).write_bytes(b"")
+    assert regard.refused("train", task, name).startswith(f"{name}: is empty; it must hold at least one line")
+
+
+def test_nothing_but_blanks(regard):
+    assert regard.refused("train", "masked", file("a.txt", [" "] * 30)) == (
+        "a.txt: holds no text to learn from; give files that hold some"
+    )
+
+
+def test_bytes_that_are_no_text(regard):
+    Path("a.txt").write_bytes(b"fine\nstill fine\nnot \xff fine\n")
+    found = regard.refused("train", "language", "a.txt")
+    assert found.startswith("a.txt:3: not valid UTF-8 (")
+    assert found.endswith("; save the file as UTF-8")
+
+
+@pytest.mark.parametrize("task", ["language", "masked", "classification", "vision"])
+def test_a_missing_file(regard, task):
+    found = regard.refused("train", task, "missing.tsv")
+    assert found.startswith("missing.tsv: ")
+    assert "no such file" in found.lower()
+
+
+def test_a_missing_side(regard):
+    found = regard.refused("train", "translation", "--source", text(), "--target", "missing.en")
+    assert found.startswith("missing.en: ")
+    assert regard.refused("train", "translation", "--source", text()).startswith("a.txt: holds only one side; ")
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.docx", "a.zip"])
+def test_a_file_of_an_unknown_kind(regard, name):
+    Path(name).write_bytes(b"something")
+    assert regard.refused("train", "language", name).startswith(f"{name}: cannot be read as text; what can be read: ")
+
+
+def test_a_text_is_no_table_and_no_image(regard):
+    assert regard.refused("train", "classification", text()).startswith("a.txt: is no table; tables are ")
+    assert regard.refused("train", "vision", text()).startswith("a.txt: no images can be read from .txt; give ")
+
+
+def test_a_folder_is_no_file(regard):
+    Path("folder").mkdir()
+    assert regard.refused("train", "language", "folder").startswith("folder: is a folder; name a file in it")
+
+
+def test_too_little_text(regard):
+    found = regard.refused("train", "language", text(count=2))
+    assert re.fullmatch(
+        r"a.txt: \d+ tokens for \w+ are too few for windows of \d+; give more text or lower task.window", found
+    )
+
+
+def test_a_label_that_only_the_validation_has(regard):
+    train = table("a.tsv", [(line, "ab"[number % 2]) for number, line in enumerate(sentences(30))])
+    valid = table("b.tsv", [("red dog", "c")])
+    found = regard.refused("train", "classification", train, "--valid", valid)
+    assert found == "b.tsv: the label 'c' does not occur in the training data (there: a, b)"
+
+
+def test_one_class_only(regard):
+    train = table("a.tsv", [(line, "a") for line in sentences(30)])
+    found = regard.refused("train", "classification", train)
+    assert found == "a.tsv: all texts have the label 'a'; a classifier needs at least two classes"
+    images("pictures")
+    Path("pictures/dog").rename("dog")
+    assert "all images for train are of one class, 'cat'" in regard.refused("train", "vision", "pictures")
+
+
+def test_a_tokenizer_that_is_none(regard):
+    Path("tokenizer.json").write_text('{"hello": 1}')
+    found = regard.refused("train", "language", text(), SHORT, "tokenizer.path=tokenizer.json")
+    assert found.startswith("tokenizer.json: no tokenizer can be read from here: ")
+    found = regard.refused("train", "language", text(), SHORT, "tokenizer.path=a.txt")
+    assert found.startswith("a.txt: is of no known kind; a tokenizer is a tokenizer.json, a sentencepiece .model")
+    Path("m.model").write_bytes(b"nonsense")
+    assert regard.refused("train", "language", text(), SHORT, "tokenizer.path=m.model").startswith("m.model: ")
+
+
+# --- what is asked for cannot be -------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_written(regard):
+    text()
+    found = regard.refused("train", "language", "a.txt", SHORT, *BRIEF, *TINY, "--run", "a.txt/run")
+    assert found.startswith("a.txt/run")
+    assert "cannot be written" in found
+
+
+def test_a_folder_that_has_another_run(regard):
+    arguments = ["train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "mine"]
+    assert regard(*arguments).code == 0
+    before = Path("mine/model.safetensors").read_bytes()
+    found = regard.refused(*arguments)
+    assert found == "mine: there is a run here already; go on with it by --resume mine, or choose another --run"
+    assert Path("mine/model.safetensors").read_bytes() == before
+
+
+def test_a_vocabulary_that_is_not_the_tokenizers(regard):
+    found = regard.refused("train", "language", text(), SHORT, "model.vocabulary=99")
+    assert re.fullmatch(r"model.vocabulary: 99 differs from the data, which has \d+; leave it out", found)
+
+
+def test_an_unknown_key(regard):
+    assert "train.stpes: unknown key; did you mean 'steps'" in regard.refused(
+        "train", "language", text(), SHORT, "train.stpes=3"
+    )
+    assert regard.refused("train", "language", text(), SHORT, "stpes=3").startswith(
+        "override 'stpes=3' must have the form table.key=value; tables: "
+    )
+
+
+def test_an_unknown_size(regard):
+    found = regard.refused("train", "language", text(), SHORT, "--size", "smal")
+    assert found.startswith("size: 'smal' is unknown; did you mean 'small'?")
+
+
+def test_a_recipe_of_the_wrong_kind(regard):
+    found = regard.refused("train", "language", text(), SHORT, "--recipe", "vit")
+    assert found.startswith(
+        "model.kind: a model of the kind 'vision' cannot be trained for language; recipes that can:"
+    )
+    assert "gpt2" in found
+    assert "vit," not in found
+
+
+def test_recipes_that_are_none(regard):
+    assert "no recipe has the name 'ltsm'; did you mean 'lstm'" in regard.refused(
+        "train", "language", text(), SHORT, "--recipe", "ltsm"
+    )
+    assert regard.refused("train", "missing.toml").startswith("missing.toml: cannot read the recipe: ")
+    assert regard.refused("train", "gpt2").startswith("gpt2 says nothing about the task; add a [task] table")
+    Path("bad.toml").write_text("[task\n")
+    assert regard.refused("train", "bad.toml").startswith("bad.toml: is not valid TOML: ")
+
+
+def test_a_task_with_a_slip_of_the_pen(regard):
+    found = regard.refused("train", "langauge", text())
+    assert found == "'langauge' is neither a task nor a recipe; did you mean the task 'language'?"
+
+
+def test_nothing_to_go_on_with(regard):
+    found = regard.refused("train", "--resume", "missing")
+    assert found.startswith("missing: is not the folder of a run: there is no recipe.toml; ")
+
+
+def test_an_unknown_device(regard):
+    found = regard.refused("train", "language", text(), SHORT, "--device", "abacus")
+    assert found.startswith("the device 'abacus' cannot be used: ")
+
+
+def test_a_model_to_begin_from_that_is_none(regard):
+    found = regard.refused("train", "language", text(), SHORT, "--init-from", "missing")
+    assert found.startswith("missing: no model can be read from here: ")

@@ -1,0 +1,172 @@
+"""Classification of texts: batches by hand, loss and measure against naive ones, labels that do not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.batches import EMPTY, Draw
+from regard.errors import ConfigError, InputError
+from regard.tasks.classification import Classification, ClassificationConfig
+from regard.tasks.loss import IGNORE
+from regard.tasks.metric import classification_scores
+
+from .corpora import model_for, nll, prepare, sentences, write
+
+CLASSES = ("model.head.kind=classes", "model.head.classes=2", "model.head.pool.kind=mean")
+
+
+def table(path: Path, rows: list[tuple[str, str]]) -> str:
+    return write(path, ["text\tlabel", *("\t".join(row) for row in rows)])
+
+
+def labelled(count: int, seed: int = 0) -> list[tuple[str, str]]:
+    """A text is of the kind of animal that comes first in it."""
+    return [(text, "cats" if "cat" in text else "none") for text in sentences(count, seed)]
+
+
+@pytest.fixture
+def task(tmp_path) -> Classification:
+    train, valid = table(tmp_path / "train.tsv", labelled(60)), table(tmp_path / "valid.tsv", labelled(17, seed=1))
+    return prepare("classification", train=(train,), valid=(valid,))
+
+
+def test_a_batch_by_hand(tmp_path):
+    rows = [("red dog", "b"), ("one two three", "a"), ("cat", "b"), ("blue dog runs", "c")]
+    task = prepare("classification", train=(table(tmp_path / "t.tsv", rows),), valid=(table(tmp_path / "v.tsv", rows),))
+    tokenizer = task.tokenizer
+    batch = task.batch(Draw((5,), np.array([2, 1, EMPTY])), 0)
+    cat, numbers = tokenizer.encode(["cat", "one two three"])
+    start, end, pad = tokenizer.start, tokenizer.end, tokenizer.pad
+    assert batch["tokens"].tolist() == [[start, *cat, end, pad, pad], [start, *numbers, end], [pad] * 5]
+    assert batch["lengths"].tolist() == [3, 5, 1]
+    assert batch["labels"].tolist() == [1, 0, IGNORE]  # classes in the order of the alphabet
+    assert task.config.classes == ("a", "b", "c")  # and kept with the run
+    assert task.facts() == {"texts": 4, "tokens": 17, "classes": 3, "validation texts": 4}
+    assert task.needs() == {"vocabulary": tokenizer.size, "head": {"kind": "classes", "classes": 3}}
+
+
+def test_long_texts_are_cut_and_counted(tmp_path):
+    rows = [("red dog", "b"), ("one two three cat", "a")]
+    files = {"train": (table(tmp_path / "t.tsv", rows),), "valid": (table(tmp_path / "v.tsv", rows),)}
+    task = prepare("classification", longest=5, **files)
+    assert task.train.lengths.tolist() == [4, 5]
+    assert task.tokenizer.decode(task.batch(Draw((5,), np.array([1])), 0)["tokens"].tolist()) == ["one two three"]
+    assert task.skipped.report() == ["2 ends of a text of more than 5 tokens skipped (first: text 2)"]
+
+
+def naive(task: Classification, model) -> tuple[float, list[int], list[int]]:
+    """Loss, guesses and labels of the validation texts, one by one."""
+    loss, guesses, labels = 0.0, [], []
+    for row in task.valid.rows:
+        tokens = task.valid.corpus.padded(np.array([row]), int(task.valid.corpus.lengths[row]), 0)
+        logits = model(tokens).detach()
+        labels.append(int(task.valid.labels[row]))
+        guesses.append(int(logits.argmax()))
+        loss += nll(logits, torch.tensor(labels[-1:]))
+    return loss, guesses, labels
+
+
+def test_measure_is_the_naive_one(task):
+    model = model_for(task, "reader", *CLASSES)
+    loss, guesses, labels = naive(task, model)
+    assert 0 < sum(guesses) < 17  # the model says both
+    values = task.measure(model)
+    assert values["loss"] == pytest.approx(loss / 17, rel=1e-9)
+    right = sum(guess == label for guess, label in zip(guesses, labels, strict=True))
+    assert values["accuracy"] == pytest.approx(right / 17)
+    assert values["f1"] == classification_scores(np.array(guesses), np.array(labels), ("cats", "none"))["f1"]
+
+
+@torch.no_grad()
+def test_loss_is_the_naive_one_and_empty_rows_change_nothing(task):
+    model = model_for(task, "reader", *CLASSES)
+    width = int(task.valid.lengths.max())
+    every = Draw((width,), np.arange(17))
+    losses, carried = task.loss(model, task.rows(task.valid, every))
+    assert float(losses.loss) == pytest.approx(naive(task, model)[0], rel=1e-9)
+    assert int(losses.count) == 17
+    assert carried == {}
+    more = Draw((width + 3,), np.array([*range(17), EMPTY, EMPTY]))
+    again, _ = task.loss(model, task.rows(task.valid, more))
+    assert float(again.objective) == pytest.approx(float(losses.objective), rel=1e-9)
+    assert int(again.count) == 17
+
+
+def test_labels_are_smoothed_in_training_only(tmp_path):
+    train = table(tmp_path / "t.tsv", labelled(60))
+    task = prepare("classification", train=(train,), smoothing=0.3)
+    model = model_for(task, "reader", *CLASSES, "model.embed.dropout=0.0", "model.layers.block.dropout=0.0")
+    batch = task.rows(task.valid, Draw((9,), np.arange(3)))
+    plain, _ = task.loss(model, batch)
+    smoothed, _ = task.loss(model.train(), batch)
+    assert float(plain.objective) == float(plain.loss)
+    assert float(smoothed.objective) != pytest.approx(float(smoothed.loss), rel=1e-3)
+    assert float(smoothed.loss) == pytest.approx(float(plain.loss), rel=1e-9)
+
+
+def test_the_order_has_every_text_once(task):
+    order = task.order(model_for(task, "reader", *CLASSES), 64, 2, 0)
+    rows = [row for draw in order.epoch(0) for row in draw.rows if row != EMPTY]
+    assert sorted(rows) == list(range(60))
+
+
+def test_held_out_texts_are_others_and_always_the_same(tmp_path):
+    train = table(tmp_path / "t.tsv", labelled(60))
+    one, again = (prepare("classification", train=(train,), seed=3) for _ in range(2))
+    assert sorted([*one.train.rows, *one.valid.rows]) == list(range(60))
+    assert len(one.valid.rows) == 3
+    assert again.valid.rows.tolist() == one.valid.rows.tolist()
+    batch = one.rows(one.valid, Draw((9,), np.array([1])))
+    text, label = labelled(60)[one.valid.rows[1]]
+    assert one.tokenizer.decode(batch["tokens"].tolist()) == [text]
+    assert one.classes[int(batch["labels"])] == label
+
+
+@pytest.mark.parametrize("count", [1, 2, 17])
+def test_samples_are_texts_with_both_labels(tmp_path, count):
+    files = {"train": (table(tmp_path / "t.tsv", labelled(60)),)}
+    task = prepare("classification", valid=(table(tmp_path / "v.tsv", labelled(count, seed=1)),), **files)
+    samples = task.samples(model_for(task, "reader", *CLASSES))
+    assert len(samples) == min(count, 3)
+    rows = dict(labelled(count, seed=1))
+    for sample in samples:
+        assert rows[sample.given] == sample.wanted
+        assert sample.made in ("cats", "none")
+
+
+def test_evaluation_keeps_the_classes_of_training(task, tmp_path):
+    other = table(tmp_path / "other.tsv", [("red dog", "none"), ("red", "none")])
+    opened = task.config.evaluation(task.tokenizer, [other])
+    assert opened.classes == ("cats", "none")
+    assert opened.valid.labels.tolist() == [1, 1]
+    assert set(opened.measure(model_for(task, "reader", *CLASSES))) == {"loss", "accuracy", "f1"}
+
+
+def test_a_label_that_training_does_not_have(task, tmp_path):
+    other = table(tmp_path / "other.tsv", [("red dog", "dogs")])
+    rule = "other.tsv: the label 'dogs' does not occur in the training data .there: cats, none."
+    with pytest.raises(InputError, match=rule):
+        task.config.evaluation(task.tokenizer, [other])
+    with pytest.raises(InputError, match=rule):
+        prepare("classification", train=task.config.train, valid=(other,))
+
+
+def test_one_class_is_too_few(tmp_path):
+    one = table(tmp_path / "one.tsv", [("red dog", "a"), ("cat", "a")])
+    with pytest.raises(InputError, match="one.tsv: all texts have the label 'a'; a classifier needs at least two"):
+        prepare("classification", train=(one,))
+
+
+def test_nothing_is_left(task, tmp_path):
+    blank = table(tmp_path / "blank.tsv", [("red dog", ""), ("cat", " ")])
+    rule = r"no labelled text is left to validate on; give other files \(2 blank labels skipped \(first: .*blank.tsv:2"
+    with pytest.raises(InputError, match=rule):
+        task.config.evaluation(task.tokenizer, [blank])
+    with pytest.raises(InputError, match=rule):
+        prepare("classification", train=task.config.train, valid=(blank,))
+    with pytest.raises(InputError, match="blank.tsv: holds no text to learn from; give files that hold some"):
+        prepare("classification", train=(blank,))
+    with pytest.raises(ConfigError, match="train must name at least one file"):
+        ClassificationConfig(train=())

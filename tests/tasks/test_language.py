@@ -1,0 +1,340 @@
+"""Language modelling: batches by hand, loss and measure against naive ones, and what windows carry on."""
+
+from math import exp, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from regard.config import from_table
+from regard.data.batches import EMPTY, Draw, Streams, Windows
+from regard.data.tokenizer import TokenizerConfig
+from regard.errors import ConfigError, InputError
+from regard.tasks.language import Language, LanguageTaskConfig
+from regard.tasks.loss import IGNORE
+from regard.train.config import TrainConfig
+from regard.train.ranks import Ranks
+from regard.train.update import Update
+
+from .corpora import model_for, nll, prepare, sentences, write
+
+CHARACTERS = TokenizerConfig("char")
+RECURRENT = pytest.mark.parametrize("recipe", ["elman", "lstm", "gru", "mut1"])
+
+
+def task_of(path: Path, text: str, valid: str | None = None, documents: str = "line", window: int = 5) -> Language:
+    (path / "train.txt").write_text(text)
+    files = {"train": (str(path / "train.txt"),)}
+    if valid is not None:
+        (path / "valid.txt").write_text(valid)
+        files["valid"] = (str(path / "valid.txt"),)
+    return prepare("language", CHARACTERS, documents=documents, window=window, **files)
+
+
+def long_text(tokens: int, seed: int = 0) -> str:
+    """A text that becomes exactly so many tokens, one before and one behind it included."""
+    return "".join(np.random.default_rng(seed).choice(list("abcde "), tokens - 2)).replace(" ", "f")
+
+
+def ids(task: Language, text: str) -> list[int]:
+    """Write ids with | for the token between texts."""
+    return [task.tokenizer.end if letter == "|" else int(task.tokenizer.encode([letter])[0][0]) for letter in text]
+
+
+def draw(*rows: int, width: int = 5) -> Draw:
+    return Draw((width,), np.array(rows))
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_by_hand(tmp_path):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
+    task.bind(model_for(task, "writer"))
+    batch = task.batch(draw(0, 4, EMPTY), 0)  # of |abc|de|fgh|
+    assert batch["tokens"][:2].tolist() == [ids(task, "|abc|"), ids(task, "|de|f")]
+    assert batch["labels"].tolist() == [ids(task, "abc|d"), ids(task, "de|fg"), [IGNORE] * 5]
+    assert batch["documents"][:2].tolist() == [[0, 0, 0, 0, 1], [1, 1, 1, 2, 2]]
+    assert task.facts() == {"texts": 3, "tokens": 12, "validation tokens": 10}
+    assert task.needs() == {"vocabulary": task.tokenizer.size}
+
+
+def test_one_text_needs_no_documents(tmp_path):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n", documents="file")
+    task.bind(model_for(task, "writer"))
+    assert task.batch(draw(0), 0).keys() == {"tokens", "labels"}
+
+
+def test_recurrence_is_told_where_an_epoch_begins(tmp_path):
+    task = task_of(tmp_path, long_text(40), valid=long_text(12))
+    order = task.order(model_for(task, "lstm"), 10, 1, 0)
+    assert isinstance(order, Streams)
+    batches = [task.batch(one, 0) for one in order.epoch(0)]
+    assert [batch["begins"].tolist() for batch in batches] == [[True, True], [False, False], [False, False]]
+    assert "documents" not in batches[0]
+
+
+def test_attention_and_convolution_read_windows(tmp_path):
+    task = task_of(tmp_path, long_text(40), valid=long_text(12))
+    for recipe in ("writer", "conv"):
+        order = task.order(model_for(task, recipe), 10, 1, 3)
+        assert order == Windows(40, 5, 2, 3)
+
+
+def test_texts_for_convolution_are_not_kept_apart(tmp_path):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
+    task.bind(model_for(task, "conv"))
+    assert "documents" not in task.batch(draw(0), 0)
+
+
+@pytest.mark.parametrize(("tokens", "parts", "lanes"), [(40, 1, 7), (40, 2, 6), (40, 4, 4), (12, 4, 2), (6, 3, 1)])
+def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path, tokens, parts, lanes):
+    task = task_of(tmp_path, long_text(tokens), valid=long_text(12))
+    order = task.order(model_for(task, "elman"), 1000, parts, 0)
+    assert len(next(order.epoch(0)).rows) == lanes
+    assert order.draws_in_epoch() == 1
+
+
+# --- validation ------------------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_one_text_is_kept_for_validation(tmp_path):
+    task = task_of(tmp_path, long_text(200), documents="file")
+    assert (task.train.begin, task.train.end, task.valid.begin, task.valid.end) == (0, 180, 180, 200)
+    assert (task.train.texts, task.valid.texts) == (1, 1)
+
+
+def test_of_many_texts_whole_ones_are_kept(tmp_path):
+    task = task_of(tmp_path, "abcdefghi\n" * 30)  # ten tokens each, and one at the end
+    assert (task.train.end, task.valid.begin, task.valid.end) == (280, 280, 301)
+    assert (task.train.texts, task.valid.texts) == (28, 2)
+
+
+def test_a_last_text_that_is_too_long_is_cut(tmp_path):
+    task = task_of(tmp_path, "ab\n" * 30 + long_text(202))
+    assert task.valid.tokens == int(task.valid.corpus.tokens * 0.1)
+    assert (task.train.texts, task.valid.texts) == (31, 1)
+
+
+def test_two_texts_are_two_also_when_the_second_is_cut(tmp_path):
+    task = task_of(tmp_path, "abc\n" + long_text(100))
+    assert task.train.texts == 2
+    task.bind(model_for(task, "writer"))
+    assert task.packed
+
+
+def test_given_validation_files_are_used(tmp_path):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="hgfedcba\n")
+    (row,) = task.rows(task.valid, draw(0))["tokens"].tolist()
+    assert row == ids(task, "|hgfe")
+    assert task.train.tokens == 12
+
+
+def test_validation_in_several_texts_is_kept_apart_too(tmp_path):
+    task = task_of(tmp_path, "abcdefgh", valid="abc\ndefgh\n")
+    task.bind(model_for(task, "writer"))
+    assert task.packed
+
+
+# --- loss and measure ------------------------------------------------------------------------------------------------
+
+
+def naive_loss(model, tokens: Tensor, labels: Tensor, documents: Tensor) -> float:
+    """Every piece of a text by itself."""
+    total = 0.0
+    for number in documents.unique():
+        here = documents == number
+        total += nll(model(tokens[here][None])[0], labels[here])
+    return total
+
+
+@torch.no_grad()
+def test_loss_is_the_naive_one(tmp_path):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
+    model = model_for(task, "writer")
+    task.bind(model)
+    batch = task.batch(draw(0, 4), 0)
+    losses, carried = task.loss(model, batch)
+    wanted = sum(naive_loss(model, *(batch[key][row] for key in ("tokens", "labels", "documents"))) for row in (0, 1))
+    assert float(losses.loss) == pytest.approx(wanted, rel=1e-9)
+    assert int(losses.count) == 10
+    assert carried == {}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("recipe", ["writer", "conv", "lstm"])
+def test_empty_rows_change_nothing(tmp_path, recipe):
+    task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
+    model = model_for(task, recipe)
+    task.bind(model)
+    with_empty, _ = task.loss(model, task.batch(draw(4, EMPTY, EMPTY), 0))
+    without, _ = task.loss(model, task.batch(draw(4), 0))
+    assert float(with_empty.objective) == pytest.approx(float(without.objective), rel=1e-12)
+    assert int(with_empty.count) == int(without.count) == 5
+
+
+def check_perplexities(values: dict[str, float], mean: float, tokens: int, text: str) -> None:
+    assert values["loss"] == pytest.approx(mean, rel=1e-9)
+    assert values["perplexity"] == pytest.approx(exp(mean), rel=1e-9)
+    assert values["word_perplexity"] == pytest.approx(exp(mean * tokens / len(text.split())), rel=1e-6)
+    assert values["bits_per_byte"] == pytest.approx(mean * tokens / len(text.encode()) / log(2), rel=1e-9)
+
+
+@torch.no_grad()
+def test_measure_is_the_naive_one_over_all_windows(tmp_path):
+    valid = "ab cd\nefg\nh abcdef\n" + "gh" * 5 + "\n"  # |ab cd|efg|h abcdef|ghghghghgh|: 31 tokens, six windows
+    task = task_of(tmp_path, "abc\nde\nfgh \n", valid=valid)
+    model = model_for(task, "writer")
+    tokens = torch.tensor(ids(task, "|" + valid.replace("\n", "|")))
+    documents = torch.searchsorted(torch.tensor([0, 6, 10, 19, 30]), torch.arange(31), right=True)
+    total = sum(
+        naive_loss(model, tokens[i : i + 5], tokens[i + 1 : i + 6], documents[i : i + 5]) for i in range(0, 30, 5)
+    )
+    check_perplexities(task.measure(model), total / 30, 31, valid.replace("\n", ""))
+
+
+@torch.no_grad()
+@RECURRENT
+def test_measure_carries_the_state_through_each_lane(tmp_path, recipe):
+    valid = long_text(16 * 10 + 1, seed=1)  # sixteen lanes of two windows
+    task = task_of(tmp_path, long_text(40), valid=valid)
+    model = model_for(task, recipe)
+    tokens = torch.tensor(ids(task, f"|{valid}|"))
+    total = sum(nll(model(tokens[None, i : i + 10])[0], tokens[i + 1 : i + 11]) for i in range(0, 160, 10))
+    check_perplexities(task.measure(model), total / 160, 161, valid)
+    assert task.measure(model) == task.measure(model)
+
+
+def test_evaluation_opens_other_files_with_the_same_tokenizer(tmp_path):
+    task = task_of(tmp_path, long_text(100))
+    other = write(tmp_path / "other.txt", ["edcba" * 5])
+    opened = LanguageTaskConfig(train=("gone",), window=5).evaluation(task.tokenizer, [other])
+    assert opened.tokenizer is task.tokenizer
+    (row,) = opened.rows(opened.valid, draw(0))["tokens"].tolist()
+    assert row == ids(task, "|edcb")
+    assert opened.measure(model_for(task, "writer"))["loss"] > 0
+
+
+# --- samples ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["writer", "gru"])
+def test_samples_are_beginning_end_and_what_was_made(tmp_path, recipe):
+    task = task_of(tmp_path, long_text(600), documents="file", window=20)
+    model = model_for(task, recipe)
+    samples = task.samples(model)
+    (text,) = task.tokenizer.decode(task.valid.windows(np.array([0]), task.valid.tokens).tolist())
+    assert len(samples) == 2
+    for sample in samples:
+        assert sample.given + sample.wanted in text
+        assert len(sample.given) == len(sample.wanted) == 10
+        assert 0 < len(sample.made) <= 10
+        assert set(sample.made) <= set("abcdef")
+    assert task.samples(model) == samples
+
+
+def test_samples_of_the_least_text(tmp_path):
+    task = task_of(tmp_path, long_text(12), valid="abcd", window=5)  # six tokens: one window and what follows it
+    assert len(task.samples(model_for(task, "writer"))) == 2
+
+
+# --- truncated backpropagation through time --------------------------------------------------------------------------
+
+
+def windows(task: Language, order: Streams) -> list[dict[str, Tensor]]:
+    return [task.batch(one, 0) for one in order.epoch(0)]
+
+
+@RECURRENT
+def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, recipe):
+    task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
+    model = model_for(task, recipe)
+    order = task.order(model, 10, 1, 0)  # two lanes of four windows
+    carried, total = {}, 0.0
+    for batch in windows(task, order):
+        losses, carried = task.loss(model, batch | carried)
+        total += float(losses.loss.detach())
+    tokens = task.train.windows(np.array([0, 20]), 21)
+    whole = sum(nll(model(row[None, :-1])[0].detach(), row[1:]) for row in tokens)
+    assert total == pytest.approx(whole, rel=1e-9)
+
+
+@RECURRENT
+def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
+    task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
+    model = model_for(task, recipe)
+    first, second, *_ = windows(task, task.order(model, 10, 1, 0))
+    embedded: list[Tensor] = []
+    model.embed.tokens.table.register_forward_hook(lambda module, inputs, output: embedded.append(output))
+    _, carried = task.loss(model, first)
+    assert carried
+    assert not any(state.requires_grad for state in carried.values())
+    losses, _ = task.loss(model, second | carried)
+    early, late = torch.autograd.grad(losses.objective, embedded, allow_unused=True)
+    assert early is None
+    assert late.abs().min() > 0
+    alone, _ = task.loss(model, second | {"begins": torch.ones(2, dtype=torch.bool)})
+    assert float(alone.loss) != pytest.approx(float(losses.loss.detach()), rel=1e-6)  # and yet it is remembered
+
+
+@RECURRENT
+def test_an_epoch_begins_without_a_memory(tmp_path, recipe):
+    task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
+    model = model_for(task, recipe)
+    first, *_ = windows(task, task.order(model, 10, 1, 0))
+    fresh, carried = task.loss(model, first)
+    again, _ = task.loss(model, first | carried)
+    assert float(again.loss) == float(fresh.loss)
+    assert first["begins"].all()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_the_trainer_carries_the_state_and_begins_every_epoch_without(tmp_path, accumulate):
+    """The real update, but for its steps: then the losses of an epoch add up to those of a pass over whole lanes."""
+    task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
+    model = model_for(task, "lstm", "model.embed.dropout=0.0", "model.layers.recurrent.dropout=0.0")
+    schedule = {"kind": "linear", "warmup": 0}
+    table = {"steps": 99, "tokens": 10, "validate_every": 9, "checkpoint_every": 9, "accumulate": accumulate}
+    table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": schedule}
+    update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
+    update.optimizer.step = lambda bad: None
+    order = task.order(model, 10, 1, 0)
+    sums = [sum(float(update(batch, 1).loss) for batch in windows(task, order)) for _ in range(2)]
+    tokens = task.train.windows(np.array([0, 20]), 21)
+    whole = sum(nll(model(row[None, :-1])[0].detach(), row[1:]) for row in tokens)
+    assert sums == pytest.approx([whole, whole], rel=1e-6)
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_too_little_text(tmp_path):
+    rule = "train.txt: 10 tokens for training are too few for windows of 12; give more text or lower task.window"
+    with pytest.raises(InputError, match=rule):
+        task_of(tmp_path, "abcdefgh", valid="abcdefgh" * 9, window=12)
+    rule = "valid.txt: 10 tokens for validation are too few for windows of 12; give more text or lower task.window"
+    with pytest.raises(InputError, match=rule):
+        task_of(tmp_path, "abcdefgh" * 9, valid="abcdefgh", window=12)
+    rule = "train.txt: 7 tokens for validation are too few for windows of 12; give more text or lower task.window"
+    with pytest.raises(InputError, match=rule):
+        task_of(tmp_path, "abcdefgh" * 9, window=12)
+
+
+def test_too_little_text_to_measure_on(tmp_path):
+    task = task_of(tmp_path, long_text(100))
+    other = write(tmp_path / "other.txt", ["ab"])
+    with pytest.raises(InputError, match="other.txt: 4 tokens for measuring are too few for windows of 5; give more"):
+        task.config.evaluation(task.tokenizer, [other])
+
+
+def test_no_files():
+    with pytest.raises(ConfigError, match="train must name at least one file"):
+        LanguageTaskConfig(train=())
+
+
+def test_blank_lines_are_counted(tmp_path):
+    task = task_of(tmp_path, "\n".join(["", *sentences(60), "", ""]))
+    assert task.skipped.report() == [f"2 blank lines skipped (first: {tmp_path / 'train.txt'}:1)"]
+    assert task_of(tmp_path, "\n".join(["", *sentences(60), "", ""])).skipped.report()  # also from the cache

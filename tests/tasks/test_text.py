@@ -1,0 +1,140 @@
+"""What the tasks on text share."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.batches import EMPTY, Draw
+from regard.data.read import Skipped
+from regard.data.tokenizer import TokenizerConfig
+from regard.models.recipe import build
+from regard.tasks.loss import IGNORE
+from regard.tasks.text import (
+    attends,
+    hold_out,
+    ignore_empty,
+    in_chunks,
+    learn_tokenizer,
+    lengths_of,
+    shown,
+    skips,
+    spread,
+    with_skips,
+)
+
+from ..laws.cases import SHRINK, VARIANTS
+from .corpora import sentences, write
+
+
+@given(st.integers(2, 300), st.integers(0, 2**32))
+def test_held_out_rows_are_disjoint_and_always_the_same(rows: int, seed: int):
+    train, valid = hold_out(rows, seed)
+    assert sorted([*train, *valid]) == list(range(rows))
+    assert len(valid) == max(1, rows // 20)
+    again = hold_out(rows, seed)
+    assert np.array_equal(train, again[0])
+    assert np.array_equal(valid, again[1])
+
+
+def test_held_out_rows_are_limited_and_a_matter_of_the_seed():
+    train, valid = hold_out(100_000, 0)
+    assert len(valid) == 2000
+    assert len(train) == 98_000
+    assert set(valid) != set(hold_out(100_000, 1)[1])
+
+
+def test_of_one_row_nothing_is_held_out():
+    train, valid = hold_out(1, 0)
+    assert (train.tolist(), valid.tolist()) == ([0], [])
+
+
+@given(st.integers(0, 50), st.integers(1, 60))
+def test_spread_rows_are_even(rows: int, count: int):
+    found = spread(np.arange(rows), count)
+    assert len(found) == min(rows, count)
+    steps = np.diff(found)
+    assert (steps >= 1).all()
+    assert steps.max(initial=1) - steps.min(initial=rows) <= 1
+
+
+def test_all_rows_unless_told_how_many():
+    assert spread(np.arange(9), None).tolist() == list(range(9))
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, [0]), (2, [0, 1]), (4, [0, 1, 2]), (5, [1, 2, 3]), (9, [2, 4, 6])])
+def test_rows_to_show(count: int, rows: list[int]):
+    assert shown(count).tolist() == rows
+
+
+def test_chunks_are_lists_in_order():
+    assert list(in_chunks(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(in_chunks([])) == []
+
+
+def test_what_was_skipped_survives_the_cache():
+    skipped, again = Skipped(), Skipped()
+    for line in (3, 5):
+        skipped.note("blank line", f"a.txt:{line}")
+    skipped.note("pair of more than 9 tokens", "a.txt, pair 7")
+    with_skips({"skipped": skips(skipped)}, again)
+    assert again.report() == skipped.report()
+
+
+def test_empty_rows_have_one_token_and_no_label():
+    draw = Draw((4,), np.array([2, EMPTY, 0]))
+    assert lengths_of(np.array([3, 9, 6]), draw, torch.device("cpu")).tolist() == [4, 1, 3]  # cut at the width
+    for labels in (torch.ones(3, dtype=torch.long), torch.ones(3, 4, dtype=torch.long)):
+        found = ignore_empty(labels, draw)
+        assert (found[1] == IGNORE).all()
+        assert (found[[0, 2]] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("bert", True),
+        ("writer", True),
+        ("translator", True),
+        ("lstm", False),
+        ("conv", False),
+        ("rnn-attention", False),
+    ],
+)
+def test_who_attends(name: str, wanted: bool):
+    assert attends(build(name, *SHRINK[name])) is wanted
+
+
+def test_one_other_mixer_is_enough_not_to_attend_only():
+    recipe, changes = VARIANTS["hybrid"]
+    assert not attends(build(recipe, *changes))
+
+
+def test_a_tokenizer_is_learned_once_for_the_same_files(tmp_path):
+    path = tmp_path / "a.txt"
+    write(path, sentences(20))
+    asked = []
+
+    def texts():
+        asked.append(1)
+        return path.read_text().splitlines()
+
+    first = learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)
+    again = learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)
+    assert len(asked) == 1
+    assert again.fingerprint() == first.fingerprint()
+    learn_tokenizer(TokenizerConfig("bpe", 265), [path], texts)  # another tokenizer,
+    write(path, sentences(21))
+    learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)  # or other content
+    assert len(asked) == 3
+
+
+def test_a_tokenizer_with_a_path_is_only_read(tmp_path):
+    path = tmp_path / "a.txt"
+    write(path, sentences(20))
+    first = learn_tokenizer(TokenizerConfig("bpe", 270), [path], lambda: path.read_text().splitlines())
+    first.save(tmp_path / "mine")
+    found = learn_tokenizer(TokenizerConfig(path=str(tmp_path / "mine"), dropout=0.5), [path], lambda: 1 / 0)
+    assert found.fingerprint() == first.fingerprint()
+    assert found.dropout == 0.5
