@@ -77,22 +77,21 @@ def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
             yield seconds, found.task.measure(running.model)["loss"]
 
 
-def first_below(goal: float, curve: Iterator[tuple[float, float]], name: str) -> float | None:
-    """Give the seconds after which the loss is at most `goal`; None if it never is."""
+def seconds_to(goal: float, curve: Iterator[tuple[float, float]], name: str) -> float:
+    """Give the seconds after which the loss is at most `goal`, or those of the whole training if it never is."""
     best = (0.0, float("inf"))
+    seconds = 0.0
     for seconds, loss in curve:
         best = min(best, (seconds, loss), key=lambda point: point[1])
         if loss <= goal:
-            print(f"{name}: loss {loss:.3f} after {seconds:.1f} s")
-            return seconds
-    print(f"{name}: never at {goal}; best {best[1]:.3f} after {best[0]:.1f} s")
-    return None
+            break
+    print(f"{name}: loss {best[1]:.3f} after {best[0]:.1f} s{'' if best[1] <= goal else f', which is not {goal}'}")
+    return seconds
 
 
 if __name__ == "__main__":
     corpus = Path(sys.argv[1])
     with tempfile.TemporaryDirectory() as scratch:
-        mine = first_below(GOAL, ours(corpus, Path(scratch)), "regard train language")
-    theirs = first_below(GOAL, reference(corpus.read_text(encoding="utf-8")), "nanoGPT's settings, plain PyTorch")
-    if mine is not None and theirs is not None:
-        print(f"ratio {mine / theirs:.2f}")
+        mine = seconds_to(GOAL, ours(corpus, Path(scratch)), "regard train language")
+    theirs = seconds_to(GOAL, reference(corpus.read_text(encoding="utf-8")), "nanoGPT's settings, plain PyTorch")
+    print(f"ratio {mine / theirs:.2f}")

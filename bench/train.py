@@ -131,21 +131,18 @@ def hugging_face_round(data: Tensor, vocabulary: int, folder: Path):
             window = data[index * T : (index + 1) * T]
             return {"input_ids": window, "labels": window}
 
-    def run() -> None:
-        arguments = TrainingArguments(
-            output_dir=str(folder / "theirs"),
-            per_device_train_batch_size=B,
-            max_steps=UPDATES,
-            learning_rate=1e-3,
-            logging_steps=10,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            use_cpu=True,
-        )
-        TheirTrainer(model=model, args=arguments, train_dataset=Windows()).train()
-
-    return run
+    arguments = TrainingArguments(
+        output_dir=str(folder / "theirs"),
+        per_device_train_batch_size=B,
+        max_steps=UPDATES,
+        learning_rate=1e-3,
+        logging_steps=10,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+    )
+    return TheirTrainer(model=model, args=arguments, train_dataset=Windows()).train
 
 
 def cpu_rows() -> list[Row]:

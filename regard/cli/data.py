@@ -11,7 +11,11 @@ import typer
 from regard.cli.console import make_console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from regard.data.known import Known
+
+WIDE = 80  # columns from which the list is a table
 
 
 def data(
@@ -62,7 +66,8 @@ def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
 
 
 def _list(sets: "dict[str, Known]", as_json: bool) -> None:
-    from rich.table import Table
+    from rich.padding import Padding
+    from rich.text import Text
 
     from regard.cli.show import size
 
@@ -80,6 +85,24 @@ def _list(sets: "dict[str, Known]", as_json: bool) -> None:
         ]
         print(json.dumps(rows, indent=2))
         return
+    console = make_console()
+    if console.width < WIDE:
+        for name, known in sets.items():
+            console.print(f"[bold cyan]{name}[/]  [yellow]{size(float(known.size))}[/]", highlight=False)
+            console.print(Padding(Text(f"{known.about}\nlicence: {known.licence}"), (0, 0, 0, 2)))
+    else:
+        console.print(_grid(sets))
+    absent = " and ".join(name for name, known in sets.items() if known.url is None)
+    console.print("\nregard data NAME downloads one into data/NAME; --from DIR takes the files from a folder instead.")
+    console.print(f"{absent} are not to be had by download, only with --from.", style="dim")
+
+
+def _grid(sets: "dict[str, Known]") -> "Table":
+    """Lay out one row for each set."""
+    from rich.table import Table
+
+    from regard.cli.show import size
+
     grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     grid.add_column("name", style="bold cyan", no_wrap=True)
     grid.add_column("what")
@@ -87,6 +110,4 @@ def _list(sets: "dict[str, Known]", as_json: bool) -> None:
     grid.add_column("licence", style="dim")
     for name, known in sets.items():
         grid.add_row(name, known.about, size(float(known.size)), known.licence)
-    console = make_console()
-    console.print(grid)
-    console.print("\nregard data NAME downloads one into data/NAME; --from DIR takes the files from a folder instead.")
+    return grid

@@ -28,7 +28,7 @@ InitFrom = Annotated[Path | None, typer.Option(help="Begin with the weights and 
 DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan with memory and time, and stop.")]
 ValidFiles = Annotated[
-    list[Path] | None, typer.Option("--valid", help="Validation files; default: a part of the others is kept back.")
+    list[Path] | None, typer.Option("--valid", help="Validation file, may be repeated; default: a part is kept back.")
 ]
 Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE...]", help="Files, then changes.")]
 
@@ -37,18 +37,24 @@ class _Verbs(TyperGroup):
     """The tasks; what is none of them is a recipe, and `--resume RUN` goes on with a run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] == "--resume":
-            args = ["resume", *args[1:]]
+        if args and args[0].partition("=")[0] == "--resume":
+            _, equals, folder = args[0].partition("=")
+            args = ["resume", *([folder] if equals else []), *args[1:]]
         elif args and not args[0].startswith("-") and args[0] not in self.commands:
             self._check_recipe(args[0])
             args = ["recipe", *args]
         return super().parse_args(ctx, args)
 
     def _check_recipe(self, name: str) -> None:
-        """Tell a task that was misspelt from a recipe."""
+        """Tell a task that was misspelt, or left out, from a recipe."""
         tasks = [task for task, command in self.commands.items() if not command.hidden]
-        near = get_close_matches(name, tasks, n=1)
-        if near and not name.endswith(".toml") and name not in recipe_names():
+        if name.endswith(".toml") or name in recipe_names():
+            return
+        if (Path(name) / "recipe.toml").exists():
+            raise ConfigError(f"{name}: is a run; go on with it by --resume {name}, or repeat {name}/recipe.toml")
+        if Path(name).exists():
+            raise ConfigError(f"{name}: name the task before the files: {', '.join(tasks)}")
+        if near := get_close_matches(name, tasks, n=1):
             raise ConfigError(f"{name!r} is neither a task nor a recipe; did you mean the task {near[0]!r}?")
 
 
@@ -64,7 +70,9 @@ train = typer.Typer(
 
 @train.command()
 def translation(
-    source: Annotated[list[Path], typer.Option(help="Source sentences, one a line; or a table with both sides.")],
+    source: Annotated[
+        list[Path], typer.Option(help="Source sentences, one a line, or pairs in a table; may be repeated.")
+    ],
     target: Annotated[list[Path] | None, typer.Option(help="Their translations, line by line.")] = None,
     valid_source: Annotated[list[Path] | None, typer.Option(help="Sources to validate on.")] = None,
     valid_target: Annotated[list[Path] | None, typer.Option(help="Their translations.")] = None,
@@ -172,6 +180,10 @@ def _start(
     from regard.train.ranks import join_ranks
     from regard.train.start import begin, run_folder
 
+    for text in changes or []:
+        if "=" not in text and Path(text).exists():
+            rule = "is a file or folder where a change KEY=VALUE belongs"
+            raise ConfigError(f"{text}: {rule}; -h says how this task's files are named")
     console = make_console()
     with join_ranks(device) as ranks:
         console.quiet = not ranks.first
@@ -205,9 +217,9 @@ def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ra
     facts = task.facts()
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
-    rows = {"data": ", ".join(f"{count:,} {name}" for name, count in facts.items())}
-    for line in task.skipped.report():
-        rows[f"left out {len(rows)}"] = line
+    rows = {"data": ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())}
+    if left_out := task.skipped.report():
+        rows["left out"] = "\n".join(left_out)
     if config.tokenizer is not None and task.tokenizer is not None:
         kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
@@ -222,19 +234,19 @@ def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ra
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column()
     for name, text in rows.items():
-        table.add_row(name.split(" out ")[0].replace("left", "left out") if name.startswith("left") else name, text)
+        table.add_row(name, text)
     console.print(table)
     console.print()
 
 
 def _print_estimate(console: "Console", planned: "Planned", ranks: "Ranks") -> None:
     """Try a few updates to say what the run would take."""
+    from regard.train.progress import duration
     from regard.train.start import try_updates
 
     with console.status("trying a few updates"):
         seconds, memory = try_updates(planned, ranks)
-    steps = planned.config.train.steps
-    minutes = seconds * steps / 60
+    whole = duration(seconds * planned.config.train.steps)
     if ranks.first:
-        console.print(f"memory {size(memory)}, about {1000 * seconds:.0f} ms an update, {minutes:.0f} min in all")
+        console.print(f"memory {size(memory)}, about {1000 * seconds:.0f} ms an update, {whole} in all")
         console.print("without the validations. Nothing was written.", style="dim")

@@ -16,6 +16,7 @@ Indices = NDArray[np.int64]
 Shape = tuple[int, ...]
 
 EMPTY = -1
+WASTE = 0.03  # so little padding is not worth another box
 
 
 class Draw(NamedTuple):
@@ -23,7 +24,7 @@ class Draw(NamedTuple):
 
     shape: Shape
     rows: Indices
-    begins: bool = False  # the first draw of an epoch
+    begins: bool = False  # whether what came before is forgotten, as at the beginning of an epoch
 
 
 class Order:
@@ -34,10 +35,6 @@ class Order:
     def epoch(self, number: int) -> Iterator[Draw]:
         """Give the draws of one epoch."""
         raise NotImplementedError
-
-    def draws_in_epoch(self) -> int:
-        """Count the draws of an epoch, of which all have about as many."""
-        return sum(1 for _ in self.epoch(0))
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Indices:
@@ -55,10 +52,13 @@ def multiple(number: int, of: int) -> int:
     return -(-number // of) * of
 
 
-def rows_for(tokens: int, shape: Shape, parts: int) -> int:
-    """How many rows of a shape hold so many tokens on the longest side: a multiple of the parts, and of 8 if many."""
+def rows_for(tokens: int, shape: Shape) -> int:
+    """How many rows of a shape hold so many tokens on the longest side: a multiple of 8 if many.
+
+    Into how many parts an update is split is no argument of this: it must not change what is learned.
+    """
     rows = max(1, tokens // max(shape))
-    return multiple(rows // 8 * 8 if rows >= 16 else rows, parts)
+    return rows // 8 * 8 if rows >= 16 else rows
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,18 @@ class Buckets(Order):
     """Rows of like lengths go into one of a few boxes; a box is as wide as its longest row, on every side.
 
     `lengths` is (rows, sides): one side for a text, two for a pair. Boxes are made by cutting the costliest one in
-    two where that saves most padding, until at most `waste` of all is padding or there are `most` boxes. In an epoch
-    every row comes once: what is left over in a box moves on to a larger one, and the last draw is filled up.
+    two where that saves most padding, until hardly any is left or there are `most` boxes. In an epoch every row comes
+    once: what is left over in a box moves on to a larger one, and the last draw is filled up.
     """
 
-    def __init__(
-        self, lengths: Indices, tokens: int, parts: int, seed: int, most: int = 48, waste: float = 0.03
-    ) -> None:
+    def __init__(self, lengths: Indices, tokens: int, seed: int, most: int = 48) -> None:
         self.seed = seed
-        boxes = _cut(lengths, most, waste)
+        boxes = _cut(lengths, most)
         whole = tuple(int(width) for width in lengths.max(0))
         found = {tuple(int(width) for width in lengths[box].max(0)): box for box in boxes}
         self.shapes = tuple(sorted({*found, whole}, key=lambda shape: (sum(shape), shape)))
         self.members = [found.get(shape, np.empty(0, np.int64)) for shape in self.shapes]
-        self.batches = [rows_for(tokens, shape, parts) for shape in self.shapes]
+        self.batches = [rows_for(tokens, shape) for shape in self.shapes]
         self.larger = [_next_larger(self.shapes, index) for index in range(len(self.shapes))]
 
     def epoch(self, number: int) -> Iterator[Draw]:
@@ -129,13 +127,13 @@ def _next_larger(shapes: tuple[Shape, ...], index: int) -> int | None:
     return None
 
 
-def _cut(lengths: Indices, most: int, waste: float) -> list[Indices]:
+def _cut(lengths: Indices, most: int) -> list[Indices]:
     """Cut the rows into boxes."""
     boxes = [np.arange(len(lengths))]
     cuts = [_best_cut(lengths)]
     real = int(lengths.sum())
     padded = _area(lengths)
-    while len(boxes) < most and padded > 0 and 1 - real / padded > waste:
+    while len(boxes) < most and padded > 0 and 1 - real / padded > WASTE:
         index = max(range(len(boxes)), key=lambda place: cuts[place][0])
         saved, side, width = cuts[index]
         if saved <= 0:
@@ -244,3 +242,29 @@ class Streams(Order):
         starts = np.arange(self.lanes) * lane
         for chunk in range(lane // self.width):
             yield Draw((self.width,), starts + chunk * self.width, chunk == 0)
+
+
+# --- reading a text from its beginning to its end, to measure on it; nothing is left out -----------------------------
+
+
+def passages(count: int, width: int, rows: int) -> Iterator[Draw]:
+    """Cut `count` tokens into windows, so many rows at a time; the last window is narrower."""
+    whole = count // width * width
+    starts = np.arange(0, whole, width)
+    for begin in range(0, len(starts), rows):
+        yield Draw((width,), starts[begin : begin + rows], begin == 0)
+    if whole < count:
+        yield Draw((count - whole,), np.array([whole]), whole == 0)
+
+
+def whole_streams(count: int, width: int, lanes: int) -> Iterator[Draw]:
+    """Read `count` tokens as `Streams` does; where a lane ends, its window is narrower.
+
+    What the division into lanes leaves over comes by itself, and begins anew.
+    """
+    lane, rest = divmod(count, lanes)
+    starts = np.arange(lanes) * lane
+    for begin in range(0, lane, width):
+        yield Draw((min(width, lane - begin),), starts + begin, begin == 0)
+    if rest:
+        yield Draw((rest,), np.array([count - rest]), True)

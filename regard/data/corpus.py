@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.data.device import to_device
 from regard.errors import RegardError
 
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.bin", "meta.json"
@@ -91,10 +92,7 @@ class Corpus:
         return self._index(starts)[:, None] + torch.arange(width, device=self.device)
 
     def _index(self, numbers: np.ndarray) -> Tensor:
-        index = torch.from_numpy(numbers.astype(np.int64))
-        if self.device.type == "cuda":  # only from pinned memory does a copy not wait
-            index = index.pin_memory()
-        return index.to(self.device, non_blocking=True)
+        return to_device(numbers.astype(np.int64), self.device)
 
     def _gather(self, index: Tensor) -> Tensor:
         if self.tokens == 0:
@@ -235,12 +233,13 @@ def cache_folder() -> Path:
 
 
 def file_key(path: Path) -> dict[str, Any]:
-    """Identify the content of a file without reading it."""
+    """Identify the content of a file, or of all files in a folder, without reading it."""
     try:
         facts = path.stat()
+        inside = {"files": [file_key(each) for each in sorted(path.iterdir())]} if path.is_dir() else {}
     except OSError as error:
         raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
-    return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns}
+    return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns, **inside}
 
 
 def cached_corpus(key: Mapping[str, Any], write: Callable[[CorpusWriter], None]) -> Corpus:

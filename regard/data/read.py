@@ -8,21 +8,9 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from regard.data.lines import BLOCK, READABLE, read_blocks, read_lines
+from regard.data.lines import BLOCK, read_blocks, read_lines
 from regard.data.tables import LABEL_NAMES, SOURCE_NAMES, TABLES, TARGET_NAMES, TEXT_NAMES, Row, is_table, read_rows
 from regard.errors import InputError, choices
-
-__all__ = [
-    "READABLE",
-    "Piece",
-    "Skipped",
-    "is_table",
-    "read_documents",
-    "read_labelled",
-    "read_lines",
-    "read_pairs",
-    "read_rows",
-]
 
 
 class Skipped:

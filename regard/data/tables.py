@@ -46,7 +46,7 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
     """
     if not is_table(path):
         what = "a folder, but none saved by Hugging Face datasets" if path.is_dir() else "no table"
-        raise InputError(f"{path}: is {what}; tables are {', '.join(TABLES)} and such folders")
+        raise InputError(f"{path}: is {what}; tables are {', '.join(TABLES)} and folders of Hugging Face datasets")
     empty = True
     for number, row in _READERS["" if path.is_dir() else kind_of(path)](path):
         yield f"{path}:{number}", row

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard.config import Count, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices, Order
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
@@ -163,9 +164,9 @@ class Classification(Task):
         """The vocabulary and the classes."""
         return {"vocabulary": self.learned.size, "head": {"kind": "classes", "classes": len(self.classes)}}
 
-    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+    def order(self, model: Model, tokens: int, seed: int) -> Order:
         """Texts of like lengths together."""
-        return Buckets(self.train.lengths[:, None], tokens, parts, seed, most=12)
+        return Buckets(self.train.lengths[:, None], tokens, seed, most=12)
 
     def batch(self, draw: Draw, epoch: int) -> Batch:
         """Texts and labels."""
@@ -178,7 +179,7 @@ class Classification(Task):
         return {
             "tokens": texts.corpus.padded(index, draw.shape[0], self.learned.pad),
             "lengths": lengths_of(texts.corpus.lengths, Draw(draw.shape, index), self.device),
-            "labels": torch.from_numpy(labels).to(self.device, non_blocking=True),
+            "labels": to_device(labels, self.device),
         }
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
@@ -193,7 +194,7 @@ class Classification(Task):
         total = 0.0
         guesses: list[Tensor] = []
         labels: list[Tensor] = []
-        for draw in Buckets(self.valid.lengths[:, None], 8192, 1, 0, most=12).epoch(0):
+        for draw in Buckets(self.valid.lengths[:, None], 8192, 0, most=12).epoch(0):
             batch = self.rows(self.valid, draw)
             logits = model(batch["tokens"], lengths=batch["lengths"])
             total += float(cross_entropy(logits, batch["labels"]).loss)

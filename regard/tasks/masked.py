@@ -8,17 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import Rate, Table
-from regard.data.batches import Draw, Order, Streams, Windows, rows_for
-from regard.data.read import Skipped
+from regard.config import Rate
+from regard.data.batches import Draw, Order, Windows, passages, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.models.model import Model
-from regard.tasks.language import Text, TextConfig
+from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, ignore_empty
+from regard.tasks.task import Batch
+from regard.tasks.text import ignore_empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class MaskedConfig(TextConfig):
         return Masked(self, *self.open_other(tokenizer, files))
 
 
-class Masked(Task):
+class Masked(LongTextTask):
     """L = -sum log p(x_t | the rest), over the chosen tokens t.
 
     Of these, 80 % are replaced by the mask, 10 % by a token at random, and 10 % stay.
@@ -50,47 +49,30 @@ class Masked(Task):
     name = "masked"
     metric = "loss"
 
-    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
-        super().__init__(config, tokenizer, skipped)
-        self.learned = tokenizer
-        self.train, self.valid = train, valid
-        self.packed = False
-
-    def facts(self) -> dict[str, int]:
-        """Texts and tokens."""
-        return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
-
-    def needs(self) -> Table:
-        """The vocabulary."""
-        return {"vocabulary": self.learned.size}
-
-    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+    def order(self, model: Model, tokens: int, seed: int) -> Order:
         """Windows of the whole text."""
         self.bind(model)
-        return Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,), parts), seed)
-
-    def bind(self, model: Model) -> None:
-        """See whether the model can keep packed texts apart."""
-        self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
+        return Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,)), seed)
 
     def batch(self, draw: Draw, epoch: int) -> Batch:
         """Tokens with some of them hidden."""
         return self.rows(self.train, draw)
 
-    def rows(self, text: Text, draw: Draw) -> Batch:
-        """The rows of a draw of either part; what is hidden is up to torch's random numbers."""
-        original = text.windows(draw.rows, self.config.window)
-        tokens, labels = self.hide(original)
+    def rows(self, text: Text, draw: Draw, generator: torch.Generator | None = None) -> Batch:
+        """The rows of a draw of either part; what is hidden is up to the generator, or torch's own."""
+        (width,) = draw.shape
+        tokens, labels = self.hide(text.windows(draw.rows, width), generator)
         batch = {"tokens": tokens, "labels": ignore_empty(labels, draw)}
         if self.packed:
-            batch["documents"] = text.documents(draw.rows, self.config.window)
+            batch["documents"] = text.documents(draw.rows, width)
         return batch
 
-    def hide(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def hide(self, tokens: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Hide some tokens; give what is left, and the labels of those that were chosen."""
-        chance, kind = torch.rand(2, *tokens.shape, device=tokens.device)
+        chance, kind = torch.rand(2, *tokens.shape, device=tokens.device, generator=generator)
         chosen = (chance < self.config.rate) & (tokens != self.learned.end)
-        other = torch.randint(self.learned.size, tokens.shape, device=tokens.device)
+        # any token of the vocabulary, also a special one, as in the paper
+        other = torch.randint(self.learned.size, tokens.shape, device=tokens.device, generator=generator)
         hidden = torch.where(kind < 0.8, self.learned.mask, torch.where(kind < 0.9, other, tokens))
         return torch.where(chosen, hidden, tokens), torch.where(chosen, tokens, IGNORE)
 
@@ -105,14 +87,12 @@ class Masked(Task):
         self.bind(model)
         width = self.config.window
         sums = torch.zeros(3, device=self.device, dtype=torch.float64)
-        lanes = min(32, (self.valid.tokens - 1) // width)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            for draw in Streams(self.valid.tokens, width, lanes).epoch(0):
-                batch = self.rows(self.valid, draw)
-                logits = model(batch["tokens"], documents=batch.get("documents"))
-                losses = cross_entropy(logits, batch["labels"])
-                sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
+        generator = torch.Generator(self.device).manual_seed(0)  # its own, so that training goes on by the same chance
+        for draw in passages(self.valid.tokens, width, rows_for(AT_ONCE, (width,))):
+            batch = self.rows(self.valid, draw, generator)
+            logits = model(batch["tokens"], documents=batch.get("documents"))
+            losses = cross_entropy(logits, batch["labels"])
+            sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
         loss, right, count = sums.tolist()
         if not count:  # so short a text may by chance have nothing hidden
             return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)
@@ -131,12 +111,3 @@ class Masked(Task):
         shown = [self.learned.pieces(row) for row in given.tolist()]
         wanted, made = (self.learned.pieces(ids.tolist()) for ids in (original[:, place], guess))
         return [Sample("".join(row), *texts) for row, *texts in zip(shown, wanted, made, strict=True)]
-
-    def to(self, device: torch.device) -> None:
-        """Bring the text to the device."""
-        super().to(device)
-        self.train, self.valid = self.train.to(device), self.valid.to(device)
-
-    def release(self) -> None:
-        """Give mapped pages back."""
-        self.train.corpus.release()

@@ -48,8 +48,8 @@ class Task(ABC):
         """Say what the model must have to fit the data: the vocabulary, the classes, the size of images."""
 
     @abstractmethod
-    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
-        """Give the order in which a model is trained: draws of about `tokens` tokens, rows a multiple of `parts`."""
+    def order(self, model: Model, tokens: int, seed: int) -> Order:
+        """Give the order in which a model is trained: draws of about `tokens` tokens."""
 
     @abstractmethod
     def batch(self, draw: Draw, epoch: int) -> Batch:

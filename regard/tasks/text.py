@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Draw, Indices
 from regard.data.corpus import cache_folder, file_key
+from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import InputError, RegardError
@@ -114,10 +115,10 @@ def attends(model: Model) -> bool:
 def lengths_of(lengths: Indices, draw: Draw, device: torch.device) -> Tensor:
     """Lengths of the rows of a draw; an empty row has one token, since no row may have none."""
     found = np.where(draw.rows < 0, 1, np.minimum(lengths[draw.rows], draw.shape[0]))
-    return torch.from_numpy(found).to(device, non_blocking=True)
+    return to_device(found, device)
 
 
 def ignore_empty(labels: Tensor, draw: Draw) -> Tensor:
     """Nothing in an empty row counts."""
-    empty = torch.from_numpy(draw.rows < 0).to(labels.device, non_blocking=True)
+    empty = to_device(draw.rows < 0, labels.device)
     return labels.masked_fill(empty.reshape(-1, *[1] * (labels.ndim - 1)), IGNORE)

@@ -6,16 +6,16 @@ and hardly any padding; models that cannot (recurrent ones) get rows of like len
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from regard.config import Count, NotNegative, Rate, Table
-from regard.data.batches import EMPTY, Buckets, Draw, Indices, Order, Shape, Shuffled, multiple, pack, rows_for
-from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
-from regard.data.read import Skipped, read_pairs
+from regard.data.batches import Buckets, Draw, Indices, Order, Shape, Shuffled, multiple, pack, rows_for
+from regard.data.device import to_device
+from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.greedy import translate_greedy
 from regard.errors import ConfigError, InputError
@@ -23,12 +23,12 @@ from regard.models.model import EncoderDecoder, Model
 from regard.models.seq2seq import Seq2Seq
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
+from regard.tasks.pairs import Pairs, read_all
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, hold_out, in_chunks, learn_tokenizer, paths, shown, skips, spread, with_skips
+from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shown, spread
 
 VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
-Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 PACKED_WIDTH = 64  # the least width of a packed row
 
 
@@ -40,7 +40,7 @@ class TranslationConfig:
     target: tuple[str, ...] = ()
     valid_source: tuple[str, ...] = ()
     valid_target: tuple[str, ...] = ()
-    longest: Count = 128  # tokens on either side; longer pairs are left out
+    longest: Count = 128  # tokens on either side; longer pairs are left out, or cut where they are only measured on
     smoothing: Rate = 0.1
     r_drop: NotNegative = 0.0
 
@@ -60,7 +60,7 @@ class TranslationConfig:
         skipped = Skipped()
 
         def texts() -> Iterator[str]:
-            return chain.from_iterable(_read(self.source, self.target, Skipped()))
+            return chain.from_iterable(read_all(self.source, self.target, Skipped()))
 
         say("learning the tokenizer")
         learned = learn_tokenizer(tokenizer, files, texts)
@@ -71,7 +71,7 @@ class TranslationConfig:
             left_out = "; ".join(skipped.report())
             raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
         if self.valid_source:
-            valid = Pairs.open(self.valid_source, self.valid_target, learned, self.longest, skipped, 0)
+            valid = Pairs.open(self.valid_source, self.valid_target, learned, self.longest, skipped, None)
             return Translation(self, learned, skipped, train, valid)
         rows, held_out = hold_out(train[0].count, seed)
         return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
@@ -81,89 +81,8 @@ class TranslationConfig:
         if len(files) not in (1, 2):
             raise InputError("a translator is measured on a source file and a target file, or one table of pairs")
         skipped = Skipped()
-        valid = Pairs.open(tuple(files[:1]), tuple(files[1:]), tokenizer, self.longest, skipped, 0)
+        valid = Pairs.open(tuple(files[:1]), tuple(files[1:]), tokenizer, self.longest, skipped, None)
         return Translation(self, tokenizer, skipped, [valid], valid)
-
-
-def _read(source: tuple[str, ...], target: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
-    for one, other in zip_longest(paths(source), paths(target)):
-        yield from read_pairs(one, other, skipped)
-
-
-def _longest(pair: tuple[np.ndarray, ...]) -> int:
-    return max(map(len, pair))
-
-
-class Pairs:
-    """Tokenised pairs: row 2i of the corpus is a source and row 2i + 1 its target; each ends with the end token.
-
-    `pairs` are those that are used.
-    """
-
-    def __init__(self, corpus: Corpus, files: Files, pairs: Indices) -> None:
-        self.corpus, self.files, self.pairs = corpus, files, pairs
-        self.count = len(pairs)
-        self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
-
-    def texts(self) -> list[tuple[str, str]]:
-        """Read the pairs as they were written, since not every tokenizer gives back what it was given."""
-        dropped = set(self.corpus.facts["dropped"])
-        kept = (pair for number, pair in enumerate(_read(*self.files, Skipped())) if number not in dropped)
-        wanted = set(self.pairs.tolist())
-        found = {number: pair for number, pair in enumerate(kept) if number in wanted}
-        return [found[number] for number in self.pairs.tolist()]
-
-    def row(self, index: Indices, side: int) -> Indices:
-        """The row of one side (0: source, 1: target) of the pairs that are used; -1 stays."""
-        return np.where(index < 0, EMPTY, 2 * self.pairs[index] + side)
-
-    @classmethod
-    def open(
-        cls,
-        source: tuple[str, ...],
-        target: tuple[str, ...],
-        tokenizer: Tokenizer,
-        longest: int,
-        skipped: Skipped,
-        variant: int,
-    ) -> "Pairs":
-        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain.
-
-        All variants have the same pairs: one that got too long by dropout stays plain.
-        """
-        names = [file_key(path) for path in (*paths(source), *paths(target))]
-        key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
-        key |= {"dropout": tokenizer.dropout} if variant else {}
-        found = Skipped()
-
-        def write(writer: CorpusWriter) -> None:
-            end = np.array([tokenizer.end], np.int32)
-            line, dropped = 0, []
-            for chunk in in_chunks(_read(source, target, found)):
-                texts = [[pair[side] for pair in chunk] for side in (0, 1)]
-                plain = list(zip(*map(tokenizer.encode, texts), strict=True))
-                varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
-                for pair, other in zip(plain, varied, strict=True):
-                    line += 1
-                    if _longest(pair) >= longest:  # the end token comes in addition
-                        found.note(f"pair of more than {longest} tokens", f"{source[0]}, pair {line}")
-                        dropped.append(line - 1)
-                    else:
-                        writer.add(np.concatenate((ids, end)) for ids in (other if _longest(other) < longest else pair))
-            writer.note(skipped=skips(found), dropped=dropped)
-
-        corpus = cached_corpus(key, write)
-        if variant == 0:
-            with_skips(corpus.facts, skipped)
-        return cls(corpus, (source, target), np.arange(corpus.rows // 2))
-
-    def take(self, index: Indices) -> "Pairs":
-        """Use only some of the pairs."""
-        return Pairs(self.corpus, self.files, self.pairs[index])
-
-    def to(self, device: torch.device) -> "Pairs":
-        """Bring the tokens to a device."""
-        return Pairs(self.corpus.to(device), self.files, self.pairs)
 
 
 class Translation(Task):
@@ -198,13 +117,13 @@ class Translation(Task):
         assert self.tokenizer is not None
         return {"vocabulary": self.tokenizer.size}
 
-    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+    def order(self, model: Model, tokens: int, seed: int) -> Order:
         """Packed rows for attention, buckets for recurrence."""
         if not packable(model):
-            return Epochs([Buckets(pairs.lengths, tokens, parts, seed) for pairs in self.train])
+            return Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
         widths = self.widths()
         self.groups = [pack(pairs.lengths, widths) for pairs in self.train]
-        batch = rows_for(tokens, widths, parts)
+        batch = rows_for(tokens, widths)
         return Epochs([Shuffled(len(groups), batch, widths, seed) for groups in self.groups])
 
     def widths(self) -> Shape:
@@ -222,14 +141,13 @@ class Translation(Task):
             return self.padded(pairs, draw)
         groups = self.groups[epoch % len(self.groups)]
         members = [groups[row] if row >= 0 else np.empty(0, np.int64) for row in draw.rows]
-        source_places, source_documents = _places(pairs, 0, members, draw.shape[0])
-        target_places, documents = _places(pairs, 1, members, draw.shape[1])
-        device = self.device
+        source_places, source_documents = pairs.places(0, members, draw.shape[0])
+        target_places, documents = pairs.places(1, members, draw.shape[1])
         labels = pairs.corpus.gather(target_places, IGNORE)
         batch = {
             "source": pairs.corpus.gather(source_places, self.special.pad),
-            "source_documents": torch.from_numpy(source_documents).to(device, non_blocking=True),
-            "documents": torch.from_numpy(documents).to(device, non_blocking=True),
+            "source_documents": to_device(source_documents, self.device),
+            "documents": to_device(documents, self.device),
             "labels": labels,
         }
         begins = torch.cat((torch.ones_like(labels[:, :1], dtype=torch.bool), batch["documents"].diff(dim=1) != 0), 1)
@@ -242,7 +160,7 @@ class Translation(Task):
         labels = pairs.corpus.padded(pairs.row(draw.rows, 1), draw.shape[1], IGNORE)
         return {
             "source": pairs.corpus.padded(pairs.row(draw.rows, 0), draw.shape[0], self.special.pad),
-            "source_lengths": torch.from_numpy(lengths).to(self.device, non_blocking=True),
+            "source_lengths": to_device(lengths, self.device),
             "target": self.shifted(labels),
             "labels": labels,
         }
@@ -274,7 +192,7 @@ class Translation(Task):
         """Loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
         assert isinstance(model, EncoderDecoder)
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
-        order = Buckets(self.valid.lengths, 4096, 1, 0)
+        order = Buckets(self.valid.lengths, 4096, 0)
         for draw in order.epoch(0):
             losses, _ = self.loss(model, self.padded(self.valid, draw))
             sums += torch.stack((losses.loss.double(), losses.count.double()))
@@ -342,21 +260,3 @@ class Epochs(Order):
 def packable(model: Model) -> bool:
     """Whether a model can tell packed pairs apart: a Transformer whose every mixer is attention."""
     return isinstance(model, Seq2Seq) and attends(model)
-
-
-def _places(pairs: Pairs, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
-    """Where the tokens of packed rows are in the corpus, and which pair each belongs to; -1 where there is none."""
-    counts = [len(group) for group in members]
-    index = np.concatenate([np.empty(0, np.int64), *members])
-    lengths = pairs.lengths[index, side]
-    line = np.repeat(np.arange(len(members)), counts)
-    ends = np.cumsum(lengths)
-    before = np.repeat(np.concatenate(([0], ends))[np.concatenate(([0], np.cumsum(counts)))[:-1]], counts)
-    column = (ends - lengths) - before  # where a sentence begins in its row
-    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-    place = (np.repeat(line, lengths), np.repeat(column, lengths) + within)
-    places = np.full((len(members), width), EMPTY)
-    documents = np.full((len(members), width), EMPTY)
-    places[place] = np.repeat(pairs.corpus.starts[pairs.row(index, side)], lengths) + within
-    documents[place] = np.repeat(np.arange(len(index)), lengths)
-    return places, documents

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from regard.config import Count, Range, Rate, Table
 from regard.data.augment import channel_statistics, flip, normalise, shift
-from regard.data.batches import EMPTY, Draw, Indices, Order, Shuffled, multiple
+from regard.data.batches import EMPTY, Draw, Indices, Order, Shuffled
+from regard.data.device import to_device
 from regard.data.images import Images, read_images
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -49,8 +50,12 @@ class VisionTaskConfig:
         found = read_images(Path(self.train), skipped, self.size, self.classes or None)
         train = found["train"]
         if self.valid is not None:
-            others = read_images(Path(self.valid), skipped, train.pixels.shape[1], train.classes)
+            others = read_images(Path(self.valid), skipped, _side(train) or self.size, train.classes)
             valid = _alike(others.get("valid") or next(iter(others.values())), train.pixels.shape[3], self.valid)
+            if valid.pixels.shape[1:3] != train.pixels.shape[1:3]:
+                sizes = [" x ".join(map(str, images.pixels.shape[1:3])) for images in (valid, train)]
+                rule = f"its images are {sizes[0]}, those of training {sizes[1]}; give task.size=... to make all square"
+                raise InputError(f"{self.valid}: {rule}")
         elif "valid" in found:
             valid = found["valid"]
         else:
@@ -60,8 +65,7 @@ class VisionTaskConfig:
 
     def _task(self, skipped: Skipped, train: Images, valid: Images, rows: Indices, valid_rows: Indices) -> "Vision":
         mean, std = (self.mean, self.std) if self.mean and self.std else channel_statistics(train.pixels)
-        size = train.pixels.shape[1] if train.pixels.shape[1] == train.pixels.shape[2] else self.size
-        config = replace(self, classes=train.classes, mean=mean, std=std, size=size)
+        config = replace(self, classes=train.classes, mean=mean, std=std, size=_side(train) or self.size)
         return Vision(config, skipped, train, valid, rows, valid_rows)
 
     def evaluation(self, tokenizer: Tokenizer | None, files: list[str]) -> "Vision":
@@ -74,6 +78,12 @@ class VisionTaskConfig:
         _alike(images, len(self.mean), files[0])
         rows = np.arange(len(images.labels))
         return Vision(self, skipped, images, images, rows, rows)
+
+
+def _side(images: Images) -> int | None:
+    """The side of square images."""
+    height, width = images.pixels.shape[1:3]
+    return height if height == width else None
 
 
 def _alike(images: Images, channels: int, path: str) -> Images:
@@ -121,10 +131,10 @@ class Vision(Task):
             "head": {"kind": "classes", "classes": len(self.config.classes)},
         }
 
-    def order(self, model: Model, tokens: int, parts: int, seed: int) -> Order:
+    def order(self, model: Model, tokens: int, seed: int) -> Order:
         """All images have one shape; `tokens` counts patches."""
         assert isinstance(model, VisionTransformer)
-        rows = multiple(max(1, tokens // model.patches.count), parts)
+        rows = max(1, tokens // model.patches.count)
         return Shuffled(len(self.train_rows), rows, (model.patches.count,), seed)
 
     def batch(self, draw: Draw, epoch: int) -> Batch:
@@ -141,11 +151,11 @@ class Vision(Task):
         """Images of either part by number; an empty row repeats the first image, and does not count."""
         index = np.maximum(rows, 0)
         labels = np.where(rows < 0, IGNORE, images.labels[index])
-        pixels = torch.from_numpy(images.pixels[index]).to(self.device, non_blocking=True)
+        pixels = to_device(images.pixels[index], self.device)
         pixels = pixels.expand(-1, -1, -1, len(self.config.mean))  # a model of colours may be shown grey images
         return {
             "images": normalise(pixels, self.mean, self.std),
-            "labels": torch.from_numpy(labels).to(self.device, non_blocking=True),
+            "labels": to_device(labels, self.device),
         }
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -29,8 +28,8 @@ def last_weights(folder: Path, step: int, count: int) -> list[Path]:
 
 def mean_of(paths: list[Path]) -> dict[str, Tensor]:
     """Average weights; what is no fraction is taken from the last."""
-    weights = [load_file(path) for path in paths]
-    return {
-        name: torch.stack([one[name] for one in weights]).mean(0) if tensor.is_floating_point() else tensor
-        for name, tensor in weights[-1].items()
-    }
+    mean = load_file(paths[0])
+    for number, path in enumerate(paths[1:], 2):  # one after the other: of a large model not all fit the memory
+        for name, tensor in load_file(path).items():
+            mean[name] = mean[name].lerp(tensor, 1 / number) if tensor.is_floating_point() else tensor
+    return mean

@@ -29,7 +29,7 @@ from regard.train.ranks import Ranks
 from regard.train.run import AVERAGING, CHECKPOINTS, Run
 from regard.train.shard import gathered, local
 from regard.train.stop import StopError, stoppable
-from regard.train.update import Outcome, Update, seed_of
+from regard.train.update import Outcome, Update, leave_to_chance
 from regard.train.window import Window
 
 RELEASE_EVERY = 50  # updates after which pages of mapped files are given back, so that resident memory stays bounded
@@ -44,7 +44,7 @@ class Trainer:
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
         self.update = Update(model, task, self.config, ranks)
-        self.order = task.order(model, self.config.tokens, self.config.accumulate, self.config.seed)
+        self.order = task.order(model, self.config.tokens, self.config.seed)
         self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
         self.best: float | None = None
         self.best_step = 0
@@ -82,7 +82,7 @@ class Trainer:
     def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
         """Do one update."""
         draw, epoch, drawn = next(draws)
-        torch.manual_seed(seed_of(self.config.seed, self.step + 1, -1))  # for what a batch leaves to chance
+        leave_to_chance(self.ranks.device, self.config.seed, self.step + 1, part=-1)
         split = self.update.split
         outcome = self.update(self.task.batch(draw, epoch), self.step + 1)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
@@ -120,7 +120,7 @@ class Trainer:
             skipped = f"the loss was not finite; updates skipped: {int(bad / self.ranks.world)}"
             self._say(f"step {self.step}: {skipped}", "yellow")
             self._check_updates()
-        rate = self.config.schedule.factor(self.step, self.config.steps)
+        rate = self.config.optimizer.rate * self.config.schedule.factor(self.step, self.config.steps)
         speed = count / self.ranks.world / seconds
         mean = loss * self.ranks.world / count if count else float("nan")
         memory = memory_in_use(self.ranks.device)

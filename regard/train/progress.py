@@ -142,7 +142,10 @@ class Progress:
     def _print(self, line: Text) -> None:
         """Print as it is, without markup; a long line wraps between words on a terminal, and not at all in a file."""
         line.rstrip()
-        self._console.print(line, soft_wrap=not self._lively)
+        try:
+            self._console.print(line, soft_wrap=not self._lively)
+        except (BrokenPipeError, SystemExit):  # rich makes the second of the first
+            self._console.quiet = True  # who read this (`| head`) has left, and that is no reason to lose the run
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
@@ -167,7 +170,7 @@ def _cells(standing: Standing, encoding: str) -> dict[str, str]:
         "rate": f"rate {standing.rate:.1e}",
         "speed": f"{_scaled(speed)} tok/s" if isfinite(speed) and speed > 0 else "",
         "memory": f"{standing.memory / 1e9:.1f} GB" if standing.memory > 0 else "",
-        "left": f"{_duration(left)} left" if isfinite(left) else "",
+        "left": f"{duration(left)} left" if isfinite(left) else "",
     }
 
 
@@ -186,7 +189,7 @@ def _scaled(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Write a time in the one or two units that matter."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
     if seconds < 59.5:

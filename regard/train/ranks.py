@@ -4,12 +4,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from regard.errors import RegardError
+
+PATIENCE = timedelta(hours=6)  # so long may the first process tokenise while the others wait for it
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ def _meet(world: int, device: torch.device) -> Ranks:
             raise RegardError(f"{found}; start fewer processes, or use --device cpu")
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=PATIENCE)
     return Ranks(dist.get_rank(), world, device)
 
 

@@ -153,12 +153,15 @@ def _picture(records: list[Record], look: Look, columns: int) -> bytes:
 
 def _axes(figure: Figure, place: SubplotSpec, title: str, steps: Sequence[int], look: Look) -> Axes:
     """Make an empty plot in the style of the house; all plots of a picture span the same steps."""
+    from matplotlib.ticker import MaxNLocator
+
     axes = figure.add_subplot(place, facecolor=look.ground)
     axes.set_title(title, loc="left", color=look.ink, fontsize=11)
     axes.grid(color=look.grid, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=look.ink, labelsize=9, length=0)
     axes.spines[:].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     margin = max(max(steps) - min(steps), 1) / 50
     axes.set_xlim(min(steps) - margin, max(steps) + margin)
     return axes
@@ -196,7 +199,7 @@ def _scores(records: list[Record]) -> Iterator[str]:
         best = _best(name, curve)
         if best is not None:
             last, value = list(curve.items())[-1]
-            end = "the last step" if best == last else f"{short_number(value)} at step {last}"
+            end = "the last validation" if best == last else f"{short_number(value)} at step {last}"
             title = "Validation loss" if name == "loss" else _name(name)
             cards.append((curve[best], title, f"best at step {best}<br>{end}"))
     if training := _curve(records, "train", "loss"):

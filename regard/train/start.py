@@ -142,7 +142,7 @@ def try_updates(planned: Planned, ranks: Ranks, count: int = 3) -> tuple[float, 
     model = build_model(planned.config, ranks)
     task.to(ranks.device)
     update = Update(model, task, config, ranks)
-    order = task.order(model, config.tokens, config.accumulate, config.seed)
+    order = task.order(model, config.tokens, config.seed)
     times = []
     for step, draw in enumerate(islice(order.epoch(0), count + 1), 1):
         begun = time.perf_counter()
@@ -158,11 +158,19 @@ def finish(run: Run, task: Task, values: Mapping[str, float]) -> None:
     skipped = [("left out", line) for line in task.skipped.report()]
     found = cost(build_empty(run.config.model))
     model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{found.parameters:,}")]
-    training = [(key, str(value)) for key, value in to_table(run.config.train).items()]
+    training = [(key, _plain(value)) for key, value in to_table(run.config.train).items()]
     final = [(name, f"{value:.4g}") for name, value in values.items()]
     result = ("Result on the validation data", final)
     facts = [result, ("Data", counts + skipped), ("Model", model), ("Training", training)]
     write_report(run.folder, run.folder.name, facts)
+
+
+def _plain(value: Any) -> str:
+    """Write a value, or a table in one line as people do: muon, rate 0.02, momentum 0.95."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    rest = [f"{key} ({_plain(item)})" if isinstance(item, Mapping) else f"{key} {item}" for key, item in value.items()]
+    return ", ".join(rest).removeprefix("kind ")
 
 
 def take_weights(model: Model, folder: str | Path, say: Say) -> None:

@@ -61,6 +61,7 @@ class Update:
         if self.sharded:
             shard(model, ranks)
         self.optimizer = config.optimizer.build(model)
+        self.parameters = list(model.parameters())
         self.split = config.accumulate  # into how many parts this process splits its share of an update
         self.objective: Any = self._wrap(Objective(model, task))
         self.average = None if config.ema is None else {n: t.detach().clone() for n, t in tensors(model).items()}
@@ -100,7 +101,9 @@ class Update:
 
     def __call__(self, batch: Batch, step: int) -> Outcome:
         """Learn from a batch; if something is not finite, learn nothing. When memory runs out, `split` grows."""
-        self.model.train()
+        if not self.model.training:  # walking through all modules takes its time
+            self.model.train()
+        self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
         before = [buffer.clone() for buffer in self.buffers]
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the whole batch
         while (found := self._backward(batch, step, count)) is None:
@@ -111,13 +114,12 @@ class Update:
                 torch.cuda.empty_cache()
         loss, carried = found
         norm, bad = self._clip(loss)
-        self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
         self.optimizer.step(bad)
         self.optimizer.zero()
         self._carry(carried, len(batch["labels"]), bad)
         self._balance()
         self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
-        self._follow()
+        self._follow(step)
         return Outcome(loss, count, norm, bad)
 
     def _backward(self, batch: Batch, step: int, count: Tensor) -> tuple[Tensor, list[tuple[slice, Batch]]] | None:
@@ -126,7 +128,7 @@ class Update:
         carried: list[tuple[slice, Batch]] = []
         try:
             for number, rows, part in self._parts(batch):
-                torch.manual_seed(seed_of(self.config.seed, step, number))
+                leave_to_chance(self.ranks.device, self.config.seed, step, number)
                 with self._share_gradients_after(number), self.autocast():
                     losses, kept = self.objective(part)
                     (losses.objective * (self._share() / count.clamp(min=1))).backward()
@@ -191,7 +193,7 @@ class Update:
 
     def _clip(self, loss: Tensor) -> tuple[Tensor, Tensor]:
         """Limit the norm of the gradient; tell whether all is finite."""
-        parameters = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        parameters = [parameter for parameter in self.parameters if parameter.grad is not None]
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         norm = whole(norm)
         if self.config.clip is not None:
@@ -228,20 +230,28 @@ class Update:
                     self.ranks.sum(buffer.div_(self.ranks.world))
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """Let the moving average follow the weights."""
+    def _follow(self, step: int) -> None:
+        """Let the moving average follow the weights; closely at first, or it would long be what they began with."""
         if self.average is None or self.config.ema is None:
             return
+        decay = min(self.config.ema, (1 + step) / (10 + step))
         own = tensors(self.model)
         moving = [name for name, tensor in own.items() if tensor.is_floating_point()]
         averages = [local(self.average[name]) for name in moving]
-        torch._foreach_lerp_(averages, [local(own[name]) for name in moving], 1 - self.config.ema)
+        torch._foreach_lerp_(averages, [local(own[name]) for name in moving], 1 - decay)
         for name in own.keys() - moving:
             self.average[name].copy_(own[name])
 
 
+def leave_to_chance(device: torch.device, seed: int, step: int, part: int) -> None:
+    """Seed what one part of one step leaves to chance: its dropout, or (-1) what is random in its batch."""
+    torch.default_generator.manual_seed(seed_of(seed, step, part))  # `torch.manual_seed` takes long without CUDA
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed_of(seed, step, part))
+
+
 def seed_of(seed: int, step: int, part: int) -> int:
-    """A seed for the dropout of one part of one step (-1: for its batch): resumed or not, it is the same."""
+    """A seed that is the same whether a run was resumed or not."""
     return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63
 
 

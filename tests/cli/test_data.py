@@ -66,6 +66,17 @@ def test_the_list_has_every_set(monkeypatch):
     assert [row["name"] for row in rows if not row["download"]] == ["iwslt15-envi", "tatoeba"]
 
 
+@pytest.mark.parametrize("width", [40, 60, 79])
+def test_the_list_on_a_narrow_terminal(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    listing = regard_data()
+    assert all(len(line) <= width for line in listing.splitlines())
+    words = " ".join(listing.split())
+    for name, known in KNOWN.items():
+        assert re.search(rf"{name} [\d.]+ MB {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
+    assert "iwslt15-envi and tatoeba are not to be had by download, only with --from." in words
+
+
 def test_from_a_folder(know):
     know()
     Path("shelf").mkdir()

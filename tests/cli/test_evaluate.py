@@ -82,6 +82,7 @@ def test_other_files(regard):
 def test_what_was_left_out_is_said(regard, tmp_path):
     blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\tnone", "\tnone"])
     assert "1 blank text skipped" in regard("evaluate", "-m", "classification", blank).out
+    assert values(regard, "classification", blank)["skipped"] == [f"1 blank text skipped (first: {blank}:3)"]
 
 
 def test_files_that_do_not_fit(regard, tmp_path):
@@ -117,3 +118,14 @@ def test_folders_that_are_no_runs(regard, tmp_path):
     text = (tmp_path / "recipe.toml").read_text().replace("window", "widnow")
     (tmp_path / "recipe.toml").write_text(text)
     assert regard.refused("evaluate", "-m", tmp_path).startswith("task.widnow: unknown key; did you mean 'window'?")
+
+
+def test_the_help_says_what_is_measured_without_files(regard):
+    assert "the validation data of the run" in " ".join(regard("evaluate", "-h").out.split())
+
+
+def test_signatures_are_whole_on_a_narrow_terminal(regard, monkeypatch):
+    signature = values(regard, "translation")["signatures"]["bleu"]
+    monkeypatch.setenv("COLUMNS", "50")
+    shown = regard("evaluate", "-m", "translation").out
+    assert signature in "".join(line[22:].strip() for line in shown.splitlines())

@@ -66,6 +66,8 @@ def test_a_dry_run_writes_nothing(regard):
     done = regard("train", "language", text(), SHORT, *BRIEF, *TINY, "--dry-run")
     assert done.code == 0
     assert re.search(r"tokenizer +char, \d+ tokens", done.out)
+    assert re.search(r"data +1 text, [\d,]+ tokens", done.out)
+    assert re.search(r"about \d+ ms an update, \d+ s in all", done.out)
     assert "Nothing was written" in done.out
     assert not Path("runs").exists()
 
@@ -252,8 +254,24 @@ def test_a_task_with_a_slip_of_the_pen(regard):
     assert found == "'langauge' is neither a task nor a recipe; did you mean the task 'language'?"
 
 
-def test_nothing_to_go_on_with(regard):
-    found = regard.refused("train", "--resume", "missing")
+def test_a_task_left_out(regard):
+    found = regard.refused("train", text())
+    assert found == "a.txt: name the task before the files: translation, language, masked, classification, vision"
+    Path("old").mkdir()
+    file("old/recipe.toml", [])
+    assert regard.refused("train", "old") == ("old: is a run; go on with it by --resume old, or repeat old/recipe.toml")
+
+
+def test_a_file_without_its_option(regard):
+    found = regard.refused("train", "translation", "--source", text("a.de"), text("a.en"))
+    assert found == (
+        "a.en: is a file or folder where a change KEY=VALUE belongs; -h says how this task's files are named"
+    )
+
+
+@pytest.mark.parametrize("option", [["--resume", "missing"], ["--resume=missing"]])
+def test_nothing_to_go_on_with(regard, option):
+    found = regard.refused("train", *option)
     assert found.startswith("missing: is not the folder of a run: there is no recipe.toml; ")
 
 

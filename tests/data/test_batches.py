@@ -19,7 +19,9 @@ from regard.data.batches import (
     Windows,
     multiple,
     pack,
+    passages,
     rows_for,
+    whole_streams,
 )
 
 LENGTHS = st.integers(1, 2).flatmap(
@@ -27,7 +29,7 @@ LENGTHS = st.integers(1, 2).flatmap(
         lambda rows: arrays(np.int64, (rows, sides), elements=st.integers(1, 30), fill=st.nothing())
     )
 )
-TOKENS, PARTS, SEEDS = st.integers(1, 200), st.integers(1, 4), st.integers(0, 2**32)
+TOKENS, SEEDS = st.integers(1, 200), st.integers(0, 2**32)
 
 
 def real(draws: list[Draw]) -> list[int]:
@@ -42,13 +44,13 @@ def same(one: list[Draw], other: list[Draw]) -> bool:
     )
 
 
-def check_static(order: Order, draws: list[Draw], parts: int = 1) -> None:
-    """Nothing compiled is compiled again: announced shapes, as many rows in every draw of a shape, in whole parts."""
+def check_static(order: Order, draws: list[Draw]) -> None:
+    """Nothing compiled is compiled again: announced shapes, as many rows in every draw of a shape."""
     rows = defaultdict(set)
     for draw in draws:
         assert draw.shape in order.shapes
         rows[draw.shape].add(len(draw.rows))
-    assert all(len(counts) == 1 and next(iter(counts)) % parts == 0 for counts in rows.values())
+    assert all(len(counts) == 1 for counts in rows.values())
     assert [draw.begins for draw in draws] == [True] + [False] * (len(draws) - 1)
 
 
@@ -72,22 +74,20 @@ def test_shuffled_draws_every_row_once(count: int, batch: int, seed: int, epoch:
     draws = list(order.epoch(epoch))
     assert sorted(real(draws)) == list(range(count))
     assert {len(draw.rows) for draw in draws} == {batch}
-    assert len(draws) == order.draws_in_epoch() == -(-count // batch)
+    assert len(draws) == -(-count // batch)
     check_static(order, draws)
 
 
 # --- buckets ---------------------------------------------------------------------------------------------------------
 
 
-@given(LENGTHS, TOKENS, PARTS, SEEDS, st.integers(1, 6))
-def test_buckets_draw_every_row_once_where_it_fits(
-    lengths: np.ndarray, tokens: int, parts: int, seed: int, most: int
-) -> None:
-    order = Buckets(lengths, tokens, parts, seed, most)
+@given(LENGTHS, TOKENS, SEEDS, st.integers(1, 6))
+def test_buckets_draw_every_row_once_where_it_fits(lengths: np.ndarray, tokens: int, seed: int, most: int) -> None:
+    order = Buckets(lengths, tokens, seed, most)
     for epoch in range(2):
         draws = list(order.epoch(epoch))
         assert sorted(real(draws)) == list(range(len(lengths)))
-        check_static(order, draws, parts)
+        check_static(order, draws)
         for draw in draws:
             assert (lengths[draw.rows[draw.rows >= 0]] <= np.array(draw.shape)).all()
     assert len(order.shapes) <= most + 1  # the box for everything may be one more
@@ -95,7 +95,7 @@ def test_buckets_draw_every_row_once_where_it_fits(
 
 def test_buckets_as_made_by_hand():
     lengths = np.array([[2], [2], [9], [9], [9], [3]])
-    order = Buckets(lengths, 9, 1, 0, most=2)
+    order = Buckets(lengths, 9, 0, most=2)
     assert order.shapes == ((3,), (9,))
     assert order.batches == [3, 1]
     draws = {draw.shape: set() for draw in order.epoch(0)}
@@ -106,7 +106,7 @@ def test_buckets_as_made_by_hand():
 
 def test_what_is_left_over_in_a_box_moves_to_a_larger_one():
     lengths = np.array([[2]] * 5 + [[8]] * 4)
-    order = Buckets(lengths, 16, 1, 0)
+    order = Buckets(lengths, 16, 0)
     assert order.shapes == ((2,), (8,))
     assert order.batches == [8, 2]
     draws = list(order.epoch(0))
@@ -116,11 +116,10 @@ def test_what_is_left_over_in_a_box_moves_to_a_larger_one():
 
 
 def test_rows_for_holds_the_tokens_of_the_longest_side():
-    assert rows_for(2048, (60, 64), 1) == 32
-    assert rows_for(100, (9,), 1) == 11  # few rows are not rounded
-    assert rows_for(1000, (9,), 1) == 104  # many are, to a multiple of 8
-    assert rows_for(10, (64,), 1) == 1  # at least one
-    assert rows_for(100, (9,), 4) == 12  # in whole parts
+    assert rows_for(2048, (60, 64)) == 32
+    assert rows_for(100, (9,)) == 11  # few rows are not rounded
+    assert rows_for(1000, (9,)) == 104  # many are, to a multiple of 8
+    assert rows_for(10, (64,)) == 1  # at least one
     assert [multiple(number, 4) for number in (1, 4, 5)] == [4, 4, 8]
 
 
@@ -128,9 +127,9 @@ def test_rows_for_holds_the_tokens_of_the_longest_side():
 def test_little_padding_in_buckets(tokens: int):
     """On pairs buckets cannot do much better: either side may be the longer one."""
     lengths = like_multi30k()
-    assert padding(Buckets(lengths, tokens, 1, 0), lengths) < 0.12
+    assert padding(Buckets(lengths, tokens, 0), lengths) < 0.12
     one_side = lengths[:, :1]
-    assert padding(Buckets(one_side, tokens, 1, 0), one_side) < 0.08
+    assert padding(Buckets(one_side, tokens, 0), one_side) < 0.08
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------
@@ -171,7 +170,7 @@ def test_hardly_any_padding_when_packed(tokens: int):
     lengths = like_multi30k()
     widths = (64, 64)
     groups = pack(lengths, widths)
-    order = Shuffled(len(groups), rows_for(tokens, widths, 1), widths, 0)
+    order = Shuffled(len(groups), rows_for(tokens, widths), widths, 0)
     assert padding(order, lengths) < 0.05
 
 
@@ -214,12 +213,24 @@ def test_streams_go_on_where_they_ended(width: int, lanes: int, more: int):
     assert same(draws, list(order.epoch(1)))  # there is nothing to shuffle
 
 
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 100))
+def test_what_is_measured_on_is_read_once_and_to_its_end(width: int, rows: int, more: int):
+    count = width * rows + more
+    for draws in (list(passages(count, width, rows)), list(whole_streams(count, width, rows))):
+        places = [place for draw in draws for row in draw.rows for place in range(row, row + draw.shape[0])]
+        assert sorted(places) == list(range(count))
+        assert draws[0].begins
+        assert all(draw.shape[0] <= width or draw.begins for draw in draws)
+    for draw, following in pairwise(draws):  # of streams
+        assert following.begins or np.array_equal(draw.rows + draw.shape[0], following.rows)
+
+
 # --- what decides ----------------------------------------------------------------------------------------------------
 
 
 def orders(seed: int) -> list[Order]:
     lengths = np.random.default_rng(1).integers(1, 30, (200, 2))
-    return [Shuffled(200, 8, (3,), seed), Buckets(lengths, 200, 1, seed), Windows(2000, 9, 8, seed)]
+    return [Shuffled(200, 8, (3,), seed), Buckets(lengths, 200, seed), Windows(2000, 9, 8, seed)]
 
 
 @settings(max_examples=10)

@@ -290,5 +290,8 @@ def test_a_file_is_known_by_place_size_and_time(tmp_path: Path, monkeypatch: pyt
     assert file_key(path) == first | {"mtime_ns": 1}
     path.write_text("abcd")
     assert file_key(path)["size"] == 4
+    folder = file_key(tmp_path)  # a data set may be a folder, whose own time says nothing of its files
+    os.utime(path, ns=(2, 2))
+    assert file_key(tmp_path) != folder
     with pytest.raises(RegardError, match="b.txt: cannot be read: No such file or directory"):
         file_key(tmp_path / "b.txt")

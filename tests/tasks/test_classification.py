@@ -107,7 +107,7 @@ def test_labels_are_smoothed_in_training_only(tmp_path):
 
 
 def test_the_order_has_every_text_once(task):
-    order = task.order(model_for(task, "reader", *CLASSES), 64, 2, 0)
+    order = task.order(model_for(task, "reader", *CLASSES), 64, 0)
     rows = [row for draw in order.epoch(0) for row in draw.rows if row != EMPTY]
     assert sorted(rows) == list(range(60))
 

@@ -12,6 +12,7 @@ from regard.config import from_table
 from regard.data.batches import EMPTY, Draw, Streams, Windows
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, InputError
+from regard.tasks import language
 from regard.tasks.language import Language, LanguageTaskConfig
 from regard.tasks.loss import IGNORE
 from regard.train.config import TrainConfig
@@ -69,7 +70,7 @@ def test_one_text_needs_no_documents(tmp_path):
 
 def test_recurrence_is_told_where_an_epoch_begins(tmp_path):
     task = task_of(tmp_path, long_text(40), valid=long_text(12))
-    order = task.order(model_for(task, "lstm"), 10, 1, 0)
+    order = task.order(model_for(task, "lstm"), 10, 0)
     assert isinstance(order, Streams)
     batches = [task.batch(one, 0) for one in order.epoch(0)]
     assert [batch["begins"].tolist() for batch in batches] == [[True, True], [False, False], [False, False]]
@@ -79,7 +80,7 @@ def test_recurrence_is_told_where_an_epoch_begins(tmp_path):
 def test_attention_and_convolution_read_windows(tmp_path):
     task = task_of(tmp_path, long_text(40), valid=long_text(12))
     for recipe in ("writer", "conv"):
-        order = task.order(model_for(task, recipe), 10, 1, 3)
+        order = task.order(model_for(task, recipe), 10, 3)
         assert order == Windows(40, 5, 2, 3)
 
 
@@ -89,12 +90,11 @@ def test_texts_for_convolution_are_not_kept_apart(tmp_path):
     assert "documents" not in task.batch(draw(0), 0)
 
 
-@pytest.mark.parametrize(("tokens", "parts", "lanes"), [(40, 1, 7), (40, 2, 6), (40, 4, 4), (12, 4, 2), (6, 3, 1)])
-def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path, tokens, parts, lanes):
+@pytest.mark.parametrize(("tokens", "lanes"), [(40, 7), (12, 2), (6, 1)])
+def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path, tokens, lanes):
     task = task_of(tmp_path, long_text(tokens), valid=long_text(12))
-    order = task.order(model_for(task, "elman"), 1000, parts, 0)
-    assert len(next(order.epoch(0)).rows) == lanes
-    assert order.draws_in_epoch() == 1
+    order = task.order(model_for(task, "elman"), 1000, 0)
+    assert [len(one.rows) for one in order.epoch(0)] == [lanes]
 
 
 # --- validation ------------------------------------------------------------------------------------------------------
@@ -175,11 +175,12 @@ def test_empty_rows_change_nothing(tmp_path, recipe):
     assert int(with_empty.count) == int(without.count) == 5
 
 
-def check_perplexities(values: dict[str, float], mean: float, tokens: int, text: str) -> None:
+def check_perplexities(values: dict[str, float], mean: float, tokens: int, *texts: str) -> None:
+    words, letters = (sum(map(len, parts)) for parts in zip(*((t.split(), t.encode()) for t in texts), strict=True))
     assert values["loss"] == pytest.approx(mean, rel=1e-9)
     assert values["perplexity"] == pytest.approx(exp(mean), rel=1e-9)
-    assert values["word_perplexity"] == pytest.approx(exp(mean * tokens / len(text.split())), rel=1e-6)
-    assert values["bits_per_byte"] == pytest.approx(mean * tokens / len(text.encode()) / log(2), rel=1e-9)
+    assert values["word_perplexity"] == pytest.approx(exp(mean * tokens / words), rel=1e-6)
+    assert values["bits_per_byte"] == pytest.approx(mean * tokens / letters / log(2), rel=1e-9)
 
 
 @torch.no_grad()
@@ -192,7 +193,7 @@ def test_measure_is_the_naive_one_over_all_windows(tmp_path):
     total = sum(
         naive_loss(model, tokens[i : i + 5], tokens[i + 1 : i + 6], documents[i : i + 5]) for i in range(0, 30, 5)
     )
-    check_perplexities(task.measure(model), total / 30, 31, valid.replace("\n", ""))
+    check_perplexities(task.measure(model), total / 30, 30, *valid.splitlines())
 
 
 @torch.no_grad()
@@ -203,8 +204,47 @@ def test_measure_carries_the_state_through_each_lane(tmp_path, recipe):
     model = model_for(task, recipe)
     tokens = torch.tensor(ids(task, f"|{valid}|"))
     total = sum(nll(model(tokens[None, i : i + 10])[0], tokens[i + 1 : i + 11]) for i in range(0, 160, 10))
-    check_perplexities(task.measure(model), total / 160, 161, valid)
+    check_perplexities(task.measure(model), total / 160, 160, valid)
     assert task.measure(model) == task.measure(model)
+
+
+@torch.no_grad()
+def test_measure_leaves_nothing_out(tmp_path):
+    """Neither what is left after the last window, nor what lanes leave over."""
+    valid = long_text(5 * 7 + 4, seed=1)  # 38 places: seven windows of five, and three more
+    task = task_of(tmp_path, long_text(40), valid=valid)
+    tokens = torch.tensor(ids(task, f"|{valid}|"))
+    model = model_for(task, "writer")
+    total = sum(nll(model(tokens[None, i : i + 5][:, : 38 - i])[0], tokens[i + 1 : i + 6]) for i in range(0, 38, 5))
+    check_perplexities(task.measure(model), total / 38, 38, valid)
+    model = model_for(task, "lstm")  # seven lanes of five, and three more
+    total = sum(nll(model(tokens[None, i : i + 5][:, : 38 - i])[0], tokens[i + 1 : i + 6]) for i in range(0, 38, 5))
+    check_perplexities(task.measure(model), total / 38, 38, valid)
+    task = task_of(tmp_path, long_text(40), valid=valid + "abcdefa" * 22)  # sixteen lanes of twelve: five, five, two
+    tokens = torch.tensor(ids(task, f"|{valid}{'abcdefa' * 22}|"))
+    total = sum(nll(model(tokens[None, i : i + 12])[0], tokens[i + 1 : i + 13]) for i in range(0, 192, 12))
+    assert task.measure(model)["loss"] == pytest.approx(total / 192, rel=1e-9)
+
+
+def test_few_tokens_are_measured_at_a_time(tmp_path, monkeypatch):
+    """Their logits are the largest thing in memory, and training has the memory already."""
+    monkeypatch.setattr(language, "AT_ONCE", 10)
+    task = task_of(tmp_path, long_text(40), valid=long_text(60))
+    model = model_for(task, "writer")
+    sizes = []
+    model.register_forward_hook(lambda module, inputs, output: sizes.append(output.shape[:2].numel()))
+    task.measure(model)
+    assert (max(sizes), sum(sizes)) == (10, 59)
+
+
+def test_words_and_bytes_are_those_that_were_written(tmp_path):
+    """Of a word that the tokenizer does not know, nothing is left in its tokens."""
+    task = prepare("language", train=(write(tmp_path / "a.txt", ["red dog runs"] * 20),), window=4)
+    other = write(tmp_path / "b.txt", ["red däg's", "purple dog"])
+    opened = task.config.evaluation(task.tokenizer, [other])
+    assert opened.units() == (4, len(Path(other).read_bytes()))
+    lines = task_of(tmp_path, "ab cd\n" * 40)  # of which the last three are kept for validation
+    assert lines.units() == (6, 15)
 
 
 def test_evaluation_opens_other_files_with_the_same_tokenizer(tmp_path):
@@ -251,7 +291,7 @@ def windows(task: Language, order: Streams) -> list[dict[str, Tensor]]:
 def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    order = task.order(model, 10, 1, 0)  # two lanes of four windows
+    order = task.order(model, 10, 0)  # two lanes of four windows
     carried, total = {}, 0.0
     for batch in windows(task, order):
         losses, carried = task.loss(model, batch | carried)
@@ -265,7 +305,7 @@ def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, rec
 def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    first, second, *_ = windows(task, task.order(model, 10, 1, 0))
+    first, second, *_ = windows(task, task.order(model, 10, 0))
     embedded: list[Tensor] = []
     model.embed.tokens.table.register_forward_hook(lambda module, inputs, output: embedded.append(output))
     _, carried = task.loss(model, first)
@@ -283,7 +323,7 @@ def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
 def test_an_epoch_begins_without_a_memory(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    first, *_ = windows(task, task.order(model, 10, 1, 0))
+    first, *_ = windows(task, task.order(model, 10, 0))
     fresh, carried = task.loss(model, first)
     again, _ = task.loss(model, first | carried)
     assert float(again.loss) == float(fresh.loss)
@@ -300,7 +340,7 @@ def test_the_trainer_carries_the_state_and_begins_every_epoch_without(tmp_path, 
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": schedule}
     update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
     update.optimizer.step = lambda bad: None
-    order = task.order(model, 10, 1, 0)
+    order = task.order(model, 10, 0)
     sums = [sum(float(update(batch, 1).loss) for batch in windows(task, order)) for _ in range(2)]
     tokens = task.train.windows(np.array([0, 20]), 21)
     whole = sum(nll(model(row[None, :-1])[0].detach(), row[1:]) for row in tokens)
@@ -317,6 +357,8 @@ def test_too_little_text(tmp_path):
     rule = "valid.txt: 10 tokens for validation are too few for windows of 12; give more text or lower task.window"
     with pytest.raises(InputError, match=rule):
         task_of(tmp_path, "abcdefgh" * 9, valid="abcdefgh", window=12)
+    with pytest.raises(InputError, match="train.txt: 4 tokens for training are too few for windows of 12"):
+        task_of(tmp_path, "abc", window=12)
     rule = "train.txt: 7 tokens for validation are too few for windows of 12; give more text or lower task.window"
     with pytest.raises(InputError, match=rule):
         task_of(tmp_path, "abcdefgh" * 9, window=12)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import EMPTY, Draw, Streams
+from regard.data.batches import EMPTY, Draw, passages
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.recipe import build
@@ -113,14 +113,14 @@ def test_measure_is_the_naive_one_and_the_same_every_time(task):
     before = torch.get_rng_state()
     values = task.measure(model)
     assert torch.equal(torch.get_rng_state(), before)  # training goes on by the same chance
-    torch.manual_seed(0)
-    lanes = min(32, (task.valid.tokens - 1) // 6)
-    found = []
-    for draw in Streams(task.valid.tokens, 6, lanes).epoch(0):
-        batch = task.rows(task.valid, draw)
-        found += [
-            naive_loss(model, *(batch[key][row] for key in ("tokens", "labels", "documents"))) for row in range(lanes)
-        ]
+    generator = torch.Generator().manual_seed(0)
+    found, tokens = [], 0
+    for draw in passages(task.valid.tokens, 6, 4096 // 6 // 8 * 8):
+        batch = task.rows(task.valid, draw, generator)
+        rows = [[batch[key][row] for key in ("tokens", "labels", "documents")] for row in range(len(draw.rows))]
+        found += [naive_loss(model, *row) for row in rows]
+        tokens += batch["tokens"].numel()
+    assert tokens == task.valid.tokens
     loss, right, count = np.sum(found, 0)
     assert values["loss"] == pytest.approx(loss / count, rel=1e-9)
     assert values["perplexity"] == pytest.approx(exp(loss / count), rel=1e-9)

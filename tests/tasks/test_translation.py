@@ -71,7 +71,7 @@ def test_a_padded_batch_by_hand(by_hand):
 
 def test_a_packed_batch_by_hand(by_hand):
     model = model_for(by_hand, "translator")
-    by_hand.order(model, 20, 1, 0)
+    by_hand.order(model, 20, 0)
     by_hand.groups = [[np.array([2, 0]), np.array([1])]]
     batch = by_hand.batch(Draw((5, 8), np.array([0, EMPTY, 1])), 0)
     rows = {
@@ -95,7 +95,7 @@ def test_every_pair_is_learned_once_in_an_epoch(tmp_path, recipe):
     task = task_of(tmp_path)
     model = model_for(task, recipe)
     assert packable(model) is (recipe == "translator")
-    order = task.order(model, 128, 1, 0)
+    order = task.order(model, 128, 0)
     wanted = sorted(
         tuple(row) for row in task.train[0].corpus.padded(task.train[0].row(np.arange(60), 1), 12, 0).tolist()
     )
@@ -136,7 +136,7 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
     """The draws of an epoch have empty rows, too; all together they lose what every pair by itself does."""
     task = task_of(tmp_path, count=25)
     model = model_for(task, recipe)
-    draws = list(task.order(model, 256, 3, 0).epoch(0))
+    draws = list(task.order(model, 256, 0).epoch(0))
     assert any((draw.rows == EMPTY).any() for draw in draws)
     losses = [task.loss(model, task.batch(draw, 0)) for draw in draws]
     wanted, count = naive_loss(task, model, task.train[0])
@@ -149,11 +149,11 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
 def test_training_is_smoothed_and_r_drop_needs_two_passes(tmp_path):
     task = task_of(tmp_path, smoothing=0.2)
     model = model_for(task, "translator", *NO_DROPOUT).train()
-    batch = task.batch(next(task.order(model, 128, 1, 0).epoch(0)), 0)
+    batch = task.batch(next(task.order(model, 128, 0).epoch(0)), 0)
     smoothed, _ = task.loss(model, batch)
     assert float(smoothed.objective.detach()) != pytest.approx(float(smoothed.loss), rel=1e-3)
     twice = task_of(tmp_path, smoothing=0.2, r_drop=5.0)
-    twice.order(model, 128, 1, 0)
+    twice.order(model, 128, 0)
     calm, _ = twice.loss(model, batch)  # without dropout both passes agree,
     assert float(calm.objective.detach()) == pytest.approx(float(smoothed.objective.detach()), rel=1e-9)
     lively = model_for(task, "translator", *NO_DROPOUT, "model.embed.dropout=0.5").train()
@@ -264,7 +264,7 @@ def test_pairs_left_out_are_counted_once(tmp_path):
 
 def test_packing_adapts_to_each_variant(varied):
     model = model_for(varied, "translator")
-    order = varied.order(model, 256, 1, 0)
+    order = varied.order(model, 256, 0)
     assert len(order.shapes) == 1
     widths = order.shapes[0]
     seen = set()
@@ -280,7 +280,7 @@ def test_packing_adapts_to_each_variant(varied):
 
 
 def test_buckets_adapt_to_each_variant(varied):
-    order = varied.order(model_for(varied, "rnn-seq2seq"), 64, 1, 0)
+    order = varied.order(model_for(varied, "rnn-seq2seq"), 64, 0)
     for epoch in (0, 1):
         tokens = sum(int((varied.batch(draw, epoch)["labels"] != IGNORE).sum()) for draw in order.epoch(epoch))
         assert tokens == varied.train[epoch].lengths[:, 1].sum()
@@ -301,6 +301,24 @@ def test_long_and_blank_pairs_are_left_out_and_counted(tmp_path):
     ]
 
 
+def test_what_is_measured_on_is_cut_and_not_left_out(tmp_path, monkeypatch):
+    """Without its long sentences, a test set would be another one."""
+    monkeypatch.setattr(translation, "translate_greedy", copy_source)
+    lines = ["red dog", "one two three one two three", "cat"]
+    source = write(tmp_path / "a.de", lines)
+    task = task_of(tmp_path, longest=5, valid=None)
+    opened = task.config.evaluation(task.tokenizer, [source, source])
+    assert (opened.valid.count, int(opened.valid.lengths.max())) == (3, 5)
+    assert opened.skipped.report() == [
+        f"1 end of a pair of more than 5 tokens skipped (first: {source}, pair 2)",
+    ]
+    made = ["red dog", "one two three one", "cat"]
+    bleu = opened.measure(model_for(task, "translator"))["bleu"]
+    assert bleu == pytest.approx(sacrebleu.corpus_bleu(made, [lines]).score)  # against what was written, uncut
+    values = {"valid_source": (source,), "valid_target": (source,)}
+    assert task_of(tmp_path, longest=5, valid=None, **values).valid.count == 3
+
+
 def test_nothing_is_left(tmp_path):
     source, target = write(tmp_path / "a.de", ["red dog"] * 3), write(tmp_path / "a.en", ["red dog"] * 3)
     rule = r"a.de: no pair is left to train on; give other files \(3 pairs of more than 2 tokens skipped \(first: "
@@ -309,10 +327,10 @@ def test_nothing_is_left(tmp_path):
     one = (write(tmp_path / "b.de", ["red dog"]),)
     with pytest.raises(InputError, match="no pair is left to validate on; give more pairs$"):
         prepare("translation", source=one, target=one)
-    rule = r"no pair is left to validate on; give more pairs \(1 pair of more than 2 tokens skipped \(first: "
-    with pytest.raises(InputError, match=rule):
-        TranslationConfig(source=one, longest=2).evaluation(
-            prepare("translation", source=(source,), target=(target,)).tokenizer, [*one, *one]
+    blank = write(tmp_path / "c.de", [" "])
+    with pytest.raises(InputError, match=r"no pair is left to validate on; give more pairs \(1 blank line skipped \("):
+        TranslationConfig(source=one).evaluation(
+            prepare("translation", source=(source,), target=(target,)).tokenizer, [blank, *one]
         )
 
 
@@ -331,7 +349,7 @@ def test_the_order_is_for_one_seed(tmp_path):
     task = task_of(tmp_path)
     model = model_for(task, "translator")
     one, same, other = (
-        [draw.rows.tolist() for draw in islice(task.order(model, 64, 1, seed).epoch(0), 9)] for seed in (0, 0, 1)
+        [draw.rows.tolist() for draw in islice(task.order(model, 64, seed).epoch(0), 9)] for seed in (0, 0, 1)
     )
     assert one == same
     assert one != other

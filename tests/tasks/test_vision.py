@@ -87,8 +87,8 @@ def test_training_images_are_varied_by_chance(tmp_path):
 
 
 def test_every_image_once_in_an_epoch(task):
-    order = task.order(model_for(), 20, 2, 0)
-    assert order.batch == 6  # five rows of four patches, in whole parts
+    order = task.order(model_for(), 20, 0)
+    assert order.batch == 5  # rows of four patches
     assert sorted(row for one in order.epoch(1) for row in one.rows if row >= 0) == list(range(38))
 
 
@@ -170,6 +170,16 @@ def test_a_model_of_colours_may_be_shown_grey_images(tmp_path):
     np.savez(colours, x_train=chance.integers(0, 255, (30, 8, 8, 3), dtype=np.uint8), y_train=np.arange(30) % 3)
     task = prepare("vision", train=str(colours), valid=archive(tmp_path / "a.npz"))
     assert task.rows(task.valid, np.array([0]))["images"].shape == (1, 3, 8, 8)
+
+
+def test_images_that_are_not_square_are_validated_as_they_are(tmp_path):
+    for name, width in (("a", 12), ("b", 12), ("c", 16)):
+        np.savez(tmp_path / f"{name}.npz", images=np.zeros((9, 8, width), np.uint8), labels=np.arange(9) % 3)
+    task = prepare("vision", train=str(tmp_path / "a.npz"), valid=str(tmp_path / "b.npz"))
+    assert task.valid.pixels.shape == task.train.pixels.shape == (9, 8, 12, 1)
+    rule = "c.npz: its images are 8 x 16, those of training 8 x 12; give task.size=... to make all square"
+    with pytest.raises(InputError, match=rule):
+        prepare("vision", train=str(tmp_path / "a.npz"), valid=str(tmp_path / "c.npz"))
 
 
 def test_a_model_of_grey_images_cannot_be_shown_colours(task, tmp_path):

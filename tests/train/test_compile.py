@@ -36,7 +36,7 @@ def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tu
     table = {"steps": 99, "tokens": tokens, "validate_every": 9, "checkpoint_every": 9, "compile": "always"}
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": {"kind": "linear", "warmup": 2}}
     update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
-    order = task.order(model, tokens, 1, 0)
+    order = task.order(model, tokens, 0)
     step, compiled, shapes = 0, [], set()
     for epoch in range(3):
         for draw in order.epoch(epoch):

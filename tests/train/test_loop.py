@@ -179,7 +179,8 @@ def test_every_update_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         )
         assert line["loss"] == pytest.approx(loss / count, rel=1e-5)
         assert line["norm"] == pytest.approx(norm / len(steps), rel=1e-5)
-        assert line["rate"] == found.config.train.schedule.factor(steps[-1], 12)
+        training = found.config.train
+        assert line["rate"] == training.optimizer.rate * training.schedule.factor(steps[-1], 12)
 
 
 @pytest.mark.parametrize("kind", ["masked", "vision"])
@@ -380,6 +381,15 @@ def test_a_moving_average_may_begin_later(tmp_path: Path, ended: Planned) -> Non
     assert trainer.resume()
     assert trainer.update.average is not None
     assert same(trainer.update.average, weights(trainer))
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "classification", "translation", "vision"])
+def test_into_how_many_parts_an_update_is_split_does_not_change_what_it_learns_from(tmp_path: Path, kind: str) -> None:
+    """So a run that ran out of memory can go on in more parts where it was."""
+    found = planned(kind, tmp_path)
+    orders = [make_trainer(changed(found, accumulate=parts), tmp_path / "run")[0].order for parts in (1, 3)]
+    drawn = [[(draw.shape, draw.rows.tolist()) for draw in order.epoch(0)] for order in orders]
+    assert drawn[0] == drawn[1]
 
 
 def test_lanes_that_are_others_begin_without_a_state(tmp_path: Path) -> None:

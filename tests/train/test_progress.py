@@ -378,3 +378,20 @@ def test_numbers_have_three_digits(value, text):
 @pytest.mark.parametrize(("speed", "text"), [(950.4, "950"), (1000.0, "1.0k"), (1.25e6, "1.2M"), (3e9, "3.0G")])
 def test_the_speed_is_short(speed, text):
     assert f"{text} tok/s" in last_line(100, replace(STANDING, tokens_per_second=speed))
+
+
+def test_a_reader_who_leaves_does_not_end_the_run():
+    code = """
+import os, sys
+from rich.console import Console
+from regard.train.progress import Progress
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+os.close(reader)
+with Progress(Console(), 10, 1) as progress:
+    progress.say("nobody reads this")
+    progress.say("nor this")
+print("went on", file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "went on\n")

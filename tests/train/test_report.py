@@ -167,7 +167,7 @@ def test_the_cards_say_best_and_last(tmp_path):
 @pytest.mark.usefixtures("unpainted")
 def test_the_best_may_be_the_last_and_low_may_be_best(tmp_path):
     records = [(step, "valid", {"word_perplexity": 9.0 - step, "seconds": 3.0}) for step in (1, 2, 2, 3)]
-    assert page_of(make_run(tmp_path, records)).cards == ["6.00|Word perplexity|best at step 3|the last step|"]
+    assert page_of(make_run(tmp_path, records)).cards == ["6.00|Word perplexity|best at step 3|the last validation|"]
 
 
 @pytest.mark.usefixtures("unpainted")

@@ -1,0 +1,196 @@
+"""What language and masked modelling share: all texts as one long row of tokens, a part of it for validation."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.config import Count, Table
+from regard.data.batches import Indices
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.read import Piece, Skipped, read_documents
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.errors import ConfigError, InputError
+from regard.models.model import Model
+from regard.tasks.task import Task
+from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, with_skips
+
+By = Literal["file", "line", "blank-line"]
+
+VALID_SHARE = 0.1  # of the text is kept for validation when no file is given for it,
+VALID_TOKENS = 500_000  # and at most so many tokens
+FEW = 20  # so few texts are not kept whole when one part is kept for validation
+AT_ONCE = 4096  # tokens that are measured together: their logits must fit the memory beside the training
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """Texts in plain files or tables. `documents` says what one text is; rows of a table are texts anyway."""
+
+    train: tuple[str, ...]
+    valid: tuple[str, ...] = ()
+    documents: By = "file"
+    column: str | None = None
+    window: Count = 256  # tokens in a row
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise ConfigError("train must name at least one file")
+
+    def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
+        """Read, learn the tokenizer, tokenise; give the part for training and the part for validation."""
+        skipped = Skipped()
+
+        def texts() -> Iterator[str]:
+            return (piece.text for piece in self.read(self.train, Skipped()))
+
+        say("learning the tokenizer")
+        tokenizer = learn_tokenizer(config, paths(self.train), texts)
+        say("tokenising")
+        train = self.tokenise(self.train, tokenizer, skipped)
+        if self.valid:
+            valid = self.tokenise(self.valid, tokenizer, skipped)
+        else:
+            train, valid = train.split()
+        self.check(train, self.train, "training", "give more text or lower task.window")
+        self.check(valid, self.valid or self.train, "validation", "give more text or lower task.window")
+        return tokenizer, skipped, train, valid
+
+    def open_other(self, tokenizer: Tokenizer, files: list[str]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
+        """Read and tokenise other files, to measure a model on."""
+        skipped = Skipped()
+        text = self.tokenise(tuple(files), tokenizer, skipped)
+        self.check(text, tuple(files), "measuring", "give more text")
+        return tokenizer, skipped, text, text
+
+    def check(self, text: "Text", files: tuple[str, ...], purpose: str, remedy: str) -> None:
+        """See that there is at least one window."""
+        if text.tokens <= self.window:
+            rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
+            raise InputError(f"{files[0]}: {rule}; {remedy}")
+
+    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[Piece]:
+        """Read the pieces of all texts."""
+        return chain.from_iterable(read_documents(path, skipped, self.documents, self.column) for path in paths(files))
+
+    def tokenise(self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped) -> "Text":
+        """Find the tokenised text, or tokenise it: every text begins with the end token, and one stands at the end."""
+        key = {
+            "text": [file_key(path) for path in paths(files)],
+            "tokenizer": tokenizer.fingerprint(),
+            "documents": self.documents,
+            "column": self.column or "",
+            "counted": "words and bytes",
+        }
+        found = Skipped()
+
+        def write(writer: CorpusWriter) -> None:
+            end = np.array([tokenizer.end], np.int32)
+            begins = True
+            words = letters = 0
+            for chunk in in_chunks(self.read(files, found), 64):
+                for piece, ids in zip(chunk, tokenizer.encode([piece.text for piece in chunk]), strict=True):
+                    if begins:
+                        writer.add_piece(end, ends=False)
+                    writer.add_piece(ids, ends=piece.ends)
+                    begins = piece.ends
+                    words += len(piece.text.split())
+                    letters += len(piece.text.encode())
+            writer.add([end])
+            writer.note(skipped=skips(found), words=words, bytes=letters)
+
+        corpus = cached_corpus(key, write)
+        with_skips(corpus.facts, skipped)
+        return Text(corpus, 0, corpus.tokens)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The tokens of a corpus from `begin` to `end`, as one long row."""
+
+    corpus: Corpus
+    begin: int
+    end: int
+
+    @property
+    def tokens(self) -> int:
+        """How many."""
+        return self.end - self.begin
+
+    @property
+    def texts(self) -> int:
+        """How many texts it has, or parts of texts; the end token behind the last is none."""
+        first, last = np.searchsorted(self.corpus.starts, (self.begin, self.end - 1), "right")
+        return int(last - first) + (self.end < self.corpus.tokens) or 1
+
+    def split(self) -> tuple["Text", "Text"]:
+        """Keep the end for validation: whole texts, if there are many and the last is not too long for that."""
+        keep = min(max(int(self.tokens * VALID_SHARE), 1), VALID_TOKENS)
+        cut = self.end - keep
+        whole = int(self.corpus.starts[np.searchsorted(self.corpus.starts, cut)])
+        if self.texts > FEW and self.end - whole > keep // 2:
+            cut = whole
+        return Text(self.corpus, self.begin, cut), Text(self.corpus, cut, self.end)
+
+    def windows(self, rows: Indices, width: int) -> Tensor:
+        """Rows of `width` tokens; an empty row repeats the first."""
+        return self.corpus.windows(self.begin + np.maximum(rows, 0), width)
+
+    def documents(self, rows: Indices, width: int) -> Tensor:
+        """The number of the text that each of those tokens belongs to."""
+        return self.corpus.row_at(self.begin + np.maximum(rows, 0), width)
+
+    def to(self, device: torch.device) -> "Text":
+        """Bring the tokens to a device."""
+        return Text(self.corpus.to(device), self.begin, self.end)
+
+    def count_units(self, tokenizer: Tokenizer) -> tuple[int, int]:
+        """Count words and bytes of the text behind the first token, which nothing predicts.
+
+        Of a whole corpus they were counted as it was read, since not every tokenizer gives back what it was given.
+        """
+        if (self.begin, self.end) == (0, self.corpus.tokens):  # its first token stands for no text
+            return self.corpus.facts["words"], self.corpus.facts["bytes"]
+        words = letters = 0
+        for begin in range(self.begin + 1, self.end, 1 << 16):
+            (ids,) = self.corpus.windows(np.array([begin]), min(1 << 16, self.end - begin)).cpu().numpy()
+            apart = np.split(ids, np.flatnonzero(ids == tokenizer.end))  # or the words of two texts would be one
+            for text in tokenizer.decode(apart):
+                words += len(text.split())
+                letters += len(text.encode())
+        return words, letters
+
+
+class LongTextTask(Task):
+    """A task whose rows are windows of one long text."""
+
+    def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
+        super().__init__(config, tokenizer, skipped)
+        self.learned = tokenizer
+        self.train, self.valid = train, valid
+        self.packed = False  # whether texts that share a window are hidden from each other
+
+    def facts(self) -> dict[str, int]:
+        """Texts and tokens."""
+        return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
+
+    def needs(self) -> Table:
+        """The vocabulary."""
+        return {"vocabulary": self.learned.size}
+
+    def bind(self, model: Model) -> None:
+        """See whether the model can keep packed texts apart."""
+        self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
+
+    def to(self, device: torch.device) -> None:
+        """Bring the text to the device."""
+        super().to(device)
+        self.train, self.valid = self.train.to(device), self.valid.to(device)
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        self.train.corpus.release()

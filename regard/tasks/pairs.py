@@ -1,0 +1,119 @@
+"""Tokenised pairs of sentences: read once, found again in the cache, gathered several to a row."""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+import numpy as np
+import torch
+
+from regard.data.batches import EMPTY, Indices
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.read import Skipped, read_pairs
+from regard.data.tokenizer import Tokenizer
+from regard.tasks.text import in_chunks, paths, skips, with_skips
+
+Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
+
+
+def read_all(source: tuple[str, ...], target: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    """Read the pairs of all files."""
+    for one, other in zip_longest(paths(source), paths(target)):
+        yield from read_pairs(one, other, skipped)
+
+
+def _longest(pair: tuple[np.ndarray, ...]) -> int:
+    return max(map(len, pair))
+
+
+class Pairs:
+    """Tokenised pairs: row 2i of the corpus is a source and row 2i + 1 its target; each ends with the end token.
+
+    `pairs` are those that are used.
+    """
+
+    def __init__(self, corpus: Corpus, files: Files, pairs: Indices) -> None:
+        self.corpus, self.files, self.pairs = corpus, files, pairs
+        self.count = len(pairs)
+        self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Read the pairs as they were written, since not every tokenizer gives back what it was given."""
+        dropped = set(self.corpus.facts["dropped"])
+        kept = (pair for number, pair in enumerate(read_all(*self.files, Skipped())) if number not in dropped)
+        wanted = set(self.pairs.tolist())
+        found = {number: pair for number, pair in enumerate(kept) if number in wanted}
+        return [found[number] for number in self.pairs.tolist()]
+
+    def row(self, index: Indices, side: int) -> Indices:
+        """The row of one side (0: source, 1: target) of the pairs that are used; -1 stays."""
+        return np.where(index < 0, EMPTY, 2 * self.pairs[index] + side)
+
+    @classmethod
+    def open(
+        cls,
+        source: tuple[str, ...],
+        target: tuple[str, ...],
+        tokenizer: Tokenizer,
+        longest: int,
+        skipped: Skipped,
+        variant: int | None,
+    ) -> "Pairs":
+        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain.
+
+        All variants have the same pairs: one that got too long by dropout stays plain. What is only measured on (None)
+        keeps pairs that are too long, cut: a score is of all sentences, or cannot be compared.
+        """
+        names = [file_key(path) for path in (*paths(source), *paths(target))]
+        key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
+        key |= {"dropout": tokenizer.dropout} if variant else {}
+        found = Skipped()
+
+        def write(writer: CorpusWriter) -> None:
+            end = np.array([tokenizer.end], np.int32)
+            line, dropped = 0, []
+            for chunk in in_chunks(read_all(source, target, found)):
+                texts = [[pair[side] for pair in chunk] for side in (0, 1)]
+                plain = list(zip(*map(tokenizer.encode, texts), strict=True))
+                varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
+                for pair, other in zip(plain, varied, strict=True):
+                    line += 1
+                    place = f"{source[0]}, pair {line}"
+                    if _longest(pair) < longest:  # the end token comes in addition
+                        writer.add(np.concatenate((ids, end)) for ids in (other if _longest(other) < longest else pair))
+                    elif variant is None:
+                        found.note(f"end of a pair of more than {longest} tokens", place)
+                        writer.add(np.concatenate((ids[: longest - 1], end)) for ids in pair)
+                    else:
+                        found.note(f"pair of more than {longest} tokens", place)
+                        dropped.append(line - 1)
+            writer.note(skipped=skips(found), dropped=dropped)
+
+        corpus = cached_corpus(key, write)
+        if not variant:
+            with_skips(corpus.facts, skipped)
+        return cls(corpus, (source, target), np.arange(corpus.rows // 2))
+
+    def take(self, index: Indices) -> "Pairs":
+        """Use only some of the pairs."""
+        return Pairs(self.corpus, self.files, self.pairs[index])
+
+    def to(self, device: torch.device) -> "Pairs":
+        """Bring the tokens to a device."""
+        return Pairs(self.corpus.to(device), self.files, self.pairs)
+
+    def places(self, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
+        """Where the tokens of packed rows are in the corpus, and which pair each belongs to; -1 where there is none."""
+        counts = [len(group) for group in members]
+        index = np.concatenate([np.empty(0, np.int64), *members])
+        lengths = self.lengths[index, side]
+        line = np.repeat(np.arange(len(members)), counts)
+        ends = np.cumsum(lengths)
+        before = np.repeat(np.concatenate(([0], ends))[np.concatenate(([0], np.cumsum(counts)))[:-1]], counts)
+        column = (ends - lengths) - before  # where a sentence begins in its row
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        place = (np.repeat(line, lengths), np.repeat(column, lengths) + within)
+        found = np.full((len(members), width), EMPTY)
+        documents = np.full((len(members), width), EMPTY)
+        found[place] = np.repeat(self.corpus.starts[self.row(index, side)], lengths) + within
+        documents[place] = np.repeat(np.arange(len(index)), lengths)
+        return found, documents
