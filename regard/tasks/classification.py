@@ -133,6 +133,7 @@ class Classification(Task):
 
     name = "classification"
     metric = "accuracy"
+    unit = "texts"
 
     def __init__(
         self,

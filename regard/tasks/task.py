@@ -31,6 +31,7 @@ class Task(ABC):
     """What is learned, with its data at hand."""
 
     name: ClassVar[str]
+    unit: ClassVar[str] = "tok"  # what is counted, in short
     metric: ClassVar[str]  # by which models are compared; see `tasks/metric.py` for its direction
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:

@@ -100,6 +100,7 @@ class Vision(Task):
 
     name = "vision"
     metric = "accuracy"
+    unit = "images"
 
     def __init__(
         self,

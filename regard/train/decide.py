@@ -13,6 +13,7 @@ from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.store import load_model
 from regard.tasks.kinds import TASKS, TaskConfig
 from regard.tasks.task import Task, fit
+from regard.tasks.text import attends
 from regard.train.config import RunConfig, Times, TrainConfig
 from regard.train.plan import (
     Amount,
@@ -88,10 +89,11 @@ def plan(
     amount = _amount(task)
     model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, init_from, amount, device)
     width = None if task.name == "vision" else getattr(task.config, "window", 64)
-    flops = float(cost(build_empty(model), width).flops_per_token)
+    empty = build_empty(model)
+    flops = float(cost(empty, width).flops_per_token)
     train_table = given.get("train", {})
     if not train_table.keys() >= NEEDED:  # a table that says everything is a run's; what it leaves out was left out
-        train_table = merge(plan_train(task.name, model.dim, chosen is not None, amount, flops, device), train_table)
+        train_table = merge(plan_train(task.name, model.dim, attends(empty), amount, flops, device), train_table)
     train_table = override({"train": train_table}, changes["train"])["train"]
     table: Table = {key: given[key] for key in ("about", "paper") if key in given}
     table |= {"task": _absolute(to_table(task.config)), "model": to_table(model), "train": train_table}

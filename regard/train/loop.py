@@ -129,7 +129,9 @@ class Trainer:
             log.write(self.step, "train", values | {"tokens_per_second": speed, "memory": float(memory)})
         left = (self.config.steps - self.step) * self.seconds / max(self.step, 1)
         if self.ranks.first:
-            standing = Standing(self.step, self.config.steps, mean, rate, speed, memory, left, self.metric)
+            standing = Standing(
+                self.step, self.config.steps, mean, rate, speed, memory, left, self.metric, self.task.unit
+            )
             self.progress.step(standing)
 
     def _check_updates(self) -> None:

@@ -145,8 +145,8 @@ def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
     return merge(model, {"patches": {"patch": patch}, "position": {"length": count}})
 
 
-def plan_train(kind: str, wide: int, own: bool, amount: Amount, flops: float, device: str) -> Table:
-    """Choose how to train a model of a width, the task's `own` or another; `flops` are forward, for one token."""
+def plan_train(kind: str, wide: int, attends: bool, amount: Amount, flops: float, device: str) -> Table:
+    """Choose how to train a model of a width, of attention layers or not; `flops` are forward, for one token."""
     tokens = TOKENS[kind] * (1 if device == "cpu" else 4)
     tokens = min(tokens, max(64, amount.tokens // 8))
     passes = PASSES[kind]
@@ -167,7 +167,7 @@ def plan_train(kind: str, wide: int, own: bool, amount: Amount, flops: float, de
         plan["optimizer"] |= {"betas": [0.9, 0.98], "decay": 0.001}
         plan["schedule"] = {"kind": "inverse-sqrt", "warmup": min(steps // 4, 1000)}
         plan |= {"average": 5, "patience": 8}
-    if kind == "language" and own:
+    if kind == "language" and attends:
         rest = {"rate": ADAM_RATE * (128 / wide) ** 0.5, "decay": 0.0}
         plan["optimizer"] = {"kind": "muon", "rate": 0.02, "decay": 0.01, "rest": rest}
         plan["schedule"] = {"kind": "linear", "warmup": min(steps // 20, 100), "cooldown": 0.6}

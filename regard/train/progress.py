@@ -41,6 +41,7 @@ class Standing:
     memory: int
     seconds_left: float
     metric: str | None = None
+    unit: str = "tok"  # what the speed counts
 
 
 class Progress:
@@ -168,7 +169,7 @@ def _cells(standing: Standing, encoding: str) -> dict[str, str]:
         "loss": f"loss {short_number(standing.loss)}",
         "metric": harmless(standing.metric or "", encoding),
         "rate": f"rate {standing.rate:.1e}",
-        "speed": f"{_scaled(speed)} tok/s" if isfinite(speed) and speed > 0 else "",
+        "speed": f"{_scaled(speed)} {standing.unit}/s" if isfinite(speed) and speed > 0 else "",
         "memory": f"{standing.memory / 1e9:.1f} GB" if standing.memory > 0 else "",
         "left": f"{duration(left)} left" if isfinite(left) else "",
     }

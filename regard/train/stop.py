@@ -10,7 +10,7 @@ from types import FrameType
 
 from regard.errors import RegardError
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Ctrl-C, a request, a terminal that was closed; not every system has all
 
 
 class StopError(RegardError):
@@ -42,10 +42,12 @@ class Stop:
 
 @contextmanager
 def stoppable(folder: Path, speaks: bool) -> Iterator[Stop]:
-    """Take note of interrupts (Ctrl-C) and requests to terminate; of several processes, one `speaks`."""
+    """Take note of signals that would end the run; of several processes, one `speaks`."""
     stop = Stop(folder, speaks)
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # `nohup` ignores some
     try:
-        before = {number: signal.signal(number, stop.note) for number in SIGNALS}
+        before = {number: signal.signal(number, stop.note) for number in heard}
     except ValueError:  # not in the main thread, as in some notebooks: there nobody sends signals
         yield stop
         return

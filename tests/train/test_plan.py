@@ -175,9 +175,9 @@ def test_the_window_is_chosen_unless_it_is_given(tmp_path, device: str):
 @every_task
 @every_device
 @pytest.mark.parametrize("amount", AMOUNTS)
-@pytest.mark.parametrize("own", [True, False])
-def test_a_plan_is_a_whole_one_and_within_the_data(kind: str, device: str, amount: Amount, own: bool):
-    config = from_table(plan_train(kind, 128, own, amount, 1e7, device), TrainConfig)
+@pytest.mark.parametrize("attends", [True, False])
+def test_a_plan_is_a_whole_one_and_within_the_data(kind: str, device: str, amount: Amount, attends: bool):
+    config = from_table(plan_train(kind, 128, attends, amount, 1e7, device), TrainConfig)
     assert config.steps >= 100
     assert config.validate_every <= config.steps
     assert config.checkpoint_every <= config.steps

@@ -321,3 +321,15 @@ def test_the_function_is_there_also_when_the_room_of_that_name_is():
 
     with pytest.raises(ConfigError, match="nothing about the task"):
         regard.train("gpt2", console=QUIET)
+
+
+def test_muon_is_for_attention_whatever_the_recipe(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the cat sat on the mat\n" * 200, encoding="utf-8")
+    kinds = {}
+    for recipe in (None, "gpt2", "lstm"):
+        found = plan(
+            {"kind": "language", "train": [str(corpus)]}, recipe=recipe, ranks=Ranks(0, 1, torch.device("cpu"))
+        )
+        kinds[recipe] = type(found.config.train.optimizer).__name__
+    assert kinds == {None: "MuonConfig", "gpt2": "MuonConfig", "lstm": "AdamWConfig"}
