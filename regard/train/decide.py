@@ -181,14 +181,14 @@ def _model(
         clash = [*sources, *(["--size"] if size != "auto" else [])]
         raise ConfigError(f"{' and '.join(clash)} each decide the model; give one of them")
     if recipe is not None:
-        base, chosen = _table_of(to_table(load_recipe(recipe).model), given), None
+        base, chosen = merge(to_table(load_recipe(recipe).model), given or {}), None
     elif own and given is not None:
         base, chosen = dict(given), None
     elif init_from is not None:
-        base, chosen = _table_of(to_table(load_model(init_from).config), given), None
+        base, chosen = merge(to_table(load_model(init_from).config), given or {}), None
     else:
         assert chosen is not None
-        base = _table_of(plan_model(task.name, chosen, amount), given)
+        base = merge(plan_model(task.name, chosen, amount), given or {})
     check_kind(task.name, base["kind"])
     if task.name == "vision" and not own:
         needs = task.needs()["patches"]
@@ -198,7 +198,3 @@ def _model(
     check_kind(task.name, table.get("kind"))
     fit(table, task.needs(), given=True)  # an override may not contradict the data either
     return from_table({"model": table}, _ModelTable).model, chosen
-
-
-def _table_of(base: Mapping[str, Any], change: Mapping[str, Any] | None) -> Table:
-    return merge(base, change or {})
