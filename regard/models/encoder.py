@@ -1,6 +1,10 @@
-"""Encoder: every token sees every other (BERT, Devlin et al. 2018), with a head for tokens, classes or one vector."""
+"""Encoder: every token sees every other (BERT, Devlin et al. 2018), with a head for tokens, classes or one vector.
+
+With the sight of the `past` only, it is a decoder that reads: a language model with a head for classes.
+"""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,17 +16,20 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import Model, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Documents, Padding, Rule, padded, restarted
+from regard.parts.mask import Causal, Documents, Padding, Rule, padded, restarted
+
+Sight = Literal["whole", "past"]
 
 
 class Encoder(Model):
-    """head(stack(embed(x))), looking both ways."""
+    """head(stack(embed(x))), where a token sees the whole text, or what came before it."""
 
-    def __init__(self, embed: Embedding, stack: Stack, head: Logits | Classes | Pooled) -> None:
+    def __init__(self, embed: Embedding, stack: Stack, head: Logits | Classes | Pooled, sight: Sight = "whole") -> None:
         super().__init__()
         self.embed = embed
         self.stack = stack
         self.head = head
+        self.sight = sight
 
     def forward(
         self,
@@ -54,6 +61,8 @@ class Encoder(Model):
         mask: Rule | None = None if positions is None else Padding()
         if documents is not None:
             mask = Documents(documents)
+        if self.sight == "past":
+            mask = Causal() & mask
         return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
 
 
@@ -64,12 +73,13 @@ class EncoderConfig(StackConfig):
     vocabulary: Count
     dim: Count
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    sight: Sight = "whole"
     head: HeadConfig
     init: InitConfig = field(default_factory=NormalConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check(one_way=False, memory=False)
+        self.check(one_way=self.sight == "past", memory=False)
 
     def build(self) -> Encoder:
         """Make the model."""
@@ -78,5 +88,5 @@ class EncoderConfig(StackConfig):
         stack = self.build_stack(self.dim)
         with at("head"):
             if isinstance(self.head, LogitsConfig):
-                return Encoder(embed, stack, self.head.build(self.dim, embed.tokens))
-            return Encoder(embed, stack, self.head.build(self.dim))
+                return Encoder(embed, stack, self.head.build(self.dim, embed.tokens), self.sight)
+            return Encoder(embed, stack, self.head.build(self.dim), self.sight)

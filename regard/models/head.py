@@ -1,5 +1,6 @@
 """What stands on top of a stack: logits over the vocabulary, classes, or one vector of the whole input."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -31,21 +32,48 @@ class Transform(nn.Module):
 
 
 class Logits(nn.Module):
-    """W_u x + b over the vocabulary, softly capped if a cap is given. Tied: W_u is the token table itself."""
+    """scale * W_u x + b over the vocabulary, softly capped if a cap is given. Tied: W_u is the token table itself."""
 
     def __init__(
-        self, weight: nn.Linear | None, bias: int | None, cap: float | None, transform: nn.Module | None
+        self,
+        weight: nn.Linear | None,
+        bias: int | None,
+        cap: float | None,
+        transform: nn.Module | None,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.unembed = weight
         self.bias = None if bias is None else nn.Parameter(torch.zeros(bias))
         self.cap = cap
         self.transform = transform or nn.Identity()
+        self.scale = scale
+        self.widened: Tensor | None = None
+
+    def widen(self, table: Tensor, of: int) -> None:
+        """Make W_u part of a matrix whose rows are a multiple of `of`: other numbers take a GPU several times as long.
+
+        The parameter keeps its name and value; whoever moves the model undoes it.
+        """
+        weight = table if self.unembed is None else self.unembed.weight
+        self.widened = F.pad(weight.detach(), (0, 0, 0, -len(weight) % of))
+        weight.data = self.widened[: len(weight)]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Logits":
+        self.widened = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every word of the vocabulary; `table` is the embedding, used if the head is tied."""
         weight = table if self.unembed is None else self.unembed.weight
-        logits = F.linear(self.transform(x), weight, self.bias)
+        x = self.transform(x)
+        x = x if self.scale == 1.0 else self.scale * x
+        if self.widened is None:
+            logits = F.linear(x, weight, self.bias)
+        else:
+            logits = F.linear(x, self.widened)[..., : len(weight)]
+            logits = logits if self.bias is None else logits + self.bias
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
 
@@ -80,13 +108,17 @@ class Classes(nn.Module):
 
 @dataclass(frozen=True)
 class LogitsConfig:
-    """Logits over the vocabulary; `transform` names the activation of a dense layer before them."""
+    """Logits over the vocabulary; `transform` names the activation of a dense layer before them.
+
+    `scale` divides them by sqrt(dim), which T5 does with a tied table, that being made for vectors as long as tokens.
+    """
 
     tied: bool = True
     bias: bool = False
     cap: Positive | None = None
     transform: Activation | None = None
     norm: NormConfig | None = None
+    scale: bool = False
 
     def build(self, dim: int, tokens: Tokens) -> Logits:
         """Make it for width `dim` and the vocabulary of `tokens`."""
@@ -101,6 +133,7 @@ class LogitsConfig:
             vocabulary if self.bias else None,
             self.cap,
             transform,
+            dim**-0.5 if self.scale else 1.0,
         )
 
 
@@ -122,10 +155,11 @@ class ClassesConfig(VectorConfig):
 
     classes: Count = 2
     dropout: Rate = 0.0
+    bias: bool = True
 
     def build(self, dim: int) -> Classes:  # type: ignore[override]
         """Make it for width `dim`."""
-        return Classes(super().build(dim), nn.Linear(dim, self.classes), self.dropout)
+        return Classes(super().build(dim), nn.Linear(dim, self.classes, bias=self.bias), self.dropout)
 
 
 POOLED_HEADS = {"vector": VectorConfig, "classes": ClassesConfig}

@@ -64,6 +64,15 @@ class EncoderDecoder(StepModel):
     source_embed: Embedding | None
     encoder: Stack
 
+    def start(
+        self,
+        source: Int[Tensor, "B S"],
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Encode the source and give the state before the first target token."""
+        raise NotImplementedError
+
     def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
         """Give the contextual vector of every source token; rows are padded on the right beyond `lengths`."""
         positions = row_positions(source, lengths)

@@ -1,12 +1,13 @@
 """Encoder-decoder Transformer (Vaswani et al. 2017): the decoder looks at itself, then at the encoded source."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import Count
-from regard.errors import at
+from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
 from regard.models.model import EncoderDecoder, beginning
@@ -97,10 +98,14 @@ class Seq2Seq(EncoderDecoder):
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqConfig:
-    """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding."""
+    """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding.
+
+    Of the embedding, they share `all`, or the `tokens` only: then each side has positions and a norm of its own.
+    """
 
     vocabulary: Count
     source_vocabulary: Count | None = None
+    shared: Literal["all", "tokens"] = "all"
     dim: Count
     encoder: StackConfig
     decoder: StackConfig
@@ -109,6 +114,8 @@ class Seq2SeqConfig:
     init: InitConfig = field(default_factory=XavierConfig)
 
     def __post_init__(self) -> None:
+        if self.shared == "tokens" and self.source_vocabulary is not None:
+            raise ConfigError("tokens cannot be shared where source_vocabulary is another one; leave one out", "shared")
         with at("encoder"):
             self.encoder.check(one_way=False, memory=False)
         with at("decoder"):
@@ -118,7 +125,11 @@ class Seq2SeqConfig:
         """Make the model."""
         with at("embed"):
             embed = self.embed.build(self.vocabulary, self.dim)
-            source = None if self.source_vocabulary is None else self.embed.build(self.source_vocabulary, self.dim)
+            source = None
+            if self.source_vocabulary is not None or self.shared == "tokens":
+                source = self.embed.build(self.source_vocabulary or self.vocabulary, self.dim)
+            if source is not None and self.source_vocabulary is None:
+                source.tokens = embed.tokens
         with at("encoder"):
             encoder = self.encoder.build_stack(self.dim)
         with at("decoder"):

@@ -16,6 +16,7 @@ from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
 from regard.models.model import Model
 from regard.models.recipe import ModelConfig, build_empty
+from regard.parts.position import Constant
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -40,19 +41,19 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
-    with _writing(Path(folder), WEIGHTS, CONFIG) as (weights, config):
+    with writing(Path(folder), WEIGHTS, CONFIG) as (weights, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
         config.write_text(to_json(Stored(model.config)), encoding="utf-8")
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors into a safetensors file, whole or not at all."""
-    with _writing(path.parent, path.name) as (part,):
+    with writing(path.parent, path.name) as (part,):
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, part)
 
 
 @contextmanager
-def _writing(folder: Path, *names: str) -> Iterator[list[Path]]:
+def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
     """Give files to write to, which get their names when all are written and on the disk."""
     parts = [folder / f"{name}.part" for name in names]
     try:
@@ -92,9 +93,16 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
             found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
             raise RegardError(f"{folder / WEIGHTS}: {name} has shape {found}, the config asks for {wanted}")
     dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
-    model.to(dtype).to_empty(device=device)
-    model.load_state_dict(weights, strict=False, assign=True)
+    fill(model.to(dtype), weights, device)
     return model
+
+
+def fill(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:
+    """Let an empty model have these weights, as they are and where they are: nothing is copied."""
+    model.load_state_dict(weights, strict=False, assign=True)
+    for module in model.modules():
+        if isinstance(module, Constant):  # not saved, since it follows from the config
+            module.to_empty(device=device)
 
 
 def _check_names(found: set[str], wanted: dict[str, Tensor], path: Path) -> None:

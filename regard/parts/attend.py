@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from regard.errors import RegardError, choices
 from regard.parts.mask import Causal, Padding, Place, Rule, arrange, dense
 from regard.parts.position import Relative
 from regard.parts.score import Score
+from regard.parts.state import Memo, once
 
 Queries = Float[Tensor, "B H T E"]
 Keys = Float[Tensor, "B K S E"]
@@ -27,8 +29,7 @@ Values = Float[Tensor, "B K S G"]
 Mixed = Float[Tensor, "B H T G"]
 
 
-@dataclass(frozen=True, eq=False)
-class Terms:
+class Terms(NamedTuple):
     """The terms on which queries look at keys. Positions None stand for 0, 1, 2, ..."""
 
     score: Score
@@ -37,6 +38,7 @@ class Terms:
     query_positions: Int[Tensor, "_b T"] | None = None
     key_positions: Int[Tensor, "_b S"] | None = None
     dropout: float = 0.0
+    memo: Memo | None = None  # what other layers have worked out already
 
     @property
     def has_bias(self) -> bool:
@@ -113,21 +115,35 @@ def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> tuple[Mi
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
-    mask, blind = None, None
     causal = _is_plainly_causal(query, key, terms) and not terms.has_bias
-    if not causal:
-        mask, bias = terms.allowed(query, key), terms.bias(query, key)
-        if mask is not None and mask.shape[2] > 1:
-            # What a kernel makes of a query that sees nothing is its own affair: let it see all, and take zeros.
-            blind = ~mask.any(-1, keepdim=True)
-            mask = mask | blind
-        if bias is not None:
-            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
+    mask, blind = (None, None) if causal else _shown(query, key, terms)
     grouped = query.shape[1] != key.shape[1]
     mixed = F.scaled_dot_product_attention(
         query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
     )
     return mixed if blind is None else mixed.masked_fill(blind, 0)
+
+
+def _shown(query: Queries, key: Keys, terms: Terms) -> tuple[Tensor | None, Tensor | None]:
+    """Give the mask, with the bias in it, and which queries see nothing; worked out once for layers that are alike."""
+    if terms.mask is None and not terms.has_bias:
+        return None, None
+
+    def work_out() -> tuple[Tensor | None, Tensor | None]:
+        mask, bias, blind = terms.allowed(query, key), terms.bias(query, key), None
+        if mask is not None and mask.shape[2] > 1:
+            # What a kernel makes of a query that sees nothing is its own affair: let it see all, and take zeros.
+            blind = ~mask.any(-1, keepdim=True)
+            mask = mask | blind
+        if mask is not None:  # as numbers, which is what the kernels make of it, but they would in every layer
+            bias = query.new_zeros(mask.shape) if bias is None else bias
+            bias = bias.masked_fill(~mask, -torch.inf)
+        return bias, blind
+
+    found: tuple[Tensor | None, Tensor | None] = once(
+        terms.memo, (terms.mask, terms.position if terms.has_bias else None), work_out
+    )
+    return found
 
 
 def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:

@@ -7,6 +7,7 @@ Five questions, five answers: what are q, k, v? `heads`. Where am I? `position`.
 from dataclasses import dataclass, field
 from typing import Any
 
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from regard.parts.mask import Documents, Padding, Rule, Window, arrange, include
 from regard.parts.mixer import Mixer
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Turn, stay
 from regard.parts.score import DotConfig, Score, ScoreConfig
-from regard.parts.state import Cache, Memory
+from regard.parts.state import Cache, Memo, Memory, once
 
 
 class Attention(Watchable, Mixer):
@@ -57,40 +58,81 @@ class Attention(Watchable, Mixer):
             if state is not None:
                 raise InputError("attention looks at a memory or at what a state remembers; give one or the other")
             state = self.remember(memory, memory_positions)
-        turn = self.turn(x, positions)
-        query = self.score.query(self.heads.query(x, turn))
         if isinstance(state, Memory):
-            key, value, key_positions = state.keys, state.values, state.positions
-            mask = mask if key_positions is None else Padding() & mask
-        else:
-            kept, key_positions = self.heads.keep(x, turn), positions
-            if state is not None:
-                begins = state.tokens == 0 and not includes(mask, Padding)
-                seen = state.update(kept, self.step_positions(positions, mask))
-                if begins:  # nothing came before: the new tokens see only themselves, which the causal kernel can do
-                    positions = key_positions = None
-                else:
-                    kept, key_positions = seen
-            if positions is not None:
-                mask = Padding() & mask
-            key, value = self.heads.expand(kept)
-            key = self.score.key(key)
+            return self.heads.merge(self.look_at(state, x, mask, positions))
+        return self.heads.merge(self.look_back(state, x, mask, positions))
+
+    def look_at(
+        self, memory: Memory, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B H T E"]:
+        """Attend to a source. Rows that share it ask together, as if they were more queries of one row."""
+        query = self.score.query(self.heads.query(x, self.turn(x, positions, None)))
+        if memory.positions is not None:
+            mask = Padding() & mask
         if self.window is not None:
             mask = Window(self.window) & mask
+        together = memory.share > 1
+        if together:
+            query = rearrange(query, "(B share) H T E -> B H (share T) E", share=memory.share)
+            if positions is not None:
+                positions = rearrange(positions, "(B share) T -> B (share T)", share=memory.share)
+        lasting = mask == Padding() and not self.has_bias  # then the mask is the same at every step
+        terms = self.terms(mask, positions, memory.positions, memory.memo if lasting else None)
+        mixed = self.attend(query, memory.keys, memory.values, terms)
+        return rearrange(mixed, "B H (share T) E -> (B share) H T E", share=memory.share) if together else mixed
+
+    def look_back(
+        self, cache: Cache | None, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B H T E"]:
+        """Attend to x itself, and to what the cache remembers."""
+        memo = cache.places.memo if cache is not None and cache.places.shared else None
+        query, kept = self.heads.project(x, self.turn(x, positions, memo))
+        key_positions = positions
+        if cache is not None:
+            seen, key_positions = cache.update(kept, self.step_positions(positions, mask))
+            if cache.places.begins and not includes(mask, Padding):
+                positions = key_positions = None  # the new tokens see only themselves, which the causal kernel can do
+            else:
+                kept = seen
+            if key_positions is None and not cache.places.begins:  # a single new token in each row, which sees all
+                mask = None
+                positions = positions if self.has_bias else None
+        if positions is not None and key_positions is not None:
+            mask = Padding() & mask
+        if self.window is not None:
+            mask = Window(self.window) & mask
+        key, value = self.heads.expand(kept)
+        terms = self.terms(mask, positions, key_positions, memo)
+        return self.attend(self.score.query(query), self.score.key(key), value, terms)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the position adds something to the scores."""
+        return self.position is not None and self.position.has_bias
+
+    def terms(
+        self,
+        mask: Rule | None,
+        positions: Int[Tensor, "_b T"] | None,
+        key_positions: Int[Tensor, "_c S"] | None,
+        memo: Memo | None,
+    ) -> Terms:
+        """Give the terms on which queries at `positions` look at keys."""
         dropout = self.dropout if self.training else 0.0
-        terms = Terms(self.score, mask, self.position, positions, key_positions, dropout)
-        return self.heads.merge(self.attend(query, key, value, terms))
+        return Terms(self.score, mask, self.position, positions, key_positions, dropout, memo)
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Make keys and values of a source once, for all steps to come."""
-        key, value = self.heads.expand(self.heads.keep(memory, self.turn(memory, positions)))
+        key, value = self.heads.expand(self.heads.keep(memory, self.turn(memory, positions, None)))
         return Memory(self.score.key(key), value, positions)
 
-    def turn(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None) -> Turn:
+    def turn(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None) -> Turn:
         """Give the function that turns queries or keys made of x to their positions."""
         if self.position is None:
             return stay
-        return self.position.turn(arrange(positions, x.shape[1], x.device))
+        position = self.position
+        found: Turn = once(memo, position, lambda: position.turn(arrange(positions, x.shape[1], x.device)))
+        return found
 
     def step_positions(self, positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B T"]:
         """Give the positions of a step, or refuse what a cache cannot do."""

@@ -34,12 +34,12 @@ class Tokens(nn.Module):
 
 def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
     """Name the first id that is not in 0 .. known-1; only where that needs no waiting for an accelerator."""
-    if torch.compiler.is_compiling() or ids.device.type != "cpu":
+    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
         return None
-    wrong = ((ids < 0) | (ids >= known)).nonzero()
-    if not len(wrong):
+    low, high = ids.aminmax()
+    if low >= 0 and high < known:
         return None
-    row, column = wrong[0].tolist()
+    row, column = ((ids < 0) | (ids >= known)).nonzero()[0].tolist()
     return f"{int(ids[row, column])} at row {row}, place {column}"
 
 

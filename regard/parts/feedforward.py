@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import Count, Rate
+from regard.parts.linear import Linear
 
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
 
@@ -37,7 +38,7 @@ class OneLayer(nn.Module):
     def __init__(self, dim: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.down = nn.Linear(dim, dim, bias=bias)
+        self.down = Linear(dim, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
@@ -51,13 +52,14 @@ class MLP(nn.Module):
     def __init__(self, dim: int, hidden: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.up = nn.Linear(dim, hidden, bias=bias)
-        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.up = Linear(dim, hidden, bias=bias)
+        self.down = Linear(hidden, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """W_2 g(W_1 x + b_1) + b_2."""
-        return self.down(self.dropout(self.activation(self.up(x))))
+        hidden = self.activation(self.up(x))
+        return self.down(self.dropout(hidden) if self.training else hidden)
 
 
 class GLU(nn.Module):
@@ -66,14 +68,15 @@ class GLU(nn.Module):
     def __init__(self, dim: int, hidden: int, activation: Activation, bias: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.gate = nn.Linear(dim, hidden, bias=bias)
-        self.up = nn.Linear(dim, hidden, bias=bias)
-        self.down = nn.Linear(hidden, dim, bias=bias)
+        self.gate = Linear(dim, hidden, bias=bias)
+        self.up = Linear(dim, hidden, bias=bias)
+        self.down = Linear(hidden, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """W_2 (g(W_g x) * W_1 x)."""
-        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+        hidden = self.activation(self.gate(x)) * self.up(x)
+        return self.down(self.dropout(hidden) if self.training else hidden)
 
 
 @dataclass(frozen=True)

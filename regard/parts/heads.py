@@ -7,6 +7,7 @@ vectors as they are, as in the attention of recurrent seq2seq.
 `keep` makes what a cache stores of a token, `expand` turns that into keys and values.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Kinds
 from regard.errors import ConfigError
+from regard.parts.linear import Linear, linear
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Turn
 from regard.parts.state import Kept
@@ -41,6 +43,10 @@ class Heads(nn.Module):
     def keep(self, x: Sequence, turn: Turn) -> Kept:
         """Make what is remembered of each token, per key head."""
         raise NotImplementedError
+
+    def project(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
+        """Make both of the same vectors."""
+        return self.query(x, turn), self.keep(x, turn)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
         """Make keys and values of what was remembered."""
@@ -73,12 +79,13 @@ class MultiHeads(Heads):
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_dim = self.query_dim = self.key_dim = self.turn_dim = head_dim or dim // heads
         self.value_dim = self.head_dim
-        self.to_query = nn.Linear(dim, self.heads * self.head_dim, bias=bias != "no")
-        self.to_key = nn.Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
-        self.to_value = nn.Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
-        self.output = nn.Linear(self.heads * self.head_dim, dim, bias=bias == "all")
+        self.to_query = Linear(dim, self.heads * self.head_dim, bias=bias != "no")
+        self.to_key = Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
+        self.to_value = Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
+        self.output = Linear(self.heads * self.head_dim, dim, bias=bias == "all")
         self.query_norm = query_norm or nn.Identity()
         self.key_norm = key_norm or nn.Identity()
+        self.packed: tuple[Tensor, Tensor | None] | None = None
 
     def query(self, x: Sequence, turn: Turn) -> PerHead:
         """Q = XW_Q."""
@@ -88,13 +95,44 @@ class MultiHeads(Heads):
         """K = XW_K and V = XW_V."""
         return turn(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
 
+    def project(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
+        """Make all three, by one product if they are packed."""
+        if self.packed is None:
+            return super().project(x, turn)
+        joined = self.split(linear(x, *self.packed))
+        query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
+        return turn(self.query_norm(query)), (turn(self.key_norm(key)), value)
+
+    def pack(self, lay_out: Callable[[Tensor], Tensor]) -> None:
+        """Make W_Q, W_K and W_V parts of one matrix, laid out in memory by the given function.
+
+        One product instead of three is what decoding wants: it waits for memory, not for arithmetic. The parameters
+        keep their names and values; whoever moves the model unpacks it.
+        """
+        maps = (self.to_query, self.to_key, self.to_value)
+        weight = lay_out(torch.cat([each.weight.detach() for each in maps]))
+        bias = None if self.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
+        begin = 0
+        for each in maps:
+            end = begin + each.out_features
+            each.weight.data = weight[begin:end]
+            if bias is not None:
+                each.bias.data = bias[begin:end]
+            begin = end
+        self.packed = weight, bias
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeads":
+        self.packed = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:
-        """Cut the features into heads."""
-        return rearrange(vectors, "B T (H E) -> B H T E", E=self.head_dim)
+        """Cut the features into heads: B T (H E) -> B H T E, spelled out because small steps feel every microsecond."""
+        return vectors.view(*vectors.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def merge(self, mixed: PerHead) -> Sequence:
         """concat(heads) W_O."""
-        return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
 
 class LatentHeads(Heads):
@@ -120,13 +158,13 @@ class LatentHeads(Heads):
         self.heads, self.rank, self.plain = heads, rank, plain
         self.query_dim = self.key_dim = plain + turned
         self.turn_dim, self.value_dim = turned, value
-        self.squeeze_query = nn.Linear(dim, query_rank, bias=False) if query_rank else nn.Identity()
+        self.squeeze_query = Linear(dim, query_rank, bias=False) if query_rank else nn.Identity()
         self.query_norm = query_norm or nn.Identity()
-        self.to_query = nn.Linear(query_rank or dim, heads * self.query_dim, bias=False)
-        self.squeeze = nn.Linear(dim, rank + turned, bias=False)
+        self.to_query = Linear(query_rank or dim, heads * self.query_dim, bias=False)
+        self.squeeze = Linear(dim, rank + turned, bias=False)
         self.norm = norm
-        self.to_key_value = nn.Linear(rank, heads * (plain + value), bias=False)
-        self.output = nn.Linear(heads * value, dim, bias=False)
+        self.to_key_value = Linear(rank, heads * (plain + value), bias=False)
+        self.output = Linear(heads * value, dim, bias=False)
 
     def query(self, x: Sequence, turn: Turn) -> PerHead:
         """q_h = [plain part ; turned part]."""

@@ -4,6 +4,8 @@ A rule is a question about one query and one key, asked of all pairs at once by 
 a Flex kernel: the same few lines answer both. Rules speak of *positions*, not of indices, so they stay right with a
 cache, where the first query of a step is not the first token. Position -1 means that there is no token (padding, or
 a slot of a cache that nothing was written to).
+
+Rules that say the same are equal, so what was worked out for one can be looked up for another.
 """
 
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ class Rule:
         return self if other is None else Both(self, other)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Both(Rule):
     """Both rules hold."""
 
@@ -52,7 +54,7 @@ class Both(Rule):
         return self.first.rules() + self.second.rules()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Causal(Rule):
     """Look at oneself and back: key <= query. Adding -inf to the rest before the softmax hides the future."""
 
@@ -61,7 +63,7 @@ class Causal(Rule):
         return key.position <= query.position
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Window(Rule):
     """Look less than `size` positions away: |query - key| < size (Beltagy et al. 2020; Mistral 2023)."""
 
@@ -72,7 +74,7 @@ class Window(Rule):
         return (query.position - key.position).abs() < self.size
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Padding(Rule):
     """Look only at what is there: key >= 0."""
 

@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Positive
+from regard.config import Count, Kinds, Positive, Range
 from regard.errors import ConfigError, InputError, too_long
 from regard.parts.mask import arrange
 
@@ -110,16 +110,17 @@ class Sinusoidal(Absolute):
 
 
 class Learned(Absolute):
-    """PE(pos) = W[pos], a learned table."""
+    """PE(pos) = W[pos + offset], a learned table; the rows before `offset` stand for no position."""
 
-    def __init__(self, dim: int, length: int) -> None:
+    def __init__(self, dim: int, length: int, offset: int = 0) -> None:
         super().__init__()
         self.length = length
-        self.table = nn.Embedding(length, dim)
+        self.offset = offset
+        self.table = nn.Embedding(length + offset, dim)
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
         """Rows of the table."""
-        return self.table(positions)
+        return self.table(positions + self.offset)
 
 
 @dataclass(frozen=True)
@@ -149,13 +150,14 @@ class SinusoidalConfig:
 
 @dataclass(frozen=True)
 class LearnedConfig:
-    """A learned table of `length` positions."""
+    """A learned table of `length` positions; RoBERTa and BART keep `offset` unused rows before them."""
 
     length: Count
+    offset: Annotated[int, Range(low=0)] = 0
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
-        return Learned(dim, self.length)
+        return Learned(dim, self.length, self.offset)
 
 
 ABSOLUTE = {"linear": LinearConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig}

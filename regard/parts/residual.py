@@ -23,6 +23,10 @@ class Residual(nn.Module):
         self.norms = nn.ModuleDict(norms)
         self.dropout = nn.Dropout(dropout)
 
+    def drop(self, x: Tensor) -> Tensor:
+        """Drop some features in training; else not even ask, since small steps are many."""
+        return self.dropout(x) if self.training else x
+
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
         """Name the norms that these sublayers need."""
@@ -35,7 +39,7 @@ class Pre(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
         for name, f in sublayers.items():
-            x = x + self.dropout(f(self.norms[name](x)))
+            x = x + self.drop(f(self.norms[name](x)))
         return x
 
 
@@ -45,7 +49,7 @@ class Post(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
         for name, f in sublayers.items():
-            x = self.norms[name](x + self.dropout(f(x)))
+            x = self.norms[name](x + self.drop(f(x)))
         return x
 
 
@@ -55,7 +59,7 @@ class Around(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
         for name, f in sublayers.items():
-            x = x + self.dropout(self.norms[f"{name}_after"](f(self.norms[name](x))))
+            x = x + self.drop(self.norms[f"{name}_after"](f(self.norms[name](x))))
         return x
 
     @staticmethod
@@ -71,7 +75,7 @@ class Parallel(Residual):
         """All sublayers at once."""
         normed = self.norms["shared"](x)
         for f in sublayers.values():
-            x = x + self.dropout(f(normed))
+            x = x + self.drop(f(normed))
         return x
 
     @staticmethod
@@ -86,7 +90,7 @@ class Plain(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """One sublayer after the other."""
         for f in sublayers.values():
-            x = self.dropout(f(x))
+            x = self.drop(f(x))
         return x
 
     @staticmethod

@@ -5,7 +5,9 @@ position modulo the size, so rows of different lengths share one tensor: padding
 at the end that nobody reads, and a slot that nothing was written to has position -1, which the mask hides.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +16,16 @@ from torch import Tensor
 from regard.errors import InputError, too_long
 
 Kept = tuple[Tensor, ...]  # each (B, heads, tokens, width)
+Memo = dict[Any, Any]  # what all layers need alike: masks by their rule, turns by their position
+
+
+def once(memo: Memo | None, key: Any, make: Callable[[], Any]) -> Any:
+    """Look up what was made for the key, or make it. A compiler finds by itself what is made twice."""
+    if memo is None or torch.compiler.is_compiling():
+        return make()
+    if key not in memo:
+        memo[key] = make()
+    return memo[key]
 
 
 @dataclass
@@ -22,9 +34,17 @@ class Hidden:
 
     values: tuple[Tensor, ...]
 
-    def reorder(self, index: Int[Tensor, "B"]) -> None:
+    def reorder(self, index: Int[Tensor, "_b"]) -> None:
         """Let row i become what row index[i] was."""
         self.values = tuple(value.index_select(0, index) for value in self.values)
+
+    def tensors(self) -> Kept:
+        """All that a step may change."""
+        return self.values
+
+    def put(self, tensors: Kept) -> None:
+        """Go on with other tensors."""
+        self.values = tensors
 
     def nbytes(self) -> int:
         """Count the bytes it holds."""
@@ -33,57 +53,95 @@ class Hidden:
 
 @dataclass
 class Memory:
-    """Keys and values of a source: computed once, the same at every step."""
+    """Keys and values of a source: computed once, the same at every step.
+
+    `share` neighbouring rows write about the same source and look at one memory.
+    """
 
     keys: Float[Tensor, "B _K S _E"]
     values: Float[Tensor, "B _K S _G"]
     positions: Int[Tensor, "_B S"] | None
+    share: int = 1
+    memo: Memo = field(default_factory=dict, repr=False)  # what was worked out once for all steps and layers
 
-    def reorder(self, index: Int[Tensor, "B"]) -> None:
-        """Let row i become what row index[i] was."""
+    def reorder(self, index: Int[Tensor, "_b"]) -> None:
+        """Let row i become what row index[i] was. Where rows share, only those of one source change places."""
+        if self.share > 1:
+            if len(index) == self.share * len(self.keys):
+                return
+            index = index[:: self.share] // self.share
+        self.memo = {}
         self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
         if self.positions is not None and len(self.positions) > 1:
             self.positions = self.positions.index_select(0, index)
+
+    def repeat(self, times: int) -> None:
+        """Let each row become `times` neighbouring rows."""
+        self.share *= times
+
+    def tensors(self) -> Kept:
+        """Keys, values and perhaps their positions."""
+        return (self.keys, self.values) if self.positions is None else (self.keys, self.values, self.positions)
+
+    def put(self, tensors: Kept) -> None:
+        """Go on with other tensors."""
+        self.memo = {}
+        self.keys, self.values = tensors[:2]
+        self.positions = None if self.positions is None else tensors[2]
 
     def nbytes(self) -> int:
         """Count the bytes it holds."""
         return self.keys.nbytes + self.values.nbytes
 
 
-class Cache:
-    """What attention keeps of the tokens so far, in `size` slots.
+class Places:
+    """Which token is in which slot of a cache; one for all caches of a model that have as many slots.
 
-    Three uses of one idea: with a `capacity` the slots are fixed (static shapes, for compiled steps); without one
-    they grow by doubling; with a `window` they are a ring in which a token overwrites the one it can no longer see.
+    With a `capacity` the slots are fixed (static shapes, for compiled steps); without one they grow by doubling; with
+    a `window` they are a ring in which a token overwrites the one it can no longer see. As long as all rows have
+    seen as many tokens, slots that grow need no table of positions.
     """
 
     def __init__(self, capacity: int | None = None, window: int | None = None) -> None:
         self.window = window if window is not None and (capacity is None or window < capacity) else None
         self.grows = capacity is None and self.window is None
         self.size = self.window or capacity or 0
-        self.tokens = 0  # written so far, by the longest row at most
-        self.kept: Kept = ()
-        self.positions: Tensor | None = None
+        self.tokens = 0  # noted so far, by the longest row at most
+        self.begins = True  # whether nothing came before the new tokens
+        self.shared = False  # whether a `State` notes for many caches at once
+        self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
+        self.slots: Tensor | slice = slice(0, 0)  # where the new tokens go, (B, T)
+        self.seen: Tensor | None = None  # the positions of all that the new tokens may look at; None: see `note`
+        self.memo: Memo = {}
 
-    def update(self, kept: Kept, positions: Int[Tensor, "B T"]) -> tuple[Kept, Int[Tensor, "B S"]]:
-        """Write new tokens; return all that the new tokens may look at, and the positions of those."""
+    def note(self, positions: Int[Tensor, "B T"], begin: int | None = None) -> None:
+        """Find slots for new tokens. If all rows are equally long, `begin` is the position of the first token.
+
+        `seen` is None if no mask is needed but that of a causal pass: the tokens are the first, or there is only one.
+        """
         T = positions.shape[1]
-        old, old_positions = self._slots(kept, positions, self.tokens + T)
+        self.memo = {}
+        before = self.tokens
+        self.begins = before == 0
+        self._make_room(positions, before + T)
+        if self.grows and self.positions is None and begin is not None and begin == before:
+            self.slots = slice(before, self.tokens)
+            self.seen = None if T == 1 or before == 0 else torch.arange(self.tokens, device=positions.device)[None]
+            return
+        table = self._table(positions, before)
         slots = torch.where(positions >= 0, positions % self.size, self.size)
         if self.window is not None and T > 1:  # the ring forgets tokens that the first of the new ones still sees
-            seen = tuple(torch.cat((o[:, :, : self.size], k), 2) for o, k in zip(old, kept, strict=True))
-            seen_positions = torch.cat((old_positions[:, : self.size], positions), 1)
+            self.seen = torch.cat((table[:, : self.size], positions), 1)
             last = positions.max(1, keepdim=True).values
             slots = torch.where(positions > last - self.window, slots, self.size)
-            self._write(old, old_positions, kept, positions, slots)
+            table.scatter_(1, slots, positions)
         else:
-            self._write(old, old_positions, kept, positions, slots)
-            end = self.tokens if self.grows else self.size
-            seen, seen_positions = tuple(o[:, :, :end] for o in old), old_positions[:, :end]
-        return seen, seen_positions
+            table.scatter_(1, slots, positions)
+            self.seen = table[:, : self.tokens if self.grows else self.size]
+        self.slots = slots
 
-    def _slots(self, kept: Kept, positions: Tensor, tokens: int) -> tuple[Kept, Tensor]:
-        """Make room: on first use, and when a growing cache is full."""
+    def _make_room(self, positions: Tensor, tokens: int) -> None:
+        """Count the new tokens; more slots if they grow, else refuse what does not fit."""
         if not self.grows and self.window is None and tokens > self.size:
             longest = positions if self.positions is None else torch.cat((self.positions, positions), 1)
             tokens = int(longest.max()) + 1  # padding was counted, too; count exactly only now, since that may wait
@@ -91,33 +149,89 @@ class Cache:
                 rule = f"token {tokens} does not fit into a cache of {self.size}"
                 raise InputError(f"{rule}; start with a larger capacity")
         self.tokens = tokens
-        size = max(self.size, tokens, 2 * self.size) if self.grows and tokens > self.size else self.size
+        if self.grows and tokens > self.size:
+            self.size = max(tokens, 2 * self.size)
+
+    def _table(self, positions: Tensor, before: int) -> Tensor:
+        """Give the table, made or lengthened where needed."""
+        B = len(positions)
         if self.positions is None:
-            self.kept = tuple(k.new_zeros(*k.shape[:2], size + 1, k.shape[3]) for k in kept)
-            self.positions = positions.new_full((len(positions), size + 1), -1)
-        elif size > self.size:
-            more = size - self.size
-            self.kept = tuple(torch.cat((o, o.new_zeros(*o.shape[:2], more, o.shape[3])), 2) for o in self.kept)
-            fill = self.positions.new_full((len(positions), more), -1)
-            self.positions = torch.cat((self.positions, fill), 1)
-        self.size = size
-        return self.kept, self.positions
+            self.positions = positions.new_full((B, self.size + 1), -1)
+            if before:  # so far it was known without a table
+                self.positions[:, :before] = torch.arange(before, device=positions.device)
+        elif self.positions.shape[1] <= self.size:
+            more = self.size + 1 - self.positions.shape[1]
+            self.positions = torch.cat((self.positions, positions.new_full((B, more), -1)), 1)
+        return self.positions
 
-    def _write(self, old: Kept, old_positions: Tensor, kept: Kept, positions: Tensor, slots: Tensor) -> None:
-        rows = torch.arange(len(slots), device=slots.device)[:, None]
-        for o, k in zip(old, kept, strict=True):
-            o[rows, :, slots] = k.transpose(1, 2).to(o.dtype)
-        old_positions[rows, slots] = positions
-
-    def reorder(self, index: Int[Tensor, "B"]) -> None:
+    def reorder(self, index: Int[Tensor, "_b"]) -> None:
         """Let row i become what row index[i] was."""
         if self.positions is not None:
-            self.kept = tuple(o.index_select(0, index) for o in self.kept)
             self.positions = self.positions.index_select(0, index)
+
+    def tensors(self) -> Kept:
+        """The table, if there is one."""
+        return () if self.positions is None else (self.positions,)
+
+    def put(self, tensors: Kept) -> None:
+        """Go on with another table."""
+        self.positions = tensors[0] if tensors else None
+
+
+class Cache:
+    """What attention keeps of the tokens so far, in slots that `Places` assigns; the last slot is a spare one."""
+
+    def __init__(self, capacity: int | None = None, window: int | None = None) -> None:
+        self.places = Places(capacity, window)
+        self.kept: Kept = ()
+
+    def update(self, kept: Kept, positions: Int[Tensor, "B T"]) -> tuple[Kept, Int[Tensor, "_b S"] | None]:
+        """Write new tokens; return all that the new tokens may look at, and the positions of those (`Places.note`)."""
+        places = self.places
+        if not places.shared:
+            places.note(positions)
+        self._make_room(kept, places.size)
+        if isinstance(places.slots, slice):
+            for old, new in zip(self.kept, kept, strict=True):
+                old[:, :, places.slots] = new
+            return tuple(old[:, :, : places.tokens] for old in self.kept), places.seen
+        if places.window is not None and places.slots.shape[1] > 1:
+            ring = tuple(torch.cat((o[:, :, : places.size], k), 2) for o, k in zip(self.kept, kept, strict=True))
+            self._write(kept, places.slots)
+            return ring, places.seen
+        self._write(kept, places.slots)
+        end = places.tokens if places.grows else places.size
+        return tuple(old[:, :, :end] for old in self.kept), places.seen
+
+    def _make_room(self, kept: Kept, size: int) -> None:
+        """Make the slots, or more of them; what was the spare slot is written before anybody reads it."""
+        if not self.kept:
+            self.kept = tuple(k.new_zeros(*k.shape[:2], size + 1, k.shape[3]) for k in kept)
+        elif (more := size + 1 - self.kept[0].shape[2]) > 0:
+            self.kept = tuple(torch.cat((o, o.new_zeros(*o.shape[:2], more, o.shape[3])), 2) for o in self.kept)
+
+    def _write(self, kept: Kept, slots: Tensor) -> None:
+        rows = torch.arange(len(slots), device=slots.device)[:, None]
+        for old, new in zip(self.kept, kept, strict=True):
+            old[rows, :, slots] = new.transpose(1, 2).to(old.dtype)
+
+    def reorder(self, index: Int[Tensor, "_b"]) -> None:
+        """Let row i become what row index[i] was."""
+        if not self.places.shared:
+            self.places.reorder(index)
+        self.kept = tuple(old.index_select(0, index) for old in self.kept)
+
+    def tensors(self) -> Kept:
+        """The slots."""
+        return self.kept
+
+    def put(self, tensors: Kept) -> None:
+        """Go on with other slots."""
+        self.kept = tensors
 
     def nbytes(self) -> int:
         """Count the bytes of its slots, the spare one left out."""
-        return sum(o[:, :, : self.size].nbytes for o in self.kept)
+        return sum(old[:, :, : self.places.size].nbytes for old in self.kept)
 
 
 LayerState = Hidden | Memory | Cache
@@ -140,26 +254,46 @@ def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None,
 class State:
     """What a whole model remembers: a dict for each layer, and how many tokens each row has seen.
 
-    `longest` is how many a row may see, if there is a limit; `tokens` is an upper bound of what any has seen.
+    `longest` is how many a row may see, if there is a limit; `tokens` is an upper bound of what any has seen, and
+    what all have seen as long as rows are `aligned`.
     """
 
     layers: list[dict[str, LayerState]]
     length: Int[Tensor, "B"]
     longest: int | None = None
     tokens: int = 0
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        """Let caches that are alike share their places, so that those are noted once and not in every layer."""
+        self.places: dict[tuple[int, int | None], Places] = {}
+        for part in self.parts():
+            if isinstance(part, Cache):
+                part.places = self.places.setdefault((part.places.size, part.places.window), part.places)
+                part.places.shared = True
+
+    def parts(self) -> Iterator[LayerState]:
+        """Walk through what the layers remember."""
+        for layer in self.layers:
+            yield from layer.values()
 
     def advance(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None) -> Int[Tensor, "B T"]:
         """Give the positions of the next tokens (the first `lengths` of each row are real), and count them."""
         check_lengths(tokens, lengths, least=0)
-        self.check_room(tokens.shape[1] if lengths is None else lengths, tokens.shape[1])
-        self.tokens += tokens.shape[1]
-        steps = torch.arange(tokens.shape[1], device=tokens.device)
+        T = tokens.shape[1]
+        self.check_room(T if lengths is None else lengths, T)
+        steps = torch.arange(T, device=tokens.device)
         positions = self.length[:, None] + steps
         if lengths is None:
-            self.length = self.length + tokens.shape[1]
-            return positions
-        self.length = self.length + lengths
-        return torch.where(steps < lengths[:, None], positions, -1)
+            self.length = self.length + T
+        else:
+            self.aligned = False
+            self.length = self.length + lengths
+            positions = torch.where(steps < lengths[:, None], positions, -1)
+        for places in self.places.values():
+            places.note(positions, self.tokens if self.aligned else None)
+        self.tokens += T
+        return positions
 
     def check_room(self, new: Tensor | int, most: int) -> None:
         """Refuse tokens beyond the position table; the device is only asked once the upper bound is beyond it."""
@@ -169,13 +303,45 @@ class State:
         if needed > self.longest:
             raise InputError(too_long(needed, self.longest))
 
-    def reorder(self, index: Int[Tensor, "B"]) -> None:
-        """Let row i become what row index[i] was."""
+    def reorder(self, index: Int[Tensor, "_b"]) -> None:
+        """Let row i become what row index[i] was; after `repeat`, among those of the same origin only."""
         self.length = self.length.index_select(0, index)
-        for layer in self.layers:
-            for part in layer.values():
+        for places in self.places.values():
+            places.reorder(index)
+        for part in self.parts():
+            part.reorder(index)
+
+    def repeat(self, times: int) -> None:
+        """Let each row become `times` neighbouring rows."""
+        index = torch.arange(len(self.length), device=self.length.device).repeat_interleave(times)
+        self.length = self.length.index_select(0, index)
+        for places in self.places.values():
+            places.reorder(index)
+        for part in self.parts():
+            if isinstance(part, Memory):
+                part.repeat(times)
+            else:
                 part.reorder(index)
+
+    def tensors(self) -> Kept:
+        """All tensors that steps read and write, always in the same order."""
+        owners = (*self.places.values(), *self.parts())
+        return self.length, *(tensor for owner in owners for tensor in owner.tensors())
+
+    def put(self, tensors: Kept) -> None:
+        """Go on with other tensors, in that order."""
+        self.length, *rest = tensors
+        for owner in (*self.places.values(), *self.parts()):
+            count = len(owner.tensors())
+            owner.put(tuple(rest[:count]))
+            rest = rest[count:]
+
+    def rewind(self) -> None:
+        """Count from the second token on, whatever was counted: for a state whose tensors are used again and again."""
+        self.tokens, self.aligned, self.longest = 1, False, None
+        for places in self.places.values():
+            places.tokens, places.begins, places.memo = 1, False, {}
 
     def nbytes(self) -> int:
         """Count the bytes it holds."""
-        return sum(part.nbytes() for layer in self.layers for part in layer.values())
+        return sum(part.nbytes() for part in self.parts())

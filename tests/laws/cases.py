@@ -122,6 +122,16 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     ),
     "gpt2-concatenated": ("gpt2", [*SHRINK["gpt2"], "model.embed.concatenate=4", "model.head.tied=false"]),
     "bert-classes": ("bert", [*SHRINK["bert"], "model.head.kind=classes", "model.head.transform=tanh"]),
+    "bert-past-classes": (
+        "bert",
+        [
+            *SHRINK["bert"],
+            "model.sight=past",
+            "model.head.kind=classes",
+            "model.head.bias=false",
+            "model.head.pool.kind=last",
+        ],
+    ),
     "bert-mean-vector": ("bert", [*SHRINK["bert"], "model.head.kind=vector", "model.head.pool.kind=mean"]),
     "bert-lstm": (
         "bert",
@@ -144,6 +154,17 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "gpt2-cosine-bare": (
         "gpt2",
         [*GPT2_MIXER, "model.layers.block.mixer.heads.kind=bare", "model.layers.block.mixer.score.kind=cosine"],
+    ),
+    "transformer-shared-tokens": (
+        "transformer-base",
+        [
+            *SHRINK["transformer-base"],
+            "model.shared=tokens",
+            "model.embed.position.kind=learned",
+            "model.embed.position.length=32",
+            "model.embed.position.offset=2",
+            "model.head.scale=true",
+        ],
     ),
     "vit-weighted-pool": (
         "vit",

@@ -93,10 +93,8 @@ def test_gradients_do_not_flow_between_packed_documents(case: Case):
     model = case.build()
     targets, sources = texts(SIZES, 1), texts(SOURCE_SIZES, 2)
     embedded: list[Tensor] = []
-    tables = [model.embed.tokens.table] + (
-        [model.source_embed.tokens.table] if getattr(model, "source_embed", None) else []
-    )
-    for table in tables:
+    embeds = [model.embed, getattr(model, "source_embed", None) or model.embed]
+    for table in {embed.tokens.table for embed in embeds}:  # both sides may share one
         table.register_forward_hook(lambda module, inputs, output: embedded.append(output))
     logits, documents = run(model, targets, sources)
     numbers = [packed(sources)[1], documents] if isinstance(model, Seq2Seq) else [documents]

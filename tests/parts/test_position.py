@@ -349,3 +349,14 @@ def test_no_position_turns_and_adds_nothing():
     assert not Relative().has_bias
     with pytest.raises(NotImplementedError):
         Relative().bias(torch.tensor(0), torch.tensor(0), torch.tensor(0))
+
+
+def test_learned_positions_begin_behind_the_offset() -> None:
+    plain, shifted = LearnedConfig(5).build(4), LearnedConfig(5, offset=2).build(4)
+    with torch.no_grad():
+        shifted.table.weight[2:] = plain.table.weight
+    assert shifted.table.weight.shape == (7, 4)
+    positions = torch.tensor([[0, 4, -1, 2]])
+    assert torch.equal(shifted(positions, 4, positions.device), plain(positions, 4, positions.device))
+    with pytest.raises(InputError, match="6 tokens, but the model has a table of 5 positions"):
+        shifted(None, 6, positions.device)

@@ -139,7 +139,7 @@ def test_a_static_cache_has_all_slots_from_the_start():
     cache = Cache(capacity=4)
     assert put(cache, 0, 1) == ([0, 1, -1, -1], [100, 101, 0, 0])
     assert put(cache, 2) == ([0, 1, 2, -1], [100, 101, 102, 0])
-    assert cache.size == 4
+    assert cache.places.size == 4
 
 
 def test_a_growing_cache_shows_only_what_was_written():
@@ -147,9 +147,9 @@ def test_a_growing_cache_shows_only_what_was_written():
     assert put(cache, 0) == ([0], [100])
     assert put(cache, 1, 2) == ([0, 1, 2], [100, 101, 102])
     assert put(cache, 3) == ([0, 1, 2, 3], [100, 101, 102, 103])
-    assert cache.size == 6  # doubled, from 3
+    assert cache.places.size == 6  # doubled, from 3
     assert put(cache, 4) == ([0, 1, 2, 3, 4], [100, 101, 102, 103, 104])
-    assert cache.size == 6
+    assert cache.places.size == 6
 
 
 def test_a_ring_forgets_what_is_out_of_sight():
@@ -163,7 +163,7 @@ def test_a_ring_forgets_what_is_out_of_sight():
     assert seen == [3, 4, 2, 5, 6, 7, 8]
     assert keys == [103, 104, 102, 105, 106, 107, 108]
     assert put(cache, 9)[0] == [9, 7, 8]
-    assert cache.size == 3
+    assert cache.places.size == 3
 
 
 def test_a_chunk_writes_no_slot_twice(monkeypatch):
@@ -177,15 +177,15 @@ def test_a_chunk_writes_no_slot_twice(monkeypatch):
 
 
 def test_an_attention_with_a_window_starts_a_ring():
-    assert make(MultiHeadsConfig(2), window=3).start(2, None).size == 3
-    assert make(MultiHeadsConfig(2), window=3).start(2, 10).size == 3
-    assert make(MultiHeadsConfig(2)).start(2, 10).size == 10
+    assert make(MultiHeadsConfig(2), window=3).start(2, None).places.size == 3
+    assert make(MultiHeadsConfig(2), window=3).start(2, 10).places.size == 3
+    assert make(MultiHeadsConfig(2)).start(2, 10).places.size == 10
 
 
 def test_a_window_as_long_as_the_capacity_needs_no_ring():
-    assert Cache(capacity=4, window=4).window is None
-    assert Cache(capacity=5, window=4).window == 4
-    assert Cache(capacity=5, window=4).size == 4
+    assert Cache(capacity=4, window=4).places.window is None
+    assert Cache(capacity=5, window=4).places.window == 4
+    assert Cache(capacity=5, window=4).places.size == 4
 
 
 @pytest.mark.parametrize("window", [None, 4])
@@ -302,3 +302,107 @@ def test_advance():
     assert state.advance(tokens, torch.tensor([2, 0])).tolist() == [[3, 4, -1], [-1, -1, -1]]
     assert state.length.tolist() == [5, 6]
     assert state.advance(tokens[:, :1], None).tolist() == [[5], [6]]
+
+
+# --- a whole state ---------------------------------------------------------------------------------------------------
+
+
+def caches(count, *windows, capacity=None):
+    attentions = [make(MultiHeadsConfig(4, 2), RopeConfig(), window) for window in (windows or [None] * count)]
+    state = State([{"mixer": a.start(2, capacity)} for a in attentions], torch.zeros(2, dtype=torch.long))
+    return attentions, state
+
+
+def feed(attentions, state, x, lengths=None):
+    """Run x through every attention, each on its own, as a step of a model would."""
+    positions = state.advance(torch.zeros(x.shape[:2], dtype=torch.long), lengths)
+    mask = Causal() if lengths is None else Causal() & Padding()
+    layers = zip(attentions, state.layers, strict=True)
+    return [attention(x, mask=mask, positions=positions, state=layer["mixer"]) for attention, layer in layers]
+
+
+def test_caches_that_are_alike_share_their_places():
+    _, state = caches(3, None, 3, None)
+    first, ring, second = (layer["mixer"].places for layer in state.layers)
+    assert first is second
+    assert ring is not first
+    assert len(state.places) == 2
+
+
+@pytest.mark.parametrize("windows", [(None, None), (3, None)])
+@pytest.mark.parametrize("capacity", [None, 9])
+@pytest.mark.parametrize("chunks", [[1] * 6, [4, 1, 1], [3, 2, 1]])
+def test_a_state_of_equal_rows_is_all_at_once(windows, capacity, chunks):
+    """Equally long rows need no table of positions while slots grow."""
+    attentions, state = caches(2, *windows, capacity=capacity)
+    x, out = random(2, 6, DIM), []
+    for part in x.split(chunks, 1):
+        out.append(feed(attentions, state, part))
+    for attention, found in zip(attentions, zip(*out, strict=True), strict=True):
+        close(torch.cat(found, 1), attention(x, mask=Causal()))
+    has_table = [places.positions is not None for places in state.places.values()]
+    assert has_table == [not places.grows for places in state.places.values()]
+
+
+def test_rows_that_part_get_a_table():
+    attentions, state = caches(1)
+    rows = [random(6, DIM), random(5, DIM, seed=1)]
+    first, second = torch.stack([row[:3] for row in rows]), torch.stack([rows[0][3:5], rows[1][3:5]])
+    feed(attentions, state, first)
+    feed(attentions, state, second, torch.tensor([2, 1]))
+    (found,) = feed(attentions, state, torch.stack([rows[0][5:6], rows[1][4:5]]))
+    for b, row in enumerate(rows):
+        close(found[b], attentions[0](row[None], mask=Causal())[0, -1:])
+
+
+def test_rows_that_share_a_memory_see_it_as_their_own():
+    attention = make(MultiHeadsConfig(4, 2), RopeConfig())
+    source, places = random(2, 5, DIM), torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]])
+    shared, own = attention.remember(source, places), attention.remember(source, places)
+    shared.repeat(3)
+    own.reorder(torch.arange(2).repeat_interleave(3))
+    x, positions = random(6, 2, DIM), torch.arange(7, 9).expand(6, -1)
+    close(attention(x, positions=positions, state=shared), attention(x, positions=positions, state=own))
+    shared.reorder(torch.tensor([2, 0, 1, 3, 3, 4]))  # within a source: nothing to do
+    assert len(shared.keys) == 2
+    shared.reorder(torch.tensor([4, 3, 5]))  # the first source leaves
+    own.reorder(torch.tensor([3, 4, 5]))
+    close(attention(x[:3], positions=positions[:3], state=shared), attention(x[:3], positions=positions[:3], state=own))
+
+
+@pytest.mark.parametrize("position", [None, AlibiConfig(), RelativeBiasConfig(8, 6)])
+@pytest.mark.parametrize("window", [None, 2])
+def test_a_memory_is_masked_anew_where_the_query_matters(position, window):
+    """What is worked out for one step must not be taken for the next."""
+    attention, source = make(MultiHeadsConfig(4, 2), position, window), random(2, 5, DIM)
+    places = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]])
+    memory, x = attention.remember(source, places), random(2, 4, DIM)
+    steps = [attention(x[:, t : t + 1], positions=torch.full((2, 1), t), state=memory) for t in range(4)]
+    whole = attention(x, memory=source, memory_positions=places, positions=torch.arange(4).expand(2, -1))
+    close(torch.cat(steps, 1), whole)
+
+
+def test_repeat_a_state():
+    hidden, memory = Hidden((random(2, 3),)), Memory(random(2, 1, 4, 2), random(2, 1, 4, 2), None)
+    before = hidden.values[0]
+    state = State([{"mixer": hidden, "cross": memory}], torch.tensor([1, 2]))
+    state.repeat(2)
+    assert state.length.tolist() == [1, 1, 2, 2]
+    assert torch.equal(hidden.values[0], before[[0, 0, 1, 1]])
+    assert memory.share == 2
+    assert len(memory.keys) == 2
+
+
+def test_the_tensors_of_a_state_can_be_taken_out_and_put_back():
+    attentions, state = caches(2, None, 3, capacity=8)
+    state.layers[0]["cross"] = Memory(random(2, 1, 4, 2), random(2, 1, 4, 3), torch.zeros(2, 4, dtype=torch.long))
+    state.layers[1]["fed"] = Hidden((random(2, 3), random(2, 5)))
+    x = random(2, 4, DIM)
+    feed(attentions, state, x[:, :3])
+    kept = [tensor.clone() for tensor in state.tensors()]
+    expected = feed(attentions, state, x[:, 3:])
+    state.put(tuple(kept))
+    state.rewind()
+    for found, wanted in zip(feed(attentions, state, x[:, 3:]), expected, strict=True):
+        close(found, wanted)
+    assert len(kept) == 1 + 2 + 2 * 2 + 3 + 2  # lengths, tables, slots of two caches, memory, hidden
