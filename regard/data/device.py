@@ -1,8 +1,10 @@
-"""Bringing arrays to where a model is."""
+"""Where a model is, and bringing arrays there."""
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from regard.errors import RegardError
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -11,3 +13,16 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
+
+
+def choose_device(name: str) -> torch.device:
+    """Take the accelerator if there is one, or what was asked for."""
+    if name == "auto":
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise RegardError(f"the device {name!r} cannot be used: {reason}; try --device cpu") from None
+    return device

@@ -128,7 +128,7 @@ def _write(path: Path, files: Sequence[Path], shape: Shape, pool: ThreadPoolExec
         np.lib.format.write_array_header_1_0(out, header)
         for start in range(0, len(files), 4 * WORKERS):  # few at a time, so that few are in memory
             few = files[start : start + 4 * WORKERS]
-            for row, pixels in enumerate(pool.map(partial(_decode, shape=shape), few), start):
+            for row, pixels in enumerate(pool.map(partial(decode_file, shape=shape), few), start):
                 if pixels is not None:
                     out.write(pixels.tobytes())
                     kept[row] = True
@@ -167,7 +167,7 @@ def _look(file: Path) -> tuple[int, int, bool] | None:
         return None
 
 
-def _decode(file: Path, shape: Shape) -> UInt8[np.ndarray, "H W C"] | None:
+def decode_file(file: Path, shape: Shape) -> UInt8[np.ndarray, "H W C"] | None:
     """Decode a file (the first frame, if it moves) upright and in this shape; None if it is broken.
 
     A JPEG that is much larger is decoded at a half, a quarter or an eighth; at twice the size wanted nothing is lost.

@@ -7,6 +7,7 @@ unigram model with bytes gets that byte.
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -18,6 +19,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from regard.errors import RegardError
 
 BLANK = "▁"
+NEVER = -1e6  # a score so low that any other way to cut a text is better
 MANY = 1000  # blanks at the beginning of a text
 
 
@@ -65,14 +67,17 @@ class SentencePiece:
     escaped_blanks: bool
 
 
-def read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
-    """Read a sentencepiece model as a tokenizer of the `tokenizers` library; every id stays what it was."""
+def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) -> tokenizers.Tokenizer:
+    """Read a sentencepiece model as a tokenizer of the `tokenizers` library; every id stays what it was.
+
+    With a `vocabulary`, the model only says how a text is cut, and ids are those of the vocabulary.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        model = _parse(data)
+        model = _parse(data) if vocabulary is None else _renumbered(_parse(data), vocabulary)
         unfit = _unfit(model)
         backend = None if unfit else _convert(model)
     except Exception:  # the library knows no narrower class
@@ -155,6 +160,19 @@ def _convert(model: SentencePiece) -> tokenizers.Tokenizer:
     if model.method != Method.UNIGRAM:
         backend.add_tokens([AddedToken(piece.name) for piece in model.pieces if piece.kind == Kind.USER])
     return backend
+
+
+def _renumbered(model: SentencePiece, vocabulary: Mapping[str, int]) -> SentencePiece:
+    """Give a model the ids of a vocabulary, which may have pieces that it never cuts, such as those of another model.
+
+    Where a character is unknown to the model but not to the vocabulary, it gets its id there.
+    """
+    known = {piece.name: piece for piece in model.pieces}
+    pieces = []
+    for name in sorted(vocabulary, key=vocabulary.__getitem__):
+        never = NEVER if len(name.lstrip(BLANK)) <= 1 else 10 * NEVER
+        pieces.append(known.get(name, Piece(name, never, Kind.CONTROL if name == "<pad>" else Kind.NORMAL)))
+    return replace(model, pieces=pieces, roles={name: vocabulary.get(name, -1) for name in model.roles})
 
 
 def _unfit(model: SentencePiece) -> str:

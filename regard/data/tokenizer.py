@@ -6,7 +6,7 @@ unigram pieces are of text in Unicode's compatibility form with single blanks.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,8 +18,8 @@ import numpy as np
 import tokenizers
 from tokenizers import models
 
-from regard.config import Count, Rate
-from regard.data.sentencepiece import read_sentencepiece
+from regard.config import Count, Rate, Table
+from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
     POINTS,
     SPECIAL,
@@ -36,14 +36,6 @@ from regard.data.vocabulary import (
 )
 from regard.errors import ConfigError, InputError, RegardError
 
-FILE = "tokenizer.json"
-NAMES = {  # what others call the special tokens; the first found counts
-    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<PAD>", "<|finetune_right_pad_id|>"),
-    "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>", "<|endoftext|>"),
-    "start": ("<s>", "[CLS]", "[BOS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
-    "end": ("</s>", "[SEP]", "[EOS]", "<eos>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>"),
-    "mask": ("<mask>", "[MASK]", "<|mask|>", "<MASK>"),
-}
 VOCABULARY = 8000  # where nobody chose
 LEAST = {  # the smallest vocabularies, and why
     "bpe": (256 + len(SPECIAL), f"256 bytes and {len(SPECIAL)} special tokens"),
@@ -75,28 +67,48 @@ class TokenizerConfig:
 
 
 class Tokenizer:
-    """Text to ids and back. What a text says is never taken for a special token, unless that is asked for."""
+    """Text to ids and back. What a text says is never taken for a special token, unless that is asked for.
 
-    def __init__(self, backend: tokenizers.Tokenizer, dropout: float = 0.0) -> None:
+    `roles` are the ids of the special tokens, for a tokenizer to which none may be added; `target` cuts the other side
+    of a pair, with the same vocabulary.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        dropout: float = 0.0,
+        roles: Mapping[str, int] | None = None,
+        target: tokenizers.Tokenizer | None = None,
+    ) -> None:
         self.dropout = dropout
         backend.no_truncation()
         backend.no_padding()
         if isinstance(backend.model, models.BPE):
             backend.model.dropout = None
-        self.pad, self.unk, self.start, self.end, self.mask = _roles(backend)
+        self.roles = roles
+        found = _roles(backend) if roles is None else [roles[role] for role in NAMES]
+        self.pad, self.unk, self.start, self.end, self.mask = found
         self.size = max(backend.get_vocab().values()) + 1
         self._backend = backend
         self._plain = _unspoken(backend)
+        self.target = target
+        self._plain_target = self._plain if target is None else _unspoken(target)
         self._varied = _unspoken(backend, dropout) if dropout else self._plain
         self._look_up = _look_up(backend)
         self._specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
         self._decoder = json.dumps(json.loads(backend.to_str())["decoder"], ensure_ascii=False)
+        names = backend.get_vocab() if "ByteFallback" in self._decoder else {}
+        self.spare_bytes = {id for name, id in names.items() if fullmatch(_SPARE_BYTE, name)}  # for unknown characters
 
     def encode(self, texts: Sequence[str], *, special: bool = False) -> list[np.ndarray]:
         """Give the ids of each text, int32; with `special`, names such as <mask> in it mean the special tokens."""
         if self._look_up is not None and not special:
             return [self._look_up(text) for text in texts]
         return _ids(self._backend if special else self._plain, texts)
+
+    def encode_target(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Give the ids of texts of the other side of pairs, which few tokenizers cut differently."""
+        return self.encode(texts) if self.target is None else _ids(self._plain_target, texts)
 
     def encode_varied(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Encode with BPE-dropout: each merge is left out by chance, so that a word is seen in many pieces."""
@@ -105,6 +117,30 @@ class Tokenizer:
     def decode(self, rows: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
         """Give the texts of rows of ids; special tokens are left out."""
         return self._backend.decode_batch([np.asarray(row, np.int64).tolist() for row in rows])
+
+    def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Give the characters of each text, from and to, that each of its ids stands for."""
+        encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.offsets for encoding in encodings]
+
+    def joins_blanks(self) -> bool:
+        """Tell whether words have the blank before them in their tokens."""
+        ids = sorted({*self._backend.get_vocab().values()} - self._specials)
+        return any(piece[0].isspace() and not piece.isspace() for piece in self.pieces(ids) if piece)
+
+    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Give the special tokens that stand before and after a text, for those who want them: see `encode`."""
+        plain, framed = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
+        before = next(place for place in range(len(framed)) if framed[place : place + len(plain)] == plain)
+        return tuple(framed[:before]), tuple(framed[before + len(plain) :])
+
+    def names(self, size: int) -> list[str]:
+        """Give the names of the first `size` tokens, as they are in the file; what has none is called by its id."""
+        return [self._backend.id_to_token(id) or f"<unused {id}>" for id in range(size)]
+
+    def to_json(self) -> str:
+        """Give the text of `tokenizer.json`."""
+        return self._backend.to_str(pretty=True)
 
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         r"""Show each token by itself, with its leading blank; bytes that are no character alone as \xNN."""
@@ -118,30 +154,41 @@ class Tokenizer:
             return name
         if "ByteLevel" in self._decoder and all(letter in _BYTE_OF for letter in name):
             return bytes(_BYTE_OF[letter] for letter in name).decode(errors="backslashreplace")
-        if "ByteFallback" in self._decoder and fullmatch("<0x[0-9A-F]{2}>", name):
+        if id in self.spare_bytes:
             return bytes([int(name[3:5], 16)]).decode(errors="backslashreplace")
         return name.replace("▁", " ") if "▁" in self._decoder else name
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into the folder, whole or not at all."""
-        part = folder / f"{FILE}.part"
+        """Write `tokenizer.json` into the folder, each file whole or not at all.
+
+        What its special tokens are for is written beside it where their names do not tell.
+        """
+        files = {FILE: self.to_json()}
+        files |= {} if self.roles is None else {SPECIAL_TOKENS: json.dumps(dict(self.roles), indent=2) + "\n"}
+        files |= {} if self.target is None else {TARGET: self.target.to_str(pretty=True)}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            part.write_text(self._backend.to_str(pretty=True), encoding="utf-8")
-            part.replace(folder / FILE)
+            for name, text in files.items():
+                part = folder / f"{name}.part"
+                part.write_text(text, encoding="utf-8")
+                part.replace(folder / name)
         except OSError as error:
             raise RegardError(f"{folder / FILE}: the tokenizer cannot be written: {error.strerror}") from None
 
     def fingerprint(self) -> str:
         """Give a name that no other tokenizer has: the sha256 of its JSON."""
-        # Scores are rounded, since the library may change their last digit when it reads what it wrote.
-        state = json.loads(self._backend.to_str(), parse_float=lambda digits: round(float(digits), 6))
+        state = _rounded(self._backend)
+        if self.roles is not None:
+            state["roles"] = dict(self.roles)
+        if self.target is not None:
+            state["target"] = _rounded(self.target)
         return sha256(json.dumps(state).encode()).hexdigest()
 
 
 # --- inside --------------------------------------------------------------------------------------------------------
 
 
+_SPARE_BYTE = "<0x[0-9A-F]{2}>"
 _BYTE_OF = {letter: byte for byte, letter in enumerate(byte_letters())}
 
 
@@ -156,6 +203,12 @@ def _roles(backend: tokenizers.Tokenizer) -> list[int]:
             ids[name] = backend.get_vocab()[name]
         roles.append(ids[name])
     return roles
+
+
+def _rounded(backend: tokenizers.Tokenizer) -> Table:
+    """Give the JSON with rounded scores, since the library may change their last digit when it reads what it wrote."""
+    state: Table = json.loads(backend.to_str(), parse_float=lambda digits: round(float(digits), 6))
+    return state
 
 
 def _unspoken(backend: tokenizers.Tokenizer, dropout: float = 0.0) -> tokenizers.Tokenizer:
@@ -222,26 +275,10 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, progress: boo
 
 
 def load_tokenizer(path: Path, dropout: float = 0.0) -> Tokenizer:
-    """Read a tokenizer.json, a sentencepiece .model, or the folder that holds one.
+    """Read a tokenizer.json, a sentencepiece .model, or the folder that holds one, also of Hugging Face.
 
-    Special tokens are known by their usual names ([PAD], <|endoftext|>, ...); those missing get new ids at the end.
+    Special tokens are known by their usual names ([PAD], <|endoftext|>, ...); those missing get new ids at the end. A
+    folder that also holds a model says itself what they are for, and gets no more.
     """
-    kinds = "a tokenizer is a tokenizer.json, a sentencepiece .model, or a folder with one"
-    if path.is_dir():
-        found = [path / FILE] if (path / FILE).exists() else sorted(path.glob("*.model"))
-        if len(found) != 1:
-            trouble = "several .model files" if found else "no tokenizer.json and no sentencepiece .model"
-            raise RegardError(f"{path}: holds {trouble}; name the file of the tokenizer")
-        path = found[0]
-    if not path.exists():
-        raise RegardError(f"{path}: there is no such file; {kinds}")
-    if path.suffix == ".model":
-        return Tokenizer(read_sentencepiece(path), dropout)
-    if path.suffix != ".json":
-        raise RegardError(f"{path}: is of no known kind; {kinds}")
-    try:
-        backend = tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library knows no narrower class
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise RegardError(f"{path}: no tokenizer can be read from here: {reason}") from None
-    return Tokenizer(backend, dropout)
+    opened = open_tokenizer(path)
+    return Tokenizer(opened.backend, dropout, opened.roles, opened.target)

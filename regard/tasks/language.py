@@ -15,7 +15,10 @@ from torch import Tensor
 from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_for, whole_streams
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.decode.greedy import continue_text
+from regard.decode.choose import Sampling
+from regard.decode.engine import Given, eager, in_use
+from regard.decode.rows import fitting
+from regard.decode.sample import sample_all
 from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.parts.recurrent import Recurrent
@@ -126,9 +129,17 @@ class Language(LongTextTask):
         width = max(min(32, self.config.window // 2), 1)
         starts = np.linspace(0, self.valid.tokens - 2 * width, 4).astype(np.int64)[1:-1]
         text = self.valid.windows(starts, 2 * width)
-        generator = torch.Generator(self.device).manual_seed(0)
-        forbidden = (self.learned.pad, self.learned.unk, self.learned.start, self.learned.mask)
-        made = continue_text(model, text[:, :width], width, 0.8, generator, forbidden)
+        given = Given(text[:, :width])
+        with in_use(model):
+            made = sample_all(
+                eager(model),
+                given,
+                end=(),  # one text goes over into the next, as in what was wanted
+                limits=fitting(model, given, [width] * len(text)),
+                sampling=Sampling(temperature=0.8),
+                seeds=list(range(len(text))),
+                forbidden=(self.learned.pad, self.learned.unk, self.learned.start, self.learned.mask),
+            )
         decode = self.learned.decode
         rows = zip(decode(text[:, :width].tolist()), decode(text[:, width:].tolist()), decode(made), strict=True)
         return [Sample(*texts) for texts in rows]

@@ -73,7 +73,7 @@ class Pairs:
             line, dropped = 0, []
             for chunk in in_chunks(read_all(source, target, found)):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
-                plain = list(zip(*map(tokenizer.encode, texts), strict=True))
+                plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
                 varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
                 for pair, other in zip(plain, varied, strict=True):
                     line += 1

@@ -17,7 +17,9 @@ from regard.data.batches import Buckets, Draw, Indices, Order, Shape, Shuffled, 
 from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.decode.greedy import translate_greedy
+from regard.decode.beam import beam_search
+from regard.decode.engine import Given, eager, in_use
+from regard.decode.rows import fitting
 from regard.errors import ConfigError, InputError
 from regard.models.model import EncoderDecoder, Model
 from regard.models.seq2seq import Seq2Seq
@@ -191,14 +193,18 @@ class Translation(Task):
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
         """Loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
         assert isinstance(model, EncoderDecoder)
+        made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
+        return {**self.measure_loss(model), **translation_scores(made, wanted)}
+
+    @torch.no_grad()
+    def measure_loss(self, model: Model) -> dict[str, float]:
+        """Loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
-        order = Buckets(self.valid.lengths, 4096, 0)
-        for draw in order.epoch(0):
+        for draw in Buckets(self.valid.lengths, 4096, 0).epoch(0):
             losses, _ = self.loss(model, self.padded(self.valid, draw))
             sums += torch.stack((losses.loss.double(), losses.count.double()))
         loss, count = sums.tolist()
-        made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
-        return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), **translation_scores(made, wanted)}
+        return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
 
     def translations(self, model: EncoderDecoder, rows: Indices) -> tuple[list[str], list[str]]:
         """Translate validation rows greedily; give also what was wanted."""
@@ -208,14 +214,12 @@ class Translation(Task):
             part = order[begin : begin + 128]
             lengths = self.valid.lengths[rows[part], 0]
             source = self.valid.corpus.padded(self.valid.row(rows[part], 0), int(lengths.max()), self.special.pad)
-            written = translate_greedy(
-                model,
-                source,
-                torch.from_numpy(lengths).to(self.device),
-                self.special.start,
-                self.special.end,
-                limit=2 * int(lengths.max()) + 10,
-            )
+            start = torch.full((len(part), 1), self.special.start, device=self.device)
+            given = Given(start, None, source, torch.from_numpy(lengths).to(self.device))
+            limits = fitting(model, given, (2 * lengths + 10).tolist())
+            with in_use(model):
+                found = beam_search(eager(model), given, end=self.special.end, limits=limits, beam=1)
+            written = [best.ids for (best,) in found]
             for row, text in zip(part, self.special.decode(written), strict=True):
                 made[row] = text
         return made, self.texts(rows, 1)

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from regard.data.device import choose_device
 from regard.errors import RegardError
 
 PATIENCE = timedelta(hours=6)  # so long may the first process tokenise while the others wait for it
@@ -133,16 +134,3 @@ def _anybody_spoke() -> bool:
 def _is_loss(error: RuntimeError) -> bool:
     """Tell whether an error comes from the connection to another process."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)
-
-
-def choose_device(name: str) -> torch.device:
-    """Take the accelerator if there is one, or what was asked for."""
-    if name == "auto":
-        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise RegardError(f"the device {name!r} cannot be used: {reason}; try --device cpu") from None
-    return device

@@ -142,6 +142,20 @@ def test_pieces_can_be_read() -> None:
         learned("byte").pieces([261])
 
 
+@pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe", "unigram"])
+def test_spans_are_where_the_ids_come_from(kind: str) -> None:
+    text = "the cat  sat"
+    (ids,), (spans,) = learned(kind).encode([text]), learned(kind).spans([text])
+    assert len(ids) == len(spans)
+    for piece, (begin, end) in zip(learned(kind).pieces(ids), spans, strict=True):
+        assert piece.strip() == text[begin:end].strip() or not piece.strip()
+
+
+def test_some_vocabularies_join_a_word_and_the_blank_before_it() -> None:
+    kinds = ("byte", "char", "word", "bpe", "unigram")
+    assert [kind for kind in kinds if learned(kind).joins_blanks()] == ["bpe", "unigram"]
+
+
 def test_a_lower_line_is_no_blank_among_characters() -> None:
     tokenizer = train_tokenizer(["a▁"], TokenizerConfig(kind="char"))
     assert tokenizer.pieces(tokenizer.encode(["▁a"])[0]) == ["▁", "a"]
@@ -276,6 +290,8 @@ def test_bytes_of_sentencepiece_are_shown() -> None:
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     assert Tokenizer(backend).pieces([1, 2, 3]) == ["A", r"\xc3", " the"]
+    assert Tokenizer(backend).spare_bytes == {1, 2}
+    assert learned("byte").spare_bytes == set()
 
 
 def test_dropout_in_a_file_of_others_is_not_for_every_use(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from regard.data.batches import EMPTY, Buckets, Draw
 from regard.data.tokenizer import TokenizerConfig
+from regard.decode.beam import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.tasks import translation
 from regard.tasks.loss import IGNORE
@@ -164,14 +165,15 @@ def test_training_is_smoothed_and_r_drop_needs_two_passes(tmp_path):
     assert float(apart.objective.detach()) > float(once.objective.detach())  # with it they do not
 
 
-def copy_source(model, source, lengths, start, end, limit):
+def copy_source(engine, given, **options):
     """A translator that gives back what it reads."""
-    return [row[: length - 1].tolist() for row, length in zip(source, lengths, strict=True)]
+    pairs = zip(given.source, given.source_lengths, strict=True)
+    return [[Hypothesis(row[: length - 1].tolist(), 0.0, 0.0)] for row, length in pairs]
 
 
 def test_measure_is_the_naive_one(tmp_path, monkeypatch):
     task = task_of(tmp_path, valid=30)
-    monkeypatch.setattr(translation, "translate_greedy", copy_source)
+    monkeypatch.setattr(translation, "beam_search", copy_source)
     model = model_for(task, "translator")
     values = task.measure(model)
     loss, count = naive_loss(task, model, task.valid)
@@ -303,7 +305,7 @@ def test_long_and_blank_pairs_are_left_out_and_counted(tmp_path):
 
 def test_what_is_measured_on_is_cut_and_not_left_out(tmp_path, monkeypatch):
     """Without its long sentences, a test set would be another one."""
-    monkeypatch.setattr(translation, "translate_greedy", copy_source)
+    monkeypatch.setattr(translation, "beam_search", copy_source)
     lines = ["red dog", "one two three one two three", "cat"]
     source = write(tmp_path / "a.de", lines)
     task = task_of(tmp_path, longest=5, valid=None)

@@ -1,0 +1,262 @@
+"""The tokenizer of a folder, whichever files hold it: `tokenizer.json`, or what was written before there was one.
+
+A folder of Hugging Face may hold a sentencepiece `.model` (Llama, T5), two of them and the ids of both (Marian), the
+merges of a byte-level BPE (GPT-2, RoBERTa, BART), or a list of word pieces (BERT). What stands round a text is the
+post-processor of the tokenizer; what its special tokens are for is said by the files beside it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from re import fullmatch
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from regard.data.sentencepiece import read_sentencepiece
+from regard.errors import RegardError
+
+FILE = "tokenizer.json"
+TARGET = "target_tokenizer.json"  # of the other side, where source and target are cut differently
+SPECIAL_TOKENS = "special_tokens.json"  # what they are for, where their names do not say
+NAMES = {  # what others call the special tokens; the first found counts
+    "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<PAD>", "<|finetune_right_pad_id|>"),
+    "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>", "<|endoftext|>"),
+    "start": ("<s>", "[CLS]", "[BOS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "end": ("</s>", "[SEP]", "[EOS]", "<eos>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>"),
+    "mask": ("<mask>", "[MASK]", "<|mask|>", "<MASK>"),
+}
+THEIRS = {  # what Hugging Face calls them; an encoder has the first, all others the second
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "start": ("cls_token", "bos_token"),
+    "end": ("sep_token", "eos_token"),
+    "mask": ("mask_token",),
+}
+FRAMED = ("roberta", "bart")  # kinds of models whose byte-level BPE has <s> and </s> round a text
+EXTRA = 100  # tokens <extra_id_0>, ... that T5 has behind those of its sentencepiece model
+KINDS = "a tokenizer is a tokenizer.json, a sentencepiece .model, or a folder with one"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A tokenizer of the library; the ids of its special tokens, unless their names tell; and that of the target."""
+
+    backend: tokenizers.Tokenizer
+    roles: Mapping[str, int] | None = None
+    target: tokenizers.Tokenizer | None = None
+
+
+def open_tokenizer(path: Path) -> Opened:
+    """Read a tokenizer.json, a sentencepiece .model, or the folder that holds one."""
+    if path.is_dir():
+        return _open_folder(path)
+    if not path.exists():
+        raise RegardError(f"{path}: there is no such file; {KINDS}")
+    if path.suffix == ".model":
+        return Opened(read_sentencepiece(path))
+    if path.suffix != ".json":
+        raise RegardError(f"{path}: is of no known kind; {KINDS}")
+    return Opened(_read_library(path))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Tell whether a folder holds files of a tokenizer."""
+    return _kind(folder) is not None
+
+
+def _open_folder(folder: Path) -> Opened:
+    config = _table(folder / "config.json")
+    model_type = config.get("model_type")
+    kind = _kind(folder)
+    if kind is None:
+        several = len(list(folder.glob("*.model"))) > 1
+        trouble = "several .model files" if several else "no tokenizer.json and no sentencepiece .model"
+        raise RegardError(f"{folder}: holds {trouble}; name the file of the tokenizer")
+    settings = _table(folder / "tokenizer_config.json")
+    target = None
+    if kind == "json":
+        backend = _read_library(folder / FILE)
+        if (folder / TARGET).exists():
+            target = _read_library(folder / TARGET)
+    elif kind == "pair":
+        backend, target = (_read_side(folder, name) for name in ("source.spm", "target.spm"))
+    elif kind == "bpe":
+        backend = _read_bpe(folder, bool(settings.get("add_prefix_space", False)), model_type in FRAMED)
+    elif kind == "words":
+        backend = _read_words(folder, settings)
+    else:
+        backend = _read_pieces(next(folder.glob("*.model")), settings, model_type)
+    if (folder / SPECIAL_TOKENS).exists():
+        return Opened(backend, _saved_roles(folder / SPECIAL_TOKENS), target)
+    if model_type is None:
+        return Opened(backend, None, target)
+    return Opened(backend, _find_roles(folder, backend, settings), target)
+
+
+def _kind(folder: Path) -> str | None:
+    """Say which files hold the tokenizer."""
+    kinds = {
+        "json": (FILE,),
+        "pair": ("source.spm", "target.spm", "vocab.json"),
+        "bpe": ("vocab.json", "merges.txt"),
+        "words": ("vocab.txt",),
+    }
+    for kind, names in kinds.items():
+        if all((folder / name).exists() for name in names):
+            return kind
+    return "pieces" if len(list(folder.glob("*.model"))) == 1 else None
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """Read a table of JSON; one that is not there is empty."""
+    if not path.exists():
+        return {}
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RegardError(f"{path}: is no JSON that can be read: {error}") from None
+    if not isinstance(table, dict):
+        raise RegardError(f"{path}: must hold a table, not {type(table).__name__}")
+    return table
+
+
+# --- kinds of files --------------------------------------------------------------------------------------------------
+
+
+def _read_library(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library knows no narrower class
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RegardError(f"{path}: no tokenizer can be read from here: {reason}") from None
+
+
+def _read_side(folder: Path, name: str) -> tokenizers.Tokenizer:
+    """Read one side of Marian: its sentencepiece model cuts, the ids are those of vocab.json."""
+    vocabulary = _vocabulary(folder / "vocab.json")
+    backend = read_sentencepiece(folder / name, vocabulary)
+    codes = [piece for piece in vocabulary if fullmatch(">>.+<<", piece)]  # which language is wanted
+    backend.add_tokens([AddedToken(code, normalized=False) for code in codes])
+    return _framed(backend, (), ("</s>",))
+
+
+def _read_bpe(folder: Path, prefixed: bool, framed: bool) -> tokenizers.Tokenizer:
+    """Read a byte-level BPE: the ids, and what is merged in which order."""
+    vocabulary = _vocabulary(folder / "vocab.json")
+    try:
+        lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
+        merges = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
+        model = models.BPE(vocabulary, [(left, right) for left, right in merges])
+    except Exception as error:  # the library knows no narrower class
+        raise RegardError(f"{folder / 'merges.txt'}: no merges can be read from here: {error}") from None
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
+    backend.decoder = decoders.ByteLevel()
+    usual = {name for names in NAMES.values() for name in names}
+    mask = [AddedToken(name, lstrip=True) for name in NAMES["mask"] if name in vocabulary]
+    backend.add_special_tokens([name for name in vocabulary if name in usual - set(NAMES["mask"])] + mask)
+    return _framed(backend, ("<s>",), ("</s>",)) if framed else backend
+
+
+def _read_words(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """Read the word pieces of BERT, one a line."""
+    try:
+        pieces = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise RegardError(f"{folder / 'vocab.txt'}: cannot be read: {error}") from None
+    vocabulary = {piece.rstrip("\r"): id for id, piece in enumerate(pieces) if piece.strip()}
+    needed = ("[CLS]", "[SEP]", "[UNK]")
+    for name in needed:
+        if name not in vocabulary:
+            raise RegardError(f"{folder / 'vocab.txt'}: has no {name}; only the word pieces of BERT are read")
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=bool(settings.get("do_lower_case", True)),
+        handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
+        strip_accents=settings.get("strip_accents"),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    backend.add_special_tokens([name for name in (*needed, "[PAD]", "[MASK]") if name in vocabulary])
+    return _framed(backend, ("[CLS]",), ("[SEP]",))
+
+
+def _read_pieces(path: Path, settings: Mapping[str, Any], model_type: Any) -> tokenizers.Tokenizer:
+    """Read a sentencepiece model with what its family adds."""
+    if model_type == "pegasus":
+        raise RegardError(f"{path}: Pegasus counts its ids otherwise; let `transformers` write a tokenizer.json there")
+    backend = read_sentencepiece(path)
+    if model_type == "t5":
+        extra = settings.get("extra_ids", EXTRA)
+        backend.add_special_tokens([f"<extra_id_{number}>" for number in reversed(range(int(extra)))])
+        return _framed(backend, (), ("</s>",))
+    if model_type is None:
+        return backend
+    before = ("<s>",) if settings.get("add_bos_token", True) else ()
+    return _framed(backend, before, ("</s>",) if settings.get("add_eos_token", False) else ())
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    """Read the ids of a vocabulary, which must be 0, 1, 2, ..."""
+    table = _table(path)
+    if sorted(table.values(), key=str) != sorted(range(len(table)), key=str):
+        raise RegardError(f"{path}: must give each token its id, from 0 to {len(table) - 1}")
+    return table
+
+
+def _framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> tokenizers.Tokenizer:
+    """Let special tokens stand round every text."""
+    ids = {name: backend.token_to_id(name) for name in (*before, *after)}
+    for name, id in ids.items():
+        if id is None:
+            raise RegardError(f"the tokenizer has no token {name}, which should stand round every text")
+    backend.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A", *after], special_tokens=list(ids.items())
+    )
+    return backend
+
+
+# --- what special tokens are for -------------------------------------------------------------------------------------
+
+
+def _saved_roles(path: Path) -> dict[str, int]:
+    """Read what was saved of a tokenizer of ours."""
+    table = _table(path)
+    if set(table) != set(NAMES) or not all(type(id) is int for id in table.values()):
+        raise RegardError(f"{path}: must give the ids of {', '.join(NAMES)}")
+    return table
+
+
+def _find_roles(folder: Path, backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Find the ids of special tokens in a folder of Hugging Face: as its files say, or else by their usual names.
+
+    Nothing is added, since the model has no more tokens: what there is not, the end token stands in for.
+    """
+    said = {**_table(folder / "special_tokens_map.json"), **settings}
+    ids = {**_table(folder / "config.json"), **_table(folder / "generation_config.json")}
+    roles: dict[str, int] = {}
+    for role, keys in THEIRS.items():
+        found = [_id_of(backend, said.get(key)) for key in keys]
+        found += [_first(ids.get(f"{key}_id")) for key in keys]
+        found += [backend.token_to_id(name) for name in NAMES[role]]
+        if (known := next((id for id in found if id is not None), None)) is not None:
+            roles[role] = known
+    if (first := _first(ids.get("decoder_start_token_id"))) is not None:
+        roles["start"] = first
+    end = roles.get("end", 0)
+    return {role: roles.get(role, end) for role in NAMES}
+
+
+def _id_of(backend: tokenizers.Tokenizer, named: Any) -> int | None:
+    """Give the id of a token, which is written as its name, or as a table with it."""
+    name = named.get("content") if isinstance(named, dict) else named
+    return backend.token_to_id(name) if isinstance(name, str) else None
+
+
+def _first(id: Any) -> int | None:
+    """Give an id, or the first of several."""
+    id = id[0] if isinstance(id, list) and id else id
+    return id if type(id) is int and id >= 0 else None

@@ -1,0 +1,100 @@
+"""Which token comes next: the most likely, or one drawn by its probability, after the unlikely ones are left out.
+
+Top-k: Fan et al. 2018; top-p: Holtzman et al. 2020; min-p: Nguyen et al. 2024; repetition penalty: Keskar et al. 2019.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.config import Count, NotNegative, Positive, Rate
+from regard.decode.scores import precise, top
+from regard.errors import ConfigError
+
+ONE = 2**40  # the weight of the most likely token; as many tokens of that weight as any vocabulary has fit 64 bits
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. As it stands: from the model's own probabilities."""
+
+    temperature: NotNegative = 1.0  # the logits are divided by it; 0 takes the most likely token
+    top_k: Count | None = None  # only from the k most likely
+    top_p: Rate = 1.0  # only from the fewest that are as likely as this together
+    min_p: Rate = 0.0  # only from those at least this likely in proportion to the most likely
+    repetition: Positive = 1.0  # above 1, what was written is less likely to be written again
+
+    def __post_init__(self) -> None:
+        for name, good, rule in (
+            ("temperature", self.temperature >= 0, "0 (always the most likely token) or more"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
+            ("repetition", self.repetition > 0, "above 0"),
+        ):
+            value = getattr(self, name)
+            if not good or not isfinite(value or 0):
+                raise ConfigError(f"{name}={value} must be {rule}")
+
+
+def choose(
+    logits: Float[Tensor, "B V"],
+    sampling: Sampling,
+    chance: Float[Tensor, "B"],
+    seen: Bool[Tensor, "B V"] | None = None,
+) -> Int[Tensor, "B"]:
+    """Take in each row the first token at which the summed probabilities exceed `chance`, a number in [0, 1).
+
+    The penalty falls on what is marked in `seen`. Waits for no accelerator.
+    """
+    scores = logits if seen is None else penalise(logits, seen, sampling.repetition)
+    if sampling.temperature == 0:
+        return scores.argmax(-1)
+    summed = weigh(scores, sampling).cumsum(-1)
+    total = summed[:, -1:]
+    place = torch.minimum((chance[:, None] * total).long(), total - 1)  # the product may have been rounded up
+    return torch.searchsorted(summed, place, right=True)[:, 0]
+
+
+def penalise(logits: Float[Tensor, "B V"], seen: Bool[Tensor, "B V"], penalty: float) -> Float[Tensor, "B V"]:
+    """Divide the logits of what was seen by the penalty where they are positive, else multiply them."""
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def weigh(logits: Float[Tensor, "B V"], sampling: Sampling) -> Int[Tensor, "B V"]:
+    """Give whole numbers in proportion to the probabilities, and 0 to what the sampling leaves out.
+
+    Whole numbers, since their sums are exact: the same in any order, and so on any device and in any batch.
+    """
+    scores = precise(logits)
+    below = scores - scores.amax(-1, keepdim=True)
+    weights = ((below / max(sampling.temperature, 1e-30)).exp() * ONE).long()
+    best = None
+    if sampling.top_k is not None:
+        best, _ = top(weights, sampling.top_k)
+        weights = _at_least(best[:, -1:], weights)
+    if sampling.top_p < 1:
+        weights = _at_least(_least_of_nucleus(weights, best, sampling.top_p), weights)
+    return _at_least(int(sampling.min_p * ONE), weights) if sampling.min_p > 0 else weights
+
+
+def _at_least(least: Tensor | int, weights: Tensor) -> Tensor:
+    return weights.masked_fill(weights < least, 0)
+
+
+def _least_of_nucleus(weights: Int[Tensor, "B V"], best: Int[Tensor, "B _k"] | None, p: float) -> Int[Tensor, "B 1"]:
+    """Give the smallest weight among the fewest tokens that make up p of all; `best` are the heaviest, if known."""
+    wanted = weights.sum(-1, keepdim=True).double() * p
+    best = _descending(weights) if best is None else best
+    heavier = best.cumsum(-1) - best
+    return best.gather(1, (heavier < wanted).sum(-1, keepdim=True) - 1)
+
+
+def _descending(weights: Int[Tensor, "B V"]) -> Int[Tensor, "B V"]:
+    if weights.is_cpu:  # NumPy's sort is ten times as fast as torch's, which would take half as long as a step
+        return torch.from_numpy(np.sort(weights.numpy())).flip(-1)
+    return weights.sort(-1, descending=True).values

@@ -1,0 +1,145 @@
+"""Writing token by token: each is drawn, or the most likely, and read before the next. Over any engine's steps."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.decode.choose import Sampling, choose
+from regard.decode.engine import Engine, Given, in_use
+from regard.decode.rows import Rows, end_ids
+from regard.decode.scores import forbid
+from regard.errors import InputError
+
+News = list[tuple[int, list[int]]]  # the number of a row, and what it has written since the last time
+Stop = Callable[[int, list[int]], bool]  # whether a row, with all it has written so far, should end
+
+
+def sample(
+    engine: Engine,
+    given: Given,
+    *,
+    end: int | Sequence[int],
+    limits: list[int],
+    sampling: Sampling,
+    seeds: list[int],
+    forbidden: Sequence[int] = (),
+    stop: Stop | None = None,
+) -> Iterator[News]:
+    """Write on from what is given, and give what is new whenever there is a look at it; never the end token itself.
+
+    A row ends with a token of `end`, at its limit, or when `stop` says so of what it has written, asked after every
+    token. What is `forbidden` is never written. The numbers by which a row is drawn follow from its seed, so it writes
+    the same whoever is in the batch. To be run where the model is in use: inside `in_use`, or through `each_in_use`.
+    """
+    rows, ends = Rows(given, limits), set(end_ids(end))
+    device = given.tokens.device
+    chances = draw(seeds, limits).to(device)
+    never = torch.tensor(list(forbidden), dtype=torch.long, device=device)
+    texts: list[list[int]] = [[] for _ in limits]
+    pending: list[Tensor] = []
+    seen = None
+    if not rows.going:
+        return
+    steps = engine(given, rows.room)
+    logits = steps.begin()
+    if sampling.repetition != 1:
+        seen = mark(given, logits)
+    for written in range(1, rows.steps + 1):
+        forbid(logits, never)
+        tokens = choose(logits, sampling, chances[written - 1], seen)
+        if seen is not None:
+            seen.scatter_(1, tokens[:, None], True)
+        pending.append(tokens)
+        if rows.look(written):
+            news = _read(torch.stack(pending, 1).tolist(), rows, texts, ends, stop)
+            pending.clear()
+            if news:
+                yield news
+            stay = rows.leave(written)
+            if stay is not None:
+                if not stay:
+                    return
+                index = torch.tensor(stay, device=device)
+                steps.reorder(index)
+                tokens, chances = tokens[index], chances[:, index]
+                seen = None if seen is None else seen[index]
+        logits = steps.step(tokens)
+
+
+def sample_all(
+    engine: Engine,
+    given: Given,
+    *,
+    end: int | Sequence[int],
+    limits: list[int],
+    sampling: Sampling,
+    seeds: list[int],
+    forbidden: Sequence[int] = (),
+    stop: Stop | None = None,
+) -> list[list[int]]:
+    """Write on from what is given, as `sample` does; give all that each row wrote."""
+    texts: list[list[int]] = [[] for _ in limits]
+    for news in sample(
+        engine, given, end=end, limits=limits, sampling=sampling, seeds=seeds, forbidden=forbidden, stop=stop
+    ):
+        for row, ids in news:
+            texts[row] += ids
+    return texts
+
+
+def each_in_use(model: nn.Module, news: Iterator[News]) -> Iterator[News]:
+    """Let what is new be written with the model in use, and put it back whenever something is given.
+
+    A generator that opened `in_use` around its loop would leave it open between two items, for everybody.
+    """
+    while True:
+        with in_use(model):
+            item = next(news, None)
+        if item is None:
+            return
+        yield item
+
+
+def draw(seeds: list[int], limits: list[int]) -> Float[Tensor, "T B"]:
+    """Draw the numbers in [0, 1) by which rows choose their tokens: of its seed and the step, and of nothing else."""
+    assert len(seeds) == len(limits)
+    chances = np.zeros((max([0, *limits]), len(limits)))
+    for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
+        if not 0 <= seed < 2**128:
+            raise InputError(f"seed {seed} must be at least 0 and below 2^128")
+        if limit > 0:
+            chances[:limit, row] = np.random.Generator(np.random.Philox(key=seed)).random(limit)
+    return torch.from_numpy(chances)
+
+
+def mark(given: Given, logits: Float[Tensor, "B V"]) -> Bool[Tensor, "B V"]:
+    """Mark the tokens that are given."""
+    seen = torch.zeros_like(logits, dtype=torch.bool)
+    if given.lengths is None:
+        return seen.scatter_(1, given.tokens, True)
+    real = torch.arange(given.tokens.shape[1], device=logits.device) < given.lengths[:, None]
+    # padding marks what the first token of its row marks anyway
+    return seen.scatter_(1, torch.where(real, given.tokens, given.tokens[:, :1]), True)
+
+
+def _read(ids: list[list[int]], rows: Rows, texts: list[list[int]], ends: set[int], stop: Stop | None) -> News:
+    """Look at what each place of the batch wrote: add it to the texts, up to where the row ends; give what is new."""
+    news = []
+    for row, new in zip(rows.here, ids, strict=True):
+        text = texts[row]
+        before = len(text)
+        for token in new:
+            if row in rows.done:
+                break
+            if token in ends:
+                rows.done.add(row)
+                break
+            text.append(token)
+            if len(text) == rows.limits[row] or (stop is not None and stop(row, text)):
+                rows.done.add(row)
+        if len(text) > before:
+            news.append((row, text[before:]))
+    return news

@@ -1,0 +1,47 @@
+"""Scores of a whole vocabulary: their sum, the best of them, and those that must not be. Where rows are many and
+vocabularies large, this is what a search costs.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+BLOCK = 128  # neighbouring tokens of which only the best is looked at first
+AT_ONCE = 8  # rows whose scores stay in the cache of a CPU while they are summed
+
+
+def precise(logits: Tensor) -> Tensor:
+    """Sums over a vocabulary need more than half precision."""
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B 1"]:
+    """log sum_v exp(logits_v)."""
+    parts = logits.split(AT_ONCE) if logits.is_cpu else (logits,)
+    totals = [precise(part).logsumexp(-1, keepdim=True) for part in parts]
+    return totals[0] if len(totals) == 1 else torch.cat(totals)
+
+
+def forbid(logits: Float[Tensor, "B V"], never: Int[Tensor, "_f"]) -> None:
+    """Make some tokens impossible, in place."""
+    if len(never):
+        logits.index_fill_(-1, never, -torch.inf)
+
+
+def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Give the best scores of each row and their tokens, the best first; fewer if there are not as many.
+
+    The best few are in the few blocks whose best are the best, and blocks are compared much faster than sorted.
+    """
+    rows, size = scores.shape
+    blocks = size // BLOCK
+    if blocks <= 2 * count:
+        return scores.topk(min(count, size))
+    end = blocks * BLOCK  # what is behind it, less than a block, is looked at in any case
+    whole = scores[:, :end].unflatten(1, (blocks, BLOCK))
+    chosen = whole.amax(-1).topk(count).indices[..., None]
+    candidates = torch.cat((whole.gather(1, chosen.expand(-1, -1, BLOCK)).flatten(1), scores[:, end:]), 1)
+    inside, behind = torch.arange(BLOCK, device=scores.device), torch.arange(end, size, device=scores.device)
+    tokens = torch.cat(((chosen * BLOCK + inside).flatten(1), behind.expand(rows, -1)), 1)
+    values, places = candidates.topk(count)
+    return values, tokens.gather(1, places)

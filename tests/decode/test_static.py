@@ -1,0 +1,136 @@
+"""Steps of static shapes write what the model as it is writes."""
+
+import pytest
+import torch
+
+from regard.decode.engine import Given, eager, in_use
+from regard.decode.layout import lay_out
+from regard.decode.static import Shapes, StaticSteps, captured, compiled, rounded
+from regard.errors import RegardError
+from regard.models.model import EncoderDecoder
+from regard.models.store import load_model, save_model
+
+from ..laws.cases import SHRINK, VOCABULARY, Case, decodable, name_of
+
+ROWS = 3
+
+
+def case(name):
+    return Case(name, name, tuple(SHRINK[name]))
+
+
+def static(model):
+    shapes = Shapes(model, slots=8, width=4)
+    return lambda given, room: StaticSteps(shapes, given, room)
+
+
+def given(model, lengths=None):
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(VOCABULARY, (ROWS, 2), generator=generator)
+    if not isinstance(model, EncoderDecoder):
+        return Given(tokens, lengths)
+    source = torch.randint(VOCABULARY, (ROWS, 5), generator=generator)
+    return Given(tokens, lengths, source, torch.tensor([5, 3, 4]))
+
+
+def run(engine, given, share):
+    """Write six tokens a row, with rows that change places and one that leaves half way; give all scores."""
+    steps = engine(given, given.tokens.shape[1] + 6)
+    scores = steps.begin()
+    found = [scores]
+    steps.repeat(share)
+    scores = scores.repeat_interleave(share, 0)
+    for step in range(6):
+        scores = steps.step((scores.argmax(-1) + torch.arange(len(scores)) % share) % VOCABULARY).clone()
+        found.append(scores)
+        groups = torch.arange(len(scores)).view(-1, share)
+        if step == 3:
+            groups = groups[[2, 0]]
+        if share > 1 or step == 3:
+            steps.reorder(groups.flip(1).flatten())
+            scores = scores[groups.flip(1).flatten()]
+    return found
+
+
+@pytest.mark.parametrize("lengths", [None, torch.tensor([2, 1, 2])], ids=["equal", "mixed"])
+@pytest.mark.parametrize("share", [1, 2])
+@pytest.mark.parametrize("case", decodable(), ids=name_of)
+def test_static_is_growing(case, share, lengths):
+    model = case.build()
+    with in_use(model):
+        expected = run(eager(model), given(model, lengths), share)
+        engine = static(model)
+        for _ in range(2):  # the second time in tensors that were used before
+            for found, wanted in zip(run(engine, given(model, lengths), share), expected, strict=True):
+                torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("case", decodable(), ids=name_of)
+def test_compiled_is_eager(case):
+    """Greedy tokens are identical in float32."""
+    torch._dynamo.reset()
+    model = case.build(torch.float32)
+
+    def tokens(engine):
+        with in_use(model):
+            return [scores.argmax(-1).tolist() for scores in run(engine, given(model), 1)]
+
+    if case.name in ("gpt2", "transformer-base", "rnn-attention"):
+        engine = compiled(model)
+    else:  # generating code takes long; capturing the step is the same for all
+        shapes = Shapes(model, slots=256, width=64)
+        shapes.score = torch.compile(shapes.score, dynamic=False, backend="aot_eager", fullgraph=True)
+        engine = lambda given, room: StaticSteps(shapes, given, room)  # noqa: E731
+    assert tokens(engine) == tokens(eager(model))
+
+
+def test_shapes_are_few_and_used_again(monkeypatch):
+    model = case("gpt2").build()
+    shapes = Shapes(model, slots=8, width=4)
+    with in_use(model):
+        for rows in (3, 4, 3):
+            steps = StaticSteps(shapes, Given(torch.zeros(rows, 1, dtype=torch.long)), 5)
+            steps.step(steps.begin().argmax(-1))
+        assert len(shapes.known) == 1
+        monkeypatch.setattr("regard.decode.static.SHAPES", 2)
+        for rows in (1, 2, 8):
+            steps = StaticSteps(shapes, Given(torch.zeros(rows, 1, dtype=torch.long)), 5)
+            steps.step(steps.begin().argmax(-1))
+    assert [len(shape.tokens) for shape in shapes.known.values()] == [2, 8]
+
+
+def test_rounded():
+    assert [rounded(rows) for rows in (1, 2, 3, 5, 33, 64, 65, 130)] == [1, 2, 4, 8, 64, 64, 128, 192]
+
+
+def test_graphs_are_for_cuda():
+    with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only; choose another, or another device"):
+        captured(case("gpt2").build())
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer-base", "llama-like", "rnn-attention"])
+def test_laying_out_changes_no_result(name, tmp_path):
+    model = case(name).build()
+    with in_use(model):
+        expected = run(eager(model), given(model), 2)
+    names = {key: value.clone() for key, value in model.state_dict().items()}
+    lay_out(model)
+    with in_use(model):
+        for found, wanted in zip(run(eager(model), given(model), 2), expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    save_model(model, tmp_path)
+    for key, value in load_model(tmp_path).state_dict().items():
+        assert torch.equal(value, names[key])
+
+
+def test_a_widened_head_scores_the_same():
+    model = case("gpt2").build()
+    x = torch.randn(2, model.embed.tokens.table.weight.shape[1], dtype=torch.float64)
+    expected = model.logits(x)
+    model.head.widen(model.embed.tokens.table.weight, of=64)
+    assert model.head.widened.shape[0] == 64
+    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
+    model.embed.tokens.table.weight.data.mul_(2)
+    torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
+    assert model.float().head.widened is None
