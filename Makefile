@@ -13,6 +13,8 @@ demo: $(READY)
 	$(BIN)/regard show transformer-base
 	@echo
 	$(BIN)/python examples/first_look.py
+	@echo
+	$(BIN)/python examples/tiny_translator.py
 
 # Shapes are checked at run time in the first run; compiled code cannot carry the checker, so it has its own.
 test: lint

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.parts.attend import watch
     from regard.train.run import open_run
     from regard.train.start import resume, train
+    from regard.use.load import load
 
 __version__ = "0.1.0"
 
@@ -28,6 +29,7 @@ _HOMES = {
     "RegardError": "regard.errors",
     "build": "regard.models.recipe",
     "cost": "regard.models.count",
+    "load": "regard.use.load",
     "load_model": "regard.models.store",
     "load_recipe": "regard.models.recipe",
     "open_run": "regard.train.run",
@@ -43,6 +45,7 @@ __all__ = [
     "RegardError",
     "build",
     "cost",
+    "load",
     "load_model",
     "load_recipe",
     "open_run",

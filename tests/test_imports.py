@@ -1,6 +1,7 @@
 """The rooms of the package and the direction in which they may know each other, read from the source.
 
-    errors, config -> parts -> models -> {data, decode, hub} -> tasks -> {train, look} -> {lab, serve} -> cli
+    errors, config -> parts -> models -> {data, decode, hub} -> tasks -> {train, use} -> look -> {lab, serve}
+    -> cli
 
 A room may import rooms to its left; brothers in braces do not import each other. `formal` stands alone. The package
 itself and the demo are its users and may import anything.
@@ -18,8 +19,8 @@ import regard
 
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"], ["train", "look"]]
-LEVELS += [["lab", "serve"], ["cli"]]
+LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"], ["train", "use"]]
+LEVELS += [["look"], ["lab", "serve"], ["cli"]]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 USERS = {"__init__", "__main__", "demo"}
 OPEN_TO_ALL = {"__version__"}  # what every room may take from the package itself
@@ -96,6 +97,7 @@ def test_a_file_is_named_for_what_it_holds(path: Path) -> None:
         ("data", "from regard.tasks.copy import Copy"),
         ("decode", "from regard.hub.gpt2 import load"),
         ("train", "from regard.look.show import show"),
+        ("use", "from regard.train.run import open_run"),
         ("lab", "from regard.serve.app import app"),
         ("serve", "from regard.cli.main import main"),
         ("cli", "from regard.demo import demo"),

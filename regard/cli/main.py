@@ -7,21 +7,31 @@ from typing import Annotated
 import typer
 
 from regard import __version__
+from regard.cli.classify import classify
 from regard.cli.data import data
+from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
+from regard.cli.fill import fill
+from regard.cli.generate import generate
 from regard.cli.recipes import recipes
 from regard.cli.show import show
 from regard.cli.train import train
+from regard.cli.translate import translate
 from regard.errors import RegardError
 
 app = typer.Typer(
-    help="Attention models from the RNN to today's LLM: build them, train them, look at them.",
+    help="Attention models from the RNN to today's LLM: build them, train them, use them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(train, name="train")
+app.command()(translate)
+app.command()(generate)
+app.command()(classify)
+app.command()(fill)
+app.command()(embed)
 app.command()(evaluate)
 app.command()(data)
 app.command()(show)

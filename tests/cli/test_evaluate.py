@@ -79,6 +79,13 @@ def test_other_files(regard):
     assert f"version:{sacrebleu.__version__}" in found["signatures"]["bleu"]
 
 
+def test_a_translator_is_measured_as_it_translates(regard):
+    model = package.load("translation", device="cpu")
+    found = values(regard, "translation", "a.txt", "b.txt", "--beam", 2, "--batch-tokens", 300)["metrics"]
+    assert found == pytest.approx(model.evaluate("a.txt", "b.txt", beam=2))
+    assert regard.refused("evaluate") == "name a model: -m RUN, the folder that `regard train` printed"
+
+
 def test_what_was_left_out_is_said(regard, tmp_path):
     blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\tnone", "\tnone"])
     assert "1 blank text skipped" in regard("evaluate", "-m", "classification", blank).out

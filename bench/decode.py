@@ -1,0 +1,168 @@
+"""Writing, as a user does it, against Hugging Face's `generate` and CTranslate2.
+
+`python -m bench.decode` on the CPU: Transformer base, 24 source tokens, 32 new ones, one sentence and 32, greedy and
+four beams, in float32; CTranslate2 (if it is installed) gets the same sizes in float32 and int8. On CUDA in bfloat16:
+GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
+
+Nothing ends before its time: the weights are random, and the end token is forbidden on all sides.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.timing import Row, milliseconds, show
+from regard.decode.beam import beam_search
+from regard.decode.choose import Sampling
+from regard.decode.engine import Engine, Given, eager, in_use
+from regard.decode.layout import lay_out
+from regard.decode.sample import sample_all
+from regard.decode.static import captured, compiled
+from regard.hub.ctranslate2 import Words, write_ctranslate2
+from regard.models.model import StepModel
+from regard.models.recipe import build
+
+PAD, END, START = 1, 2, 3
+VOCABULARY = 32000
+BASE = ("transformer-base", f"model.vocabulary={VOCABULARY}")
+
+
+def prepared(device: str, *recipe: str) -> StepModel:
+    """Build a model as `regard.load` prepares it."""
+    model = build(*recipe).eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    assert isinstance(model, StepModel)
+    lay_out(model)
+    return model
+
+
+def translation(engine: Engine, model: StepModel, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
+    """Translate all rows of the source into so many tokens."""
+    given = Given(source.new_full((len(source), 1), START), None, source)
+
+    def run() -> None:
+        with in_use(model):
+            beam_search(engine, given, end=END, limits=[tokens] * len(source), beam=beam, forbidden=(END,))
+
+    return run
+
+
+def their_translator(device: str, dtype: torch.dtype) -> Any:
+    """Hugging Face's Marian in the size of Transformer base."""
+    from transformers import MarianConfig, MarianMTModel
+
+    sizes = {
+        side + name: size
+        for side in ("encoder_", "decoder_")
+        for name, size in (("layers", 6), ("attention_heads", 8), ("ffn_dim", 2048))
+    }
+    tokens = {"pad_token_id": PAD, "eos_token_id": END, "bos_token_id": START, "decoder_start_token_id": START}
+    config = MarianConfig(
+        vocab_size=VOCABULARY, d_model=512, max_position_embeddings=512, forced_eos_token_id=None, **sizes, **tokens
+    )
+    return MarianMTModel(config).eval().to(device, dtype)
+
+
+def their_translation(model: Any, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
+    """The same by `generate`."""
+
+    @torch.no_grad()
+    def run() -> None:
+        model.generate(
+            source,
+            attention_mask=torch.ones_like(source),
+            num_beams=beam,
+            do_sample=False,
+            min_new_tokens=tokens,
+            max_new_tokens=tokens,
+        )
+
+    return run
+
+
+def ctranslate2_translation(folder: Path, kind: str, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
+    """The same by CTranslate2, in float32 or int8."""
+    import ctranslate2
+
+    translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=2)
+    rows = [[str(token) for token in row] for row in source.tolist()]
+
+    def run() -> None:
+        translator.translate_batch(rows, beam_size=beam, min_decoding_length=tokens, max_decoding_length=tokens)
+
+    return run
+
+
+def cpu_rows() -> list[Row]:
+    """Transformer base on the CPU. What CTranslate2 does with the same model is shown, and is no goal."""
+    ours, theirs = prepared("cpu", *BASE), their_translator("cpu", torch.float32)
+    words = Words([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        write_ctranslate2(ours, words, Path(name) / "model")
+        for batch in (1, 32):
+            source = torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
+            for beam in (1, 4):
+                calls = {
+                    "ours": translation(eager(ours), ours, source, 32, beam),
+                    "Hugging Face generate": their_translation(theirs, source, 32, beam),
+                    "CTranslate2 float32": ctranslate2_translation(Path(name) / "model", "float32", source, 32, beam),
+                    "CTranslate2 int8": ctranslate2_translation(Path(name) / "model", "int8", source, 32, beam),
+                }
+                found = milliseconds(calls, "cpu", repeats=9 if batch == 1 else 5)
+                what = f"base, batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}, 32 tokens"
+                for peer, goal in zip(list(calls)[1:], (0.5, inf, inf), strict=True):
+                    rows.append(Row("decode", what, peer, found["ours"], found[peer], goal))
+    return rows
+
+
+def cuda_rows() -> list[Row]:
+    """GPT-2 and Transformer base on CUDA, against what was measured of Hugging Face there (tokens a second)."""
+    gpt, base = prepared("cuda", "gpt2"), prepared("cuda", *BASE)
+    source = torch.randint(5, VOCABULARY, (64, 64), device="cuda")
+    works: list[tuple[str, int, float, Callable[[], object]]] = []
+    for batch, engine, theirs in ((1, compiled(gpt), 436), (64, captured(gpt), 31_900)):
+        prompt = torch.randint(5, VOCABULARY, (batch, 32), device="cuda")
+        works.append((f"GPT-2 124M, batch {batch}, greedy", 256 * batch, theirs, writing(engine, gpt, prompt, 256)))
+    engine = captured(base)
+    for rows, beam, theirs in ((1, 1, 260), (64, 1, 14_900), (64, 4, 12_100)):
+        what = f"base, batch {rows}, {'greedy' if beam == 1 else f'beam {beam}'}"
+        works.append((what, 64 * rows, theirs, translation(engine, base, source[:rows], 64, beam)))
+    found = []
+    for what, tokens, theirs, work in works:
+        begin = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        first = time.perf_counter() - begin
+        ours = milliseconds({"ours": work}, "cuda", repeats=7)["ours"]
+        print(f"{what}: {1000 * tokens / ours:,.0f} tokens/s; the first call took {first:.1f} s")
+        goal = {"GPT-2 124M, batch 1, greedy": 436 / 2200, "base, batch 64, beam 4": 12_100 / 36_000}.get(what, 0.5)
+        found.append(Row("decode", what, "Hugging Face (measured)", ours, 1000 * tokens / theirs, goal))
+    return found
+
+
+def writing(engine: Engine, model: StepModel, prompt: Tensor, tokens: int) -> Callable[[], object]:
+    """Go on with all prompts greedily by so many tokens."""
+    count = len(prompt)
+
+    def run() -> None:
+        options = {"limits": [tokens] * count, "seeds": [0] * count, "sampling": Sampling(temperature=0.0)}
+        with in_use(model):
+            sample_all(engine, Given(prompt), end=END, forbidden=(END,), **options)
+
+    return run
+
+
+def rows(device: str) -> list[Row]:
+    """What can be compared on a device."""
+    return cpu_rows() if device == "cpu" else cuda_rows()
+
+
+if __name__ == "__main__":
+    torch.set_float32_matmul_precision("high")
+    show(rows("cuda" if torch.cuda.is_available() else "cpu"))

@@ -1,0 +1,99 @@
+"""`regard embed`: a vector for each text or image file."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.text import (
+    AsJson,
+    BatchTokens,
+    DeviceName,
+    InputFile,
+    Lines,
+    ModelFolder,
+    OutputFile,
+    Sink,
+    Texts,
+    answer_all,
+    as_object,
+    open_model,
+    warn,
+)
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def embed(
+    texts: Texts = None,
+    model: ModelFolder = None,
+    file: InputFile = None,
+    output: OutputFile = None,
+    as_json: AsJson = False,
+    batch_tokens: BatchTokens = None,
+    device: DeviceName = "auto",
+) -> None:
+    """Give a vector for each text, line of a file, or line of standard input, as JSON; with -o NAME.npy as an array.
+
+    An encoder or a classifier gives the vector that it pools, or else the mean over the tokens; a language model the
+    mean over the tokens in its last layer; a translator that of its encoder. For a model of images the texts are paths
+    of image files. A blank line has no vector: [], and NaN in an array.
+    """
+    from regard.use.embed import vectors
+    from regard.use.read import fit_for
+
+    as_array = output is not None and output.suffix == ".npy"
+    if as_array and as_json:
+        raise InputError(f"{output} would be an array, and --json asks for text; leave one of them out")
+    lines = Lines(texts, file)
+    with ArraySink(output) if as_array else Sink(output) as sink:
+        loaded = open_model(model, device)
+        loaded.check("embed")
+        fit = fit_for(loaded)
+
+        def show(number: int, line: str, found: "np.ndarray | None") -> str | None:
+            if isinstance(sink, ArraySink):
+                sink.add(found)
+                return None
+            vector = [] if found is None else [round(value, 6) for value in found.tolist()]
+            return as_object(line, vector=vector) if as_json else json.dumps(vector)
+
+        answer_all(lines, vectors(loaded, lines.chunks(), fit, batch_tokens), sink, show)
+    warn([] if fit is None else fit.report())
+
+
+class ArraySink(Sink):
+    """A .npy file that grows row by row; its head says how many there are, and is written once more at the end."""
+
+    def __init__(self, path: Path | None) -> None:
+        super().__init__(path, "wb")
+        self.width: int | None = None
+        self.rows = 0
+
+    def add(self, vector: "np.ndarray | None") -> None:
+        """Add a row; NaN for a line that has no vector."""
+        import numpy as np
+
+        if vector is not None and self.width is None:
+            self.width = len(vector)
+            self._head()
+            for _ in range(self.rows):  # blank lines came first
+                self.write(np.full(self.width, np.nan, "<f4").tobytes())
+        self.rows += 1
+        if self.width is not None:
+            row = np.full(self.width, np.nan) if vector is None else vector
+            self.write(row.astype("<f4").tobytes())
+
+    def _head(self) -> None:
+        """Write the head, which has room for any number of rows."""
+        import numpy as np
+
+        shape = self.rows, self.width or 0
+        np.lib.format.write_array_header_1_0(self.file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            self.file.seek(0)
+            self._head()
+        super().__exit__(kind, error, trace)

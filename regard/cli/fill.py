@@ -1,0 +1,53 @@
+"""`regard fill`: the likeliest words for the [MASK]s of texts."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.classify import as_table
+from regard.cli.text import (
+    AsJson,
+    BatchTokens,
+    DeviceName,
+    InputFile,
+    Lines,
+    ModelFolder,
+    OutputFile,
+    Sink,
+    Texts,
+    answer_all,
+    as_object,
+    open_model,
+)
+
+if TYPE_CHECKING:
+    from regard.use.guess import Guess
+
+
+def fill(
+    texts: Texts = None,
+    model: ModelFolder = None,
+    file: InputFile = None,
+    output: OutputFile = None,
+    top: Annotated[int, typer.Option(min=1, help="Give so many tokens for each mask, the likeliest first.")] = 5,
+    as_json: AsJson = False,
+    batch_tokens: BatchTokens = None,
+    device: DeviceName = "auto",
+) -> None:
+    """Guess each [MASK] in texts, the lines of a file, or standard input: TOKEN PROBABILITY, tab, TOKEN PROBABILITY.
+
+    The guesses for several masks of a line are set apart by a bar.
+    """
+    from regard.use.fill import fillings
+
+    lines = Lines(texts, file)
+    with Sink(output) as sink:
+        loaded = open_model(model, device)
+
+        def show(number: int, line: str, found: "list[list[Guess]]") -> str:
+            if as_json:
+                return as_object(line, masks=[as_table(guesses) for guesses in found])
+            shown = ("\t".join(f"{one.label} {one.probability:.4f}" for one in guesses) for guesses in found)
+            return "\t|\t".join(shown)
+
+        answer_all(lines, fillings(loaded, lines.chunks(), top, batch_tokens), sink, show)

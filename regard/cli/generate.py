@@ -1,0 +1,106 @@
+"""`regard generate`: let a language model write on from prompts."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.text import (
+    AsJson,
+    BatchTokens,
+    DeviceName,
+    EngineName,
+    InputFile,
+    Lines,
+    ModelFolder,
+    OutputFile,
+    Sink,
+    Texts,
+    answer_all,
+    as_object,
+    open_model,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from regard.use.fit import Fit
+    from regard.use.generate import Writing
+    from regard.use.load import Loaded
+
+
+def generate(
+    texts: Texts = None,
+    model: ModelFolder = None,
+    file: InputFile = None,
+    output: OutputFile = None,
+    tokens: Annotated[int, typer.Option(min=1, help="Write at most so many.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0, help="0 takes the most likely token; higher is wilder.")] = 0.8,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Draw from the k most likely tokens only.", show_default=False)
+    ] = None,
+    top_p: Annotated[float, typer.Option(help="Draw from the fewest tokens that are together as likely.")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="Draw from tokens that are, to the most likely one, as likely.")] = 0.0,
+    repetition: Annotated[float, typer.Option(help="Above 1, what was written is less likely to come again.")] = 1.0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help="End a text where this would begin; may be repeated.", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another number, another text.")] = 0,
+    tries: Annotated[int, typer.Option(min=1, help="Texts for each prompt.")] = 1,
+    beam: Annotated[
+        int | None,
+        typer.Option(min=1, help="Search for the most likely text with so many beams.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+    batch_tokens: BatchTokens = None,
+    device: DeviceName = "auto",
+    engine: EngineName = "auto",
+) -> None:
+    """Write on from prompts: texts, the lines of a file, or standard input.
+
+    One prompt, or one typed at a time, is shown as the text arrives. Many give one line each, prompt and text, where a
+    line break is written as \\n; --json has them apart.
+    """
+    from regard.decode.choose import Sampling
+    from regard.use.generate import Writing, continuations, fit_for
+
+    options = Writing(
+        tokens=tokens,
+        sampling=Sampling(temperature, top_k, top_p, min_p, repetition),
+        stop=tuple(stop or ()),
+        seed=seed,
+        tries=tries,
+        beam=beam,
+        batch_tokens=batch_tokens,
+    )
+    lines = Lines(texts, file)
+    with Sink(output) as sink:
+        loaded = open_model(model, device, engine)
+        fit = fit_for(loaded, tokens)
+        if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
+            _stream(loaded, lines, options, fit, sink)
+        else:
+
+            def show(number: int, line: str, found: list[str]) -> str:
+                if as_json:
+                    return as_object(line, continuations=found)
+                return "\n".join(_one_line(line + text) for text in found)
+
+            blank = bool(texts)  # of a file or pipe, an empty line stays one
+            answer_all(lines, continuations(loaded, lines.chunks(), options, fit, blank), sink, show)
+    warn(fit.report())
+
+
+def _stream(loaded: "Loaded", lines: Lines, options: "Writing", fit: "Fit", sink: Sink) -> None:
+    """Show each text as it arrives, after its prompt."""
+    from regard.use.generate import stream
+
+    for chunk in lines.chunks():
+        for prompt in chunk:
+            sink.write(prompt, flush=True)
+            for piece in stream(loaded, prompt, options, fit):
+                sink.write(piece, flush=True)
+            sink.write("\n", flush=True)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

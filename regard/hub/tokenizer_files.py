@@ -1,0 +1,81 @@
+"""What AutoTokenizer needs beside a tokenizer.json: the names of the special tokens, and what stands round a text."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.config import Table
+from regard.errors import RegardError, choices
+from regard.models.store import writing
+
+ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
+
+
+def write_tokenizer(
+    text: str,
+    folder: str | Path,
+    tokens: Mapping[str, str],
+    *,
+    around: tuple[str | None, str | None] = (None, None),
+    length: int | None = None,
+    segments: bool = False,
+) -> None:
+    """Write a tokenizer (the `text` of a tokenizer.json) so that AutoTokenizer reads it.
+
+    `tokens` names the special tokens by their role (`bos_token`, `pad_token`, ...); `around` are those that stand
+    before and after every text; `length` is how many tokens the model can take; with `segments` it is told which of
+    two texts a token belongs to.
+    """
+    try:
+        state = json.loads(text)
+        known = {token["content"]: token["id"] for token in state["added_tokens"]}
+    except (ValueError, KeyError, TypeError):
+        raise RegardError("the tokenizer is no tokenizer.json of the `tokenizers` library") from None
+    for role in tokens:
+        if role not in ROLES:
+            raise RegardError(f"{role!r} is no role of a special token; {choices(role, ROLES)}")
+    for name in (*tokens.values(), *filter(None, around)):
+        if name not in known:
+            raise RegardError(f"the tokenizer has no special token {name!r}; {choices(name, known)}")
+    if any(around):
+        state["post_processor"] = _joined(state.get("post_processor"), _template(known, *around))
+    inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": inputs,
+        "padding_side": "right",
+        **({} if length is None else {"model_max_length": length}),
+        **tokens,
+    }
+    files = {"tokenizer.json": state, "tokenizer_config.json": config, "special_tokens_map.json": dict(tokens)}
+    with writing(Path(folder), *files) as paths:
+        for path, table in zip(paths, files.values(), strict=True):
+            path.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _template(known: Mapping[str, int], first: str | None, last: str | None) -> Table:
+    """Describe what stands round one text, and round two: first, text, last, text, last."""
+
+    def special(name: str | None, segment: int) -> list[Any]:
+        return [] if name is None else [{"SpecialToken": {"id": name, "type_id": segment}}]
+
+    def sequence(name: str, segment: int) -> list[Any]:
+        return [{"Sequence": {"id": name, "type_id": segment}}, *special(last, segment)]
+
+    single = [*special(first, 0), *sequence("A", 0)]
+    names = [name for name in dict.fromkeys((first, last)) if name is not None]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, *sequence("B", 1)],
+        "special_tokens": {name: {"id": name, "ids": [known[name]], "tokens": [name]} for name in names},
+    }
+
+
+def _joined(old: Any, template: Table) -> Table:
+    """Let a processor that the tokenizer has already, such as that of bytes, do its work first."""
+    if old is None or old.get("type") == "TemplateProcessing":
+        return template
+    return {"type": "Sequence", "processors": [old, template]}

@@ -1,0 +1,33 @@
+"""Classification of texts, or of image files: the likeliest labels with their probabilities."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.models.head import Classes
+from regard.use.fit import Fit
+from regard.use.guess import Guess, best
+from regard.use.read import read_all
+from regard.use.ready import Ready
+
+
+def classes_of(
+    ready: Ready, chunks: Iterable[Sequence[str]], top: int, fit: Fit | None, batch_tokens: int | None = None
+) -> Iterator[list[Guess]]:
+    """Classify lines: texts, or for a model of images the paths of files. A blank line gets no guess."""
+    ready.check("classify")
+    if top < 1:
+        raise InputError(f"top={top} must be at least 1")
+    head = ready.model.head
+    assert isinstance(head, Classes)
+    classes = ready.classes or tuple(map(str, range(head.classify.out_features)))
+
+    def work(inputs: dict[str, Tensor]) -> list[list[Guess]]:
+        numbers, chances = best(ready.model(**inputs), top)
+        return [
+            [Guess(classes[number], chance) for number, chance in zip(*row, strict=True)]
+            for row in zip(numbers, chances, strict=True)
+        ]
+
+    return (guesses[0] if guesses else [] for guesses in read_all(ready, chunks, fit, work, batch_tokens))

@@ -1,0 +1,95 @@
+"""Lines as rows of ids that a model can take: too long a line is cut, or split at the ends of its sentences."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from regard.data.tokenizer import Tokenizer
+from regard.errors import InputError, choices
+
+Long = Literal["cut", "split"]
+
+# Where a text may be split, the best first: after a sentence, after a clause, between words.
+ENDS = [re.compile(end) for end in (r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”]*\s*", r"[,;:–—]\s+|[，、；：]", r"\s+")]
+
+
+def as_long(name: str) -> Long:
+    """See that a name is a way to treat long lines."""
+    for long in get_args(Long):
+        if name == long:
+            return long
+    raise InputError(f"long={name!r} is no way to treat long lines; {choices(name, get_args(Long))}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A line that fits, or a part of one: its ids, its text, and how many words of the line stand before it."""
+
+    ids: np.ndarray
+    text: str
+    words: int = 0
+
+
+class Fit:
+    """Makes rows of lines, and counts the lines that were too long."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, limit: int | None, long: Long = "cut", side: Literal["end", "beginning"] = "end"
+    ) -> None:
+        self.tokenizer, self.limit, self.long, self.side = tokenizer, limit, long, side
+        self.lines = 0  # seen so far
+        self.cut = 0  # of them were too long
+        self.first = 0  # the first of these, counted from 1
+
+    def __call__(self, lines: Sequence[str]) -> list[list[Part]]:
+        """Give the parts of each line: one, or none if it is blank, or several if it was split."""
+        encoded = self.tokenizer.encode(lines)
+        return [list(self._parts(line, ids)) for line, ids in zip(lines, encoded, strict=True)]
+
+    def _parts(self, line: str, ids: np.ndarray) -> Iterator[Part]:
+        self.lines += 1
+        if not line.strip():
+            return
+        if self.limit is None or len(ids) <= self.limit:
+            yield Part(ids, line)
+        elif self.long == "split":
+            yield from self._split(line)
+        else:
+            self.cut += 1
+            self.first = self.first or self.lines
+            yield Part(ids[: self.limit] if self.side == "end" else ids[-self.limit :], line)
+
+    def _split(self, text: str) -> Iterator[Part]:
+        """Halve a text, as near to the middle as it can be done well, until every part fits."""
+        assert self.limit is not None
+        waiting = [(0, text)]
+        while waiting:
+            begin, part = waiting.pop()
+            (ids,) = self.tokenizer.encode([part])
+            if len(ids) <= self.limit or len(part) == 1:  # a character of more tokens than fit cannot be split
+                yield Part(ids[: self.limit], part, len(text[:begin].split()))
+            else:
+                place = middle(part)
+                waiting += [(begin + place, part[place:]), (begin, part[:place])]
+
+    def report(self) -> list[str]:
+        """Say how many lines were cut, and what can be done about it."""
+        if not self.cut:
+            return []
+        counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
+        what = f"{counted} cut at the {self.side}, being over {self.limit} tokens (first: line {self.first})"
+        return [what + ("; --long split keeps all of it" if self.side == "end" else "")]
+
+
+def middle(text: str) -> int:
+    """Find where to split a text: at the end of a sentence, or of a clause, or a word, nearest to its middle."""
+    half = len(text) / 2
+    body = len(text.rstrip())
+    for pattern in ENDS:
+        places = [found.end() for found in pattern.finditer(text, 1) if found.end() < body]
+        if places:
+            return min(places, key=lambda place: abs(place - half))
+    return len(text) // 2

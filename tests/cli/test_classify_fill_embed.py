@@ -1,0 +1,118 @@
+"""`regard classify`, `regard fill` and `regard embed`: one answer a line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.use.load import load
+
+from ..use.made import image, run
+from .command import Command
+
+LINES = ["red dog", "", "two blue cats"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("runs")
+    for kind in ("classification", "masked", "vision", "language"):
+        run(kind, place / kind)
+    return place
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, tmp_path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return Command(monkeypatch, capsys)
+
+
+def test_classify(regard, folder):
+    wanted = load(folder / "classification", "cpu").classify(LINES, top=2)
+    verb = ["classify", "-m", folder / "classification", "-f", "in.txt"]
+    rows = [line.split("\t") for line in regard(*verb, "--top", 2).out.split("\n")]
+    assert rows[1] == [""]
+    assert [rows[0][0], rows[0][2]] == [guess.label for guess in wanted[0]]
+    assert float(rows[2][3]) == pytest.approx(wanted[2][1].probability, abs=1e-4)
+    objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
+    assert [[guess["label"] for guess in one["labels"]] for one in objects] == [[rows[0][0]], [], [rows[2][0]]]
+    assert [one["text"] for one in objects] == LINES
+
+
+def test_classify_says_what_was_cut(regard, folder):
+    assert (
+        "1 line was cut at the end, being over 30 tokens"
+        in regard("classify", "red " * 50, "-m", folder / "classification").err
+    )
+
+
+def test_classify_images(regard, folder):
+    paths = [image(Path(f"{seed}.png"), seed) for seed in range(2)]
+    wanted = load(folder / "vision", "cpu").classify(paths)
+    found = regard("classify", *paths, "-m", folder / "vision").out.splitlines()
+    assert [line.split("\t")[0] for line in found] == [guess.label for (guess,) in wanted]
+    assert regard.refused("classify", "red dog", "-m", folder / "vision").startswith(
+        "red dog: there is no such image file; give paths of images"
+    )
+
+
+def test_fill(regard, folder):
+    lines = ["red [MASK] runs", "", "[MASK] and [MASK]"]
+    Path("in.txt").write_text("".join(f"{line}\n" for line in lines))
+    wanted = load(folder / "masked", "cpu").fill(lines, top=2)
+    verb = ["fill", "-m", folder / "masked", "-f", "in.txt", "--top", 2]
+    rows = regard(*verb).out.split("\n")
+    assert rows[1] == ""
+    assert rows[0] == "\t".join(f"{guess.label} {guess.probability:.4f}" for guess in wanted[0][0])
+    assert len(rows[2].split("\t|\t")) == 2
+    objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
+    assert [len(one["masks"]) for one in objects] == [1, 0, 2]
+    assert objects[0]["masks"][0][0]["label"] == wanted[0][0][0].label
+    assert regard.refused("fill", "[MASK]", "red", "-m", folder / "masked").startswith("line 2: there is no [MASK]")
+
+
+def test_embed(regard, folder):
+    wanted = load(folder / "language", "cpu").embed(LINES)
+    verb = ["embed", "-m", folder / "language", "-f", "in.txt"]
+    rows = [json.loads(line) for line in regard(*verb).out.splitlines()]
+    assert rows[1] == []
+    np.testing.assert_allclose([rows[0], rows[2]], wanted[[0, 2]], atol=1e-5)
+    objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
+    assert [one["vector"] for one in objects] == rows
+    assert [one["text"] for one in objects] == LINES
+
+
+@pytest.mark.parametrize("lines", [LINES, ["", "", "red"], ["red"], [""]])
+def test_embed_into_an_array(regard, folder, lines):
+    Path("in.txt").write_text("".join(f"{line}\n" for line in lines))
+    done = regard("embed", "-m", folder / "language", "-f", "in.txt", "-o", "x.npy")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    found = np.load("x.npy", allow_pickle=False)
+    wanted = load(folder / "language", "cpu").embed(lines)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_an_array_is_not_text(regard, folder):
+    assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npy", "--json") == (
+        "x.npy would be an array, and --json asks for text; leave one of them out"
+    )
+
+
+def test_the_wrong_verb(regard, folder):
+    refused = regard.refused
+    assert refused("classify", "red", "-m", folder / "language").endswith(
+        "language: is a language model and cannot classify; use `generate` or `embed`"
+    )
+    assert refused("fill", "red", "-m", folder / "classification").endswith("cannot fill; use `classify` or `embed`")
+    assert refused("generate", "red", "-m", folder / "masked").endswith("cannot generate; use `fill` or `embed`")
+
+
+def test_help_is_instant(regard):
+    for verb in ("translate", "generate", "classify", "fill", "embed", "evaluate"):
+        text = " ".join(regard(verb, "-h").out.split())
+        assert "--model -m" in text
+        assert "--device" in text
+        assert "--batch-tokens" in text

@@ -1,0 +1,100 @@
+"""`regard generate`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.cli.text import Sink
+from regard.use.load import load
+
+from ..use.made import run
+from .command import Command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return run("language", tmp_path_factory.mktemp("runs") / "run", "byte")
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, tmp_path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    return Command(monkeypatch, capsys)
+
+
+def lined(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def test_one_prompt_is_shown_as_it_is_written(regard, folder, monkeypatch):
+    (text,) = load(folder, "cpu").generate(["red dog"], tokens=12)
+    assert regard("generate", "red dog", "-m", folder, "--tokens", 12).out == f"red dog{text}\n"
+    pieces: list[str] = []
+    write = Sink.write
+    monkeypatch.setattr(Sink, "write", lambda self, piece, **more: (pieces.append(piece), write(self, piece, **more)))
+    regard("generate", "red dog", "-m", folder, "--tokens", 12)
+    assert "".join(pieces) == f"red dog{text}\n"
+    assert len(pieces) > 5
+    assert regard("generate", "red dog", "-m", folder, "--tokens", 12, "-o", "out.txt").out == ""
+    assert Path("out.txt").read_bytes().decode() == f"red dog{text}\n"
+
+
+def test_many_prompts_give_a_line_each(regard, folder, monkeypatch):
+    model = load(folder, "cpu")
+    prompts = ["red dog", "", "one"]
+    made = model.generate(prompts, tokens=12, seed=3)
+    options = ["-m", folder, "--tokens", 12, "--seed", 3]
+    found = regard("generate", *prompts, *options).out
+    assert found == "".join(f"{lined(prompt + text)}\n" for prompt, text in zip(prompts, made, strict=True))
+    Path("in.txt").write_text("red dog\n\none\n")
+    by_file = regard("generate", "-f", "in.txt", *options).out.split("\n")
+    assert by_file == [found.split("\n")[0], "", found.split("\n")[2], ""]  # a blank line stays one
+    reader, writer = os.pipe()
+    os.write(writer, b"red dog\n\none\n")
+    os.close(writer)
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
+    assert regard("generate", *options).out.split("\n") == by_file
+
+
+def test_json_keeps_prompt_and_texts_apart(regard, folder):
+    done = regard("generate", "red", "one", "-m", folder, "--tokens", 8, "--tries", 2, "--json")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert [row["text"] for row in rows] == ["red", "one"]
+    first = load(folder, "cpu").generate(["red", "one"], tokens=8)
+    assert [row["continuations"][0] for row in rows] == first
+    assert all(len(set(row["continuations"])) == 2 for row in rows)
+
+
+def test_tries_without_json_are_lines(regard, folder):
+    lines = regard("generate", "red", "-m", folder, "--tokens", 8, "--tries", 3).out.splitlines()
+    assert len(set(lines)) == 3
+    assert all(line.startswith("red") for line in lines)
+
+
+def test_options_reach_the_sampling(regard, folder):
+    base = ["generate", "red dog", "-m", folder, "--tokens", 10]
+    greedy = regard(*base, "--temperature", 0).out
+    for same in (["--top-k", 1], ["--top-p", 0.000001], ["--min-p", 1.0], ["--beam", 1]):
+        assert regard(*base, *same).out == greedy
+    assert regard(*base).out != greedy
+    assert regard(*base, "--temperature", 0, "--repetition", 9.0).out != greedy
+    text = greedy.removeprefix("red dog").removesuffix("\n")
+    stopped = regard(*base, "--temperature", 0, "--stop", "nothing", "--stop", text[3]).out
+    assert stopped == f"red dog{text[: text.index(text[3])]}\n"
+
+
+def test_a_prompt_that_is_too_long(regard, folder):
+    done = regard("generate", "red dog " * 9, "-m", folder, "--tokens", 4)
+    assert done.out.startswith("red dog " * 9)
+    assert done.err == "regard: 1 line was cut at the beginning, being over 12 tokens (first: line 1)\n"
+
+
+def test_numbers_that_cannot_be(regard, folder):
+    assert regard.refused("generate", "red", "-m", folder, "--top-p", 2) == "top_p=2.0 must be above 0 and at most 1"
+    assert regard.refused("generate", "red", "-m", folder, "--stop", "").startswith("stop='' would end every text")
+    assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--tries", 3).startswith(
+        "tries=3 must be at most"
+    )

@@ -1,0 +1,257 @@
+"""What all verbs share: lines in, answers out, mistakes, interruptions."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from regard.cli.stdin import read_available
+from regard.cli.text import Lines, Sink
+from regard.errors import InputError, RegardError
+from regard.use import translate as translating
+
+from ..use.made import run
+from .command import Command
+
+LINES = ["red dog", "", "two blue cats", "  ", "one"]
+FAST = ["--beam", 1, "--longest-ratio", 0.1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A run of each kind."""
+    place = tmp_path_factory.mktemp("runs")
+    for kind in ("translation", "language"):
+        run(kind, place / kind)
+    return place
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, tmp_path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    return Command(monkeypatch, capsys)
+
+
+def say(monkeypatch, *parts: bytes) -> None:
+    """Let standard input be a pipe with these bytes."""
+    reader, writer = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
+    for part in parts:
+        os.write(writer, part)
+    os.close(writer)
+
+
+def test_texts_file_and_standard_input_are_answered_alike(regard, folder, monkeypatch):
+    Path("in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    verb = ["translate", "-m", folder / "translation", *FAST]
+    by_file = regard(*verb, "-f", "in.txt")
+    assert by_file.code == 0
+    assert by_file.out.count("\n") == 5
+    assert [bool(line) for line in by_file.out.split("\n")] == [True, False, True, False, True, False]
+    assert regard(*verb, *LINES).out == by_file.out
+    say(monkeypatch, Path("in.txt").read_bytes())
+    assert regard(*verb).out == by_file.out
+    say(monkeypatch, Path("in.txt").read_bytes().removesuffix(b"\n"))
+    assert regard(*verb, "-f", "-").out == by_file.out
+    assert regard(*verb, "-f", "in.txt", "-o", "out.txt").out == ""
+    assert Path("out.txt").read_text() == by_file.out
+    assert not Path("out.txt.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress), ("zst", zstandard.compress)],
+)
+def test_packed_files(regard, folder, suffix, pack):
+    Path(f"in.txt.{suffix}").write_bytes(pack(b"red dog\r\n\r\none"))
+    verb = ["translate", "-m", folder / "translation", *FAST]
+    assert regard(*verb, "-f", f"in.txt.{suffix}").out == regard(*verb, "red dog", "", "one").out
+
+
+def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
+    verb = ["translate", "-m", folder / "translation"]
+    assert regard.refused("translate", "red") == "name a model: -m RUN, the folder that `regard train` printed"
+    assert regard.refused(*verb, "red", "-f", "in.txt") == "there are texts and the file in.txt; give one or the other"
+    assert regard.refused(*verb, "-f", "in.txt") == "in.txt: no such file; check the path"
+    Path("bad.txt").write_bytes(b"fine\n" * 3000 + b"\xff\n")
+    assert regard.refused(*verb, "-f", "bad.txt", "-o", "out.txt").startswith(
+        "bad.txt:3001: not valid UTF-8 (byte 0xff)"
+    )
+    assert not Path("out.txt.part").exists()
+    say(monkeypatch, b"fine\nso \xe9\n")
+    assert regard.refused(*verb) == "standard input:2: not valid UTF-8 (byte 0xe9); give it as UTF-8"
+    assert regard.refused(*verb, "red", "-o", "no/out.txt") == (
+        "no/out.txt: cannot be written: No such file or directory; make room, or choose another -o"
+    )
+    assert regard.refused("translate", "red", "-m", ".").startswith(".: is not the folder of a run")
+    assert "is a language model and cannot translate; use `generate`" in regard.refused(
+        "translate", "red", "-m", folder / "language"
+    )
+    assert regard.refused(*verb, "red", "--engine", "fast").startswith("there is no engine 'fast'; (one of auto, ")
+    assert regard.refused(*verb, "red", "--device", "cpux").startswith("the device 'cpux' cannot be used")
+    half = b"\xff".decode(errors="surrogateescape")
+    assert "Unicode" in regard.refused(*verb, half) or "character" in regard.refused(*verb, half)
+
+
+def test_an_empty_file_has_an_empty_answer(regard, folder):
+    Path("empty.txt").touch()
+    done = regard("translate", "-m", folder / "translation", "-f", "empty.txt", "-o", "out.txt")
+    assert (done.code, done.err, Path("out.txt").read_text()) == (0, "", "")
+
+
+def test_what_was_done_is_kept_when_interrupted(regard, folder, monkeypatch):
+    Path("in.txt").write_text("red dog\n" * 3)
+    found = translating.translations
+
+    def interrupted(*arguments):
+        yield from list(found(*arguments))[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(translating, "translations", interrupted)
+    done = regard("translate", "-m", folder / "translation", *FAST, "-f", "in.txt", "-o", "out.txt")
+    assert (done.code, done.err) == (130, "regard: stopped; what was done is in out.txt.part\n")
+    assert Path("out.txt.part").read_text().count("\n") == 2
+    assert not Path("out.txt").exists()
+
+    def mistaken(*arguments):
+        yield from list(found(*arguments))[:1]
+        raise InputError("line 2: is odd")
+
+    monkeypatch.setattr(translating, "translations", mistaken)
+    assert regard.refused("translate", "-m", folder / "translation", *FAST, "-f", "in.txt", "-o", "new.txt") == (
+        "line 2: is odd (what was done before is in new.txt.part)"
+    )
+
+
+def test_long_lines_are_counted(regard, folder):
+    long = " ".join(["red"] * 20)
+    verb = ["translate", "-m", folder / "translation", *FAST]
+    done = regard(*verb, "red", long)
+    assert done.err == (
+        "regard: 1 line was cut at the end, being over 11 tokens (first: line 2); --long split keeps all of it\n"
+    )
+    done = regard(*verb, "red", long, "--long", "split")
+    assert (done.err, done.out.count("\n")) == ("", 2)
+    assert regard.refused(*verb, "red", "--long", "drop").startswith("long='drop' is no way to treat long lines; ")
+
+
+# --- standard input ---------------------------------------------------------------------------------------------------
+
+
+def test_a_pipe_that_pauses_is_answered(monkeypatch):
+    reader, writer = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
+    chunks = read_available()
+    os.write(writer, b"one\ntwo\nthr")
+    assert next(chunks) == ["one", "two"]
+    os.write(writer, "ee é".encode()[:-1])
+    os.write(writer, "é\n\nend".encode()[1:])
+    os.close(writer)
+    assert [line for chunk in chunks for line in chunk] == ["three é", "", "end"]
+
+
+def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
+    reader, writer = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
+    text = b"some line of text\n" * 150_000
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as file:
+            file.write(text)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    chunks = list(read_available())
+    thread.join()
+    assert sum(map(len, chunks)) == 150_000
+    assert max(map(len, chunks)) < 70_000
+    assert {line for chunk in chunks for line in chunk} == {"some line of text"}
+
+
+def test_lines_are_paired_with_their_answers():
+    lines = Lines(["a", "b", "c"], None)
+    answers = (line.upper() for chunk in lines.chunks() for line in chunk)
+    assert list(lines.paired(answers)) == [("a", "A"), ("b", "B"), ("c", "C")]
+    assert lines.total is None
+
+
+def test_a_file_is_counted(tmp_path):
+    path = tmp_path / "a.txt"
+    for text, count in (("a\nb\n", 2), ("a\nb", 2), ("\n", 1), ("\n\nx", 3)):
+        path.write_text(text)
+        assert Lines(None, path).total == count == len([line for chunk in Lines(None, path).chunks() for line in chunk])
+
+
+def test_what_is_no_file_keeps_its_name(regard, folder):
+    done = regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "/dev/null")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert not Path("/dev/null.part").exists()
+    assert not Path("/dev/null").is_file()
+    os.mkfifo("pipe")
+    said: list[str] = []
+    thread = threading.Thread(target=lambda: said.append(Path("pipe").read_text()))
+    thread.start()
+    regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "pipe")
+    thread.join()
+    assert said == [regard("translate", "red", "-m", folder / "translation", *FAST).out]
+    thread = threading.Thread(target=lambda: Path("pipe").write_text("red"))
+    thread.start()
+    assert regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST).out == said[0]
+    thread.join()
+
+
+def test_a_full_disk_is_a_message():
+    sink = Sink(None)
+    with (
+        open("/dev/full", "wb", buffering=0) as sink.file,
+        pytest.raises(RegardError, match=r"standard output: cannot be written: No space left on device; make room"),
+    ):
+        sink.write(b"red")
+
+
+# --- real processes ---------------------------------------------------------------------------------------------------
+
+PROGRAM = [sys.executable, "-c", "from regard.cli.main import main; main()"]
+
+
+def test_closing_the_pipe_early_ends_quietly(folder, tmp_path):
+    (tmp_path / "in.txt").write_text("\n" * 200_000)
+    model = folder / "translation"
+    program = f"{sys.executable} -c 'from regard.cli.main import main; main()'"
+    command = f"{program} translate -m {model} --json -f {tmp_path}/in.txt | head -n 2"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
+    assert (done.stderr, done.stdout.count("\n")) == ("", 2)
+
+
+def test_on_a_terminal(folder, tmp_path):
+    """Lines that are typed are answered at once; a bar is on standard error only; Ctrl-C ends without a word."""
+    leader, follower = pty.openpty()
+    command = [*PROGRAM, "generate", "-m", str(folder / "language"), "--tokens", "3"]
+    process = subprocess.Popen(command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    os.write(leader, b"red\n")
+    assert process.stdout.readline().startswith("red")
+    os.write(leader, b"one\n")
+    assert process.stdout.readline().startswith("one")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate() == ("", "one line after the other; Ctrl-D ends\n")
+    assert process.returncode == 130
+
+    (tmp_path / "in.txt").write_text("red\n" * 4)
+    command = [*PROGRAM, "translate", "-m", str(folder / "translation"), "-f", str(tmp_path / "in.txt"), "--json"]
+    plain = {**os.environ, "NO_COLOR": "1"}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=300, env=plain)
+    assert "4/4 lines" in os.read(leader, 100_000).decode()
+    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["red"] * 4
+    os.close(follower)
+    os.close(leader)

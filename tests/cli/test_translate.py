@@ -1,0 +1,80 @@
+"""`regard translate`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard.use.load import load
+from regard.use.translate import Translating
+
+from ..use.made import run
+from .command import Command
+
+LINES = ["red dog", "", "two blue cats"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return run("translation", tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, tmp_path) -> Command:
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return Command(monkeypatch, capsys)
+
+
+def test_the_command_does_what_python_does(regard, folder):
+    model = load(folder, "cpu")
+    assert regard("translate", "-m", folder, *LINES).out.splitlines() == model.translate(LINES)
+    options = ["--beam", 3, "--prefix", "blue", "--length-penalty", 0, "--longest-ratio", 0.5, "--batch-tokens", 50]
+    wanted = model.translate(LINES, beam=3, prefix="blue", length_penalty=0.0, longest_ratio=0.5)
+    assert regard("translate", "-m", folder, "-f", "in.txt", *options).out.splitlines() == wanted
+    covered = model.translate(LINES, coverage=3.0, longest_ratio=0.5)
+    assert (
+        regard("translate", *LINES, "-m", folder, "--coverage", 3, "--longest-ratio", 0.5).out.splitlines() == covered
+    )
+
+
+def test_n_best(regard, folder):
+    found = list(load(folder, "cpu").translations(LINES, Translating(beam=3, best=2, longest_ratio=0.5)))
+    verb = ["translate", "-m", folder, "-f", "in.txt", "--beam", 3, "--n-best", 2, "--longest-ratio", 0.5]
+    rows = [line.split(" ||| ") for line in regard(*verb).out.splitlines()]
+    wanted = [
+        [str(number), one.text, f"{one.score:.4f}"] for number, line in enumerate(found) for one in line.candidates
+    ]
+    assert rows == wanted
+    assert [row[0] for row in rows] == ["0", "0", "1", "2", "2"]
+    objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
+    assert [len(one["candidates"]) for one in objects] == [2, 1, 2]
+    assert regard.refused("translate", "red", "-m", folder, "--n-best", 9).startswith(
+        "best=9 must be between 1 and beam"
+    )
+
+
+def test_alignments(regard, folder):
+    options = Translating(alignments=True, longest_ratio=0.5)
+    found = list(load(folder, "cpu").translations(LINES, options))
+    verb = ["translate", "-m", folder, "-f", "in.txt", "--alignments", "align.txt", "--longest-ratio", 0.5]
+    assert regard(*verb).out.splitlines() == [one.text for one in found]
+    lines = Path("align.txt").read_text().splitlines()
+    assert lines == [" ".join(f"{one}-{other}" for one, other in line.alignment) for line in found]
+    assert lines[0]
+    assert lines[1] == ""
+    objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
+    assert [one["alignment"] for one in objects] == [[list(pair) for pair in line.alignment] for line in found]
+    assert [one["text"] for one in objects] == LINES
+    assert set(objects[0]) == {"text", "translation", "score", "alignment"}
+
+
+def test_letters_are_not_escaped_in_json(regard, folder):
+    assert '"text": "grüne Bäume"' in regard("translate", "grüne Bäume", "-m", folder, "--json", "--beam", 1).out
+
+
+def test_a_narrow_terminal_does_not_break_answers(regard, folder, monkeypatch):
+    whole = regard("translate", "-m", folder, "one two three red", "--json", "--n-best", 3).out
+    monkeypatch.setenv("COLUMNS", "20")
+    assert regard("translate", "-m", folder, "one two three red", "--json", "--n-best", 3).out == whole
+    assert whole.count("\n") == 1

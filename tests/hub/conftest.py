@@ -1,0 +1,12 @@
+"""A tiny GPT-2 in a folder, as they write it."""
+
+import pytest
+
+from tests.hub.cases import case_named
+
+
+@pytest.fixture
+def gpt2(tmp_path):
+    """The folder."""
+    case_named("gpt2").save(tmp_path)
+    return tmp_path

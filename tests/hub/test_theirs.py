@@ -1,0 +1,100 @@
+"""Configs of theirs that cannot be read: the message names the key."""
+
+import json
+
+import pytest
+
+from regard.hub.folder import load
+from tests.hub.cases import case_named
+from tests.hub.spoil import change_config, refused
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n_hed": 4}, "config.json: n_hed: unknown key; did you mean 'n_head'"),
+        ({"n_head": "4"}, "config.json: n_head='4' must be a whole number, at least 1"),
+        ({"n_head": 0}, "config.json: n_head=0 must be a whole number, at least 1"),
+        ({"n_head": True}, "config.json: n_head=True must be a whole number"),
+        (
+            {"n_head": 3},
+            "describes no model that can be built: model.layers.block.mixer.heads: dim=16 must be",
+        ),
+        ({"activation_function": "quick_gelu"}, "activation_function='quick_gelu' must be a name .*gelu_new"),
+        ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon='small' must be a number"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings=1 must be true or false"),
+        ({"layer_norm_epsilon": float("nan")}, "describes no model.*norm.eps: nan must be at least 0"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True cannot be read: no layer"),
+        ({"quantization_config": {}}, "quantization_config: quantised weights cannot be read"),
+        (
+            {"architectures": ["GPT2DoubleHeadsModel"]},
+            "the head of GPT2DoubleHeadsModel is not known here; did you mean",
+        ),
+        ({"architectures": None}, "architectures=None must name one class"),
+        ({"model_type": "gpt3"}, "model_type='gpt3' is not known here; did you mean 'gpt2'"),
+        ({"model_type": None}, "has no model_type; write there .one of bart, bert"),
+        ({"n_layer": 10**9}, "n_layer=1000000000 cannot be read: there are only 28 weights"),
+        (
+            {"n_embd": 10**15, "n_head": 1},
+            "model.layers.block.feedforward.hidden: 4000000000000000 is more than all .* numbers in",
+        ),
+        ({"n_inner": 24, "n_embd": 10**15}, "model.dim: 1000000000000000 is more than all"),
+        ({"n_positions": 10**12}, "model.embed.position.length: 1000000000000 is more than all"),
+    ],
+)
+def test_a_config_that_cannot_be_read(gpt2, values, message) -> None:
+    change_config(gpt2, **values)
+    refused(gpt2, message)
+
+
+def test_a_turned_part_that_would_fill_the_memory(tmp_path) -> None:
+    """Frequencies are computed as a model is built, so their number is checked before."""
+    case_named("deepseek").save(tmp_path)
+    change_config(tmp_path, qk_rope_head_dim=10**12)
+    refused(tmp_path, "mixer.heads.turned: 1000000000000 is more than all")
+
+
+def test_a_missing_key_is_named(gpt2) -> None:
+    table = json.loads((gpt2 / "config.json").read_text())
+    del table["n_embd"]
+    (gpt2 / "config.json").write_text(json.dumps(table))
+    refused(gpt2, "config.json: n_embd is missing; it must be a whole number")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "rope_parameters='dynamic' cannot be read: the scalings known"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "factr": 2}},
+            "rope_parameters.factr=2 cannot be read: no such key",
+        ),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: factor is missing; it must be a number"),
+        ({"rope_parameters": {"rope_theta": "far"}}, "rope_parameters: rope_theta='far' must be a number"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": "x"}},
+            "attention_factor='x' must",
+        ),
+        ({"rope_parameters": 3}, "rope_parameters=3 cannot be read: it must be a table"),
+    ],
+)
+def test_rotary_positions_that_cannot_be_read(tmp_path, values, message) -> None:
+    case_named("llama").save(tmp_path)
+    change_config(tmp_path, **values)
+    refused(tmp_path, message)
+
+
+def test_rotary_positions_by_their_older_names(tmp_path) -> None:
+    case_named("llama-3").save(tmp_path)
+    config = load(tmp_path).config
+    table = json.loads((tmp_path / "config.json").read_text())
+    scaling = table.pop("rope_parameters")
+    table |= {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": {"type": scaling.pop("rope_type"), **scaling}}
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    assert load(tmp_path).config == config
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{", "\xff", "[" * 100_000])
+def test_a_config_that_is_none(gpt2, text) -> None:
+    (gpt2 / "config.json").write_bytes(text.encode("latin-1"))
+    refused(gpt2, "config.json: (is no JSON|must hold a table)")

@@ -1,0 +1,114 @@
+"""Models ready to use, and folders of runs that were never trained: small weights by chance, in float64."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regard.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from regard.data.vocabulary import SPECIAL
+from regard.decode.engine import eager
+from regard.models.model import Model, StepModel
+from regard.models.recipe import build
+from regard.models.store import save_model
+from regard.use.load import Loaded
+from regard.use.ready import usual_frame
+
+from ..laws.cases import SHRINK
+from ..tasks.corpora import sentences, write
+
+RECIPE = {
+    "translation": "transformer-base",
+    "language": "gpt2",
+    "masked": "bert",
+    "classification": "bert",
+    "vision": "vit",
+}
+CLASSES = ("high", "low", "middle")
+
+
+@cache
+def tokenizer_of(kind: str = "word") -> Tokenizer:
+    """A tokenizer of a few words, with some letters that take several bytes."""
+    sizes = {"bpe": 300, "unigram": 60}
+    texts = [*sentences(200), "grüne Bäume, schöne Häuser. 日本語 😀"] * 2
+    return train_tokenizer(texts, TokenizerConfig(kind, sizes.get(kind)))
+
+
+@cache
+def model_of(kind: str, tokenizer: str = "word", recipe: str | None = None, *changes: str) -> Model:
+    """Build the shrunk model of a task, with weights that matter."""
+    recipe = recipe or RECIPE[kind]
+    overrides = [change for change in SHRINK[recipe] if not change.startswith("model.vocabulary")]
+    if kind != "vision":
+        overrides.append(f"model.vocabulary={tokenizer_of(tokenizer).size}")
+    if kind in ("classification", "vision"):
+        overrides += ["model.head.kind=classes", f"model.head.classes={len(CLASSES)}"]
+    model = build(recipe, *overrides, *changes, dtype=torch.float64, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        if kind == "translation":  # so that even weights by chance write words
+            model.embed.tokens.table.weight[: len(SPECIAL)] = 0.0
+    return model.eval()
+
+
+def loaded(kind: str, tokenizer: str = "word", recipe: str | None = None, *changes: str, **facts: object) -> Loaded:
+    """A model ready to use, without a folder."""
+    model = model_of(kind, tokenizer, recipe, *changes)
+    words = None if kind == "vision" else tokenizer_of(tokenizer)
+    engine = eager(model) if isinstance(model, StepModel) else None
+    images = {"mean": (0.5,) * 3, "std": (0.2,) * 3} if kind == "vision" else {}
+    classes = CLASSES if kind in ("classification", "vision") else ()
+    return Loaded(
+        **{
+            "model": model,
+            "name": "here",
+            "tokenizer": words,
+            "frame": usual_frame(model, words),
+            "classes": classes,
+            "engine": engine,
+            **images,
+            **facts,
+        }
+    )
+
+
+def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
+    """Write what a run leaves and using it needs: the recipe, the tokenizer, the model."""
+    folder.mkdir(parents=True)
+    save_model(model_of(kind, tokenizer), folder)
+    lines = sentences(80, seed=5)
+    task: dict[str, object] = {"kind": kind}
+    if kind == "translation":
+        turned = [" ".join(reversed(line.split())) for line in lines]
+        task |= {"source": [write(folder / "a.txt", lines)], "target": [write(folder / "b.txt", turned)], "longest": 12}
+    elif kind == "vision":
+        task |= {"train": "nowhere", "classes": list(CLASSES), "mean": [0.5] * 3, "std": [0.2] * 3}
+    else:
+        task |= {"train": [write(folder / "a.txt", lines)]}
+        task |= {"classes": list(CLASSES)} if kind == "classification" else {"window": 16}
+    rows = [f"{key} = {_toml(value)}" for key, value in task.items()]
+    rows = ["[task]", *rows]
+    if kind != "vision":
+        tokenizer_of(tokenizer).save(folder)
+        rows += ["[tokenizer]", f'kind = "{tokenizer}"']
+    write(folder / "recipe.toml", rows)
+    return folder
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def image(path: Path, seed: int = 0, size: tuple[int, int] = (8, 12)) -> Path:
+    """Write an image by chance."""
+    from PIL.Image import fromarray
+
+    pixels = np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)
+    fromarray(pixels).save(path)
+    return path

@@ -1,0 +1,70 @@
+"""Lines through a model: in chunks, in batches, and back in order."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import InputError
+from regard.use import batches as module
+from regard.use.batches import batches, by_line, default_tokens, in_chunks, padded
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 200))
+def test_every_row_is_in_one_batch_and_no_batch_is_too_large(sizes, most):
+    found = list(batches(sizes, most))
+    assert sorted(place for batch in found for place in batch) == list(range(len(sizes)))
+    for batch in found:
+        assert len(batch) == 1 or len(batch) * max(sizes[place] for place in batch) <= most
+    firsts = [sizes[batch[0]] for batch in found]
+    assert firsts == sorted(firsts, reverse=True)  # so like lengths are together
+
+
+@given(st.lists(st.text("ab ", max_size=6), max_size=30), st.integers(1, 5), st.integers(1, 30))
+def test_answers_go_back_to_their_lines(lines, chunk, most):
+    chunks = [lines[begin : begin + chunk] for begin in range(0, len(lines), chunk)]
+    answers = by_line(
+        chunks,
+        lambda lines: [line.split() for line in lines],  # a line of several words has several rows
+        len,
+        lambda rows: [row.upper() for row in rows],
+        most,
+    )
+    assert list(answers) == [line.upper().split() for line in lines]
+
+
+def test_no_more_is_read_than_is_asked_for(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 10)
+    read = 0
+
+    def source():
+        nonlocal read
+        for number in range(1_000_000):
+            read += 1
+            yield f"line {number}"
+
+    answers = by_line(in_chunks(source()), lambda lines: [[line] for line in lines], len, list, 100)
+    assert [next(answers) for _ in range(25)] == [[f"line {number}"] for number in range(25)]
+    assert read == 30
+
+
+def test_long_lines_make_short_chunks(monkeypatch):
+    monkeypatch.setattr(module, "LETTERS", 10)
+    assert list(in_chunks(["abc"] * 5 + ["x" * 30, "y"])) == [["abc"] * 4, ["abc", "x" * 30], ["y"]]
+    assert list(in_chunks([])) == []
+
+
+def test_one_text_is_not_taken_for_a_list_of_letters():
+    with pytest.raises(InputError, match=r"one text was given where a list of texts belongs; put it into brackets"):
+        next(in_chunks("hello"))
+
+
+def test_rows_are_padded_on_the_right():
+    table, lengths = padded([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
+    assert table.tolist() == [[1, 2, 3], [4, 9, 9]]
+    assert lengths.tolist() == [3, 1]
+
+
+def test_an_accelerator_gets_larger_batches():
+    assert default_tokens(torch.device("cpu")) < default_tokens(torch.device("cuda"))

@@ -1,0 +1,55 @@
+"""Measuring: the task's own measures, and for translators those of what `translate` writes."""
+
+import pytest
+
+import regard
+from regard.errors import InputError
+from regard.tasks.metric import translation_scores, translation_signatures
+from regard.use.evaluate import measure
+from regard.use.translate import Translating
+
+from ..tasks.corpora import sentences, write
+from .made import loaded, run
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_translator_is_measured_by_what_it_translates(tmp_path):
+    ready = regard.load(run("translation", tmp_path / "run"), device="cpu")
+    lines, wanted = sentences(20, seed=8), sentences(20, seed=9)
+    source, target = write(tmp_path / "x.de", lines), write(tmp_path / "x.en", wanted)
+    found = ready.evaluate(source, target, beam=3)
+    scores = translation_scores(ready.translate(lines, beam=3), wanted)
+    assert {name: found[name] for name in scores} == scores
+    task = ready.origin.task.evaluation(ready.tokenizer, [source, target])
+    measured = task.measure(ready.model)  # by greedy search
+    assert found["loss"] == pytest.approx(measured["loss"])
+    greedy = ready.evaluate(source, target, beam=1)
+    assert greedy == pytest.approx(measured)
+
+
+def test_all_that_is_said(tmp_path):
+    ready = regard.load(run("translation", tmp_path / "run"), device="cpu")
+    source = write(tmp_path / "x.de", ["red dog", "", "one two three " * 6])
+    target = write(tmp_path / "x.en", ["dog red", "cat", "two"])
+    said: list[str] = []
+    found = measure(ready, [source, target], Translating(beam=1), said.append)
+    assert found.signatures == translation_signatures()
+    assert found.data["validation pairs"] == 2
+    assert any(line.startswith("1 blank line skipped") for line in found.skipped)
+    assert found.skipped[-1].startswith("1 line was cut at the end, being over 11 tokens (first: line 2)")
+    assert said == ["measuring", "translating 2 sentences"]
+
+
+def test_the_validation_data_of_the_run(tmp_path):
+    ready = regard.load(run("language", tmp_path / "run"), device="cpu")
+    assert set(ready.evaluate()) == {"loss", "perplexity", "word_perplexity", "bits_per_byte"}
+    assert ready.evaluate() != ready.evaluate(tmp_path / "run" / "a.txt")
+
+
+def test_a_model_from_nowhere_has_nothing_to_be_measured_by():
+    with pytest.raises(InputError, match="here: does not come from a run, so there is no task to measure it by"):
+        loaded("language").evaluate()

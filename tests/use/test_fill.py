@@ -1,0 +1,58 @@
+"""Masks of a text, guessed."""
+
+import pytest
+import torch
+
+from regard.errors import InputError
+
+from .made import loaded
+
+
+def wanted(ready, ids: list[int], place: int, top: int) -> list[tuple[str, float]]:
+    words = ready.words
+    with torch.no_grad():
+        logits = ready.model(torch.tensor([ids]))[0, place]
+    logits[[words.pad, words.unk, words.start, words.end, words.mask]] = float("-inf")
+    best = logits.softmax(-1).topk(top)
+    return [
+        (words.pieces([id])[0].strip(), p) for id, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "char", "unigram"])
+def test_guesses_are_the_models(kind):
+    ready = loaded("masked", kind)
+    words = ready.words
+    before, after = "one red", " runs"
+    if kind == "char":  # where a blank is a token of its own, it is not part of what is masked
+        before += " "
+    ids = [words.end, *words.encode([before])[0].tolist(), words.mask, *words.encode([after])[0].tolist(), words.end]
+    ((guesses,),) = ready.fill(["one red [MASK] runs"], top=3)
+    found = [(guess.label, guess.probability) for guess in guesses]
+    assert found == [
+        (label, pytest.approx(chance, abs=1e-6)) for label, chance in wanted(ready, ids, ids.index(words.mask), 3)
+    ]
+    assert len(ready.fill(["one red [MASK] runs"])[0][0]) == 5
+
+
+def test_several_masks_by_either_name_and_in_any_batch():
+    ready = loaded("masked")
+    lines = ["red [MASK] and <mask>", "", "[MASK]", "one [MASK][MASK] dog"]
+    found = ready.fill(lines)
+    assert [len(masks) for masks in found] == [2, 0, 1, 2]
+    for line, masks in zip(lines, found, strict=True):
+        (alone,) = ready.fill([line])
+        assert [[guess.label for guess in guesses] for guesses in masks] == [
+            [guess.label for guess in guesses] for guesses in alone
+        ]
+    assert ready.fill(["red <mask> dog"]) == ready.fill(["red [MASK] dog"])
+
+
+def test_lines_that_cannot_be_filled():
+    ready = loaded("masked")
+    with pytest.raises(InputError, match=r"^line 3: there is no \[MASK\] to fill; write one in place of a word$"):
+        ready.fill(["[MASK]", "", "red dog"])
+    with pytest.raises(InputError, match=r"^line 1: 43 tokens are more than the 32 that fit; shorten it$"):
+        ready.fill(["red " * 40 + "[MASK]"])
+    with pytest.raises(InputError, match="top=0 must be at least 1"):
+        ready.fill(["[MASK]"], top=0)

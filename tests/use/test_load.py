@@ -1,0 +1,88 @@
+"""Opening folders, and verbs that do not fit."""
+
+import pytest
+import torch
+
+import regard
+from regard.errors import InputError, RegardError
+from regard.models.store import save_model
+from regard.use.load import Loaded, make_engine
+from regard.use.ready import Frame, usual_frame
+
+from .made import loaded, model_of, run, tokenizer_of
+
+
+@pytest.mark.parametrize("kind", ["translation", "language", "masked", "classification", "vision"])
+def test_a_folder_is_opened_with_what_its_task_says(kind, tmp_path):
+    ready = regard.load(run(kind, tmp_path / "run"), device="cpu")
+    wanted = loaded(kind)
+    assert ready.name == str(tmp_path / "run")
+    assert not ready.model.training
+    assert (ready.frame, ready.classes) == (usual_frame(wanted.model, wanted.tokenizer), wanted.classes)
+    assert ready.longest == {"translation": 12, "classification": 256, "vision": None}.get(kind, 16)
+    assert (ready.mean, ready.std) == (wanted.mean, wanted.std)
+    assert (ready.tokenizer is None) == (kind == "vision")
+    if kind == "language":
+        assert ready.generate(["red dog"], tokens=5) == wanted.generate(["red dog"], tokens=5)
+
+
+def test_frames_are_those_of_training():
+    words = tokenizer_of()
+    start, end = words.start, words.end
+    assert usual_frame(model_of("translation"), words) == Frame((), (end,), start)
+    assert usual_frame(model_of("language"), words).before == (end,)
+    assert usual_frame(model_of("classification"), words) == Frame((start,), (end,))
+    assert end not in usual_frame(model_of("language"), words).never
+    assert end in usual_frame(model_of("masked"), words).never
+
+
+WRONG = {
+    ("translation", "generate"): "here: is a translator and cannot generate; use `translate` or `embed`",
+    ("language", "translate"): "here: is a language model and cannot translate; use `generate` or `embed`",
+    ("masked", "classify"): "here: is a masked language model and cannot classify; use `fill` or `embed`",
+    ("classification", "fill"): "here: is a classifier of texts and cannot fill; use `classify` or `embed`",
+    ("vision", "translate"): "here: is a classifier of images and cannot translate; use `classify` or `embed`",
+}
+
+
+@pytest.mark.parametrize(("kind", "verb"), WRONG)
+def test_the_wrong_verb_says_which_fits(kind, verb):
+    with pytest.raises(InputError) as found:
+        getattr(loaded(kind), verb)(["red"])
+    assert str(found.value) == WRONG[kind, verb]
+    if verb == "generate":
+        with pytest.raises(InputError, match="cannot generate"):
+            loaded(kind).stream("red")
+
+
+def test_folders_that_cannot_be_opened(tmp_path):
+    with pytest.raises(RegardError, match=r"is not the folder of a run: there is no recipe.toml; give the folder that"):
+        regard.load(tmp_path)
+    save_model(model_of("language"), tmp_path)
+    with pytest.raises(RegardError, match="holds a model but no run"):
+        regard.load(tmp_path)
+    folder = run("language", tmp_path / "run")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(RegardError, match=r"run: holds no tokenizer.json"):
+        regard.load(folder)
+
+
+def test_a_model_of_text_needs_a_tokenizer():
+    with pytest.raises(InputError, match=r"^here: has no tokenizer.json; put the one it was trained with"):
+        Loaded(model_of("language"), "here").generate(["red"])
+
+
+def test_engines():
+    with pytest.raises(InputError, match=r"there is no engine 'eagre'; did you mean 'eager'\?"):
+        make_engine("eagre", model_of("language"))
+    assert make_engine("auto", model_of("vision")) is None
+    assert make_engine("eager", model_of("language")) is not None
+    with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only"):
+        make_engine("captured", model_of("language"))
+
+
+def test_the_device_is_chosen(tmp_path):
+    folder = run("language", tmp_path / "run")
+    with pytest.raises(RegardError, match="the device 'quantum' cannot be used"):
+        regard.load(folder, device="quantum")
+    assert regard.load(folder, device="cpu").device == torch.device("cpu")
