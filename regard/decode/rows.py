@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.decode.engine import Given
 from regard.models.model import StepModel
 
-CHECK_EVERY = 8  # steps of an accelerator from one look to the next
+CHECK_EVERY = 16  # steps of an accelerator from one look to the next
 
 
 def patience(device: torch.device) -> int:

@@ -110,7 +110,7 @@ class Places:
         self.begins = True  # whether nothing came before the new tokens
         self.shared = False  # whether a `State` notes for many caches at once
         self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
-        self.slots: Tensor | slice = slice(0, 0)  # where the new tokens go, (B, T)
+        self.slots: tuple[Tensor, Tensor] | slice = slice(0, 0)  # where the new tokens go: rows (B, 1) and slots (B, T)
         self.seen: Tensor | None = None  # the positions of all that the new tokens may look at; None: see `note`
         self.memo: Memo = {}
 
@@ -138,7 +138,7 @@ class Places:
         else:
             table.scatter_(1, slots, positions)
             self.seen = table[:, : self.tokens if self.grows else self.size]
-        self.slots = slots
+        self.slots = torch.arange(len(slots), device=slots.device)[:, None], slots
 
     def _make_room(self, positions: Tensor, tokens: int) -> None:
         """Count the new tokens; more slots if they grow, else refuse what does not fit."""
@@ -195,11 +195,11 @@ class Cache:
             for old, new in zip(self.kept, kept, strict=True):
                 old[:, :, places.slots] = new
             return tuple(old[:, :, : places.tokens] for old in self.kept), places.seen
-        if places.window is not None and places.slots.shape[1] > 1:
+        if places.window is not None and positions.shape[1] > 1:
             ring = tuple(torch.cat((o[:, :, : places.size], k), 2) for o, k in zip(self.kept, kept, strict=True))
-            self._write(kept, places.slots)
+            self._write(kept, *places.slots)
             return ring, places.seen
-        self._write(kept, places.slots)
+        self._write(kept, *places.slots)
         end = places.tokens if places.grows else places.size
         return tuple(old[:, :, :end] for old in self.kept), places.seen
 
@@ -210,8 +210,7 @@ class Cache:
         elif (more := size + 1 - self.kept[0].shape[2]) > 0:
             self.kept = tuple(torch.cat((o, o.new_zeros(*o.shape[:2], more, o.shape[3])), 2) for o in self.kept)
 
-    def _write(self, kept: Kept, slots: Tensor) -> None:
-        rows = torch.arange(len(slots), device=slots.device)[:, None]
+    def _write(self, kept: Kept, rows: Tensor, slots: Tensor) -> None:
         for old, new in zip(self.kept, kept, strict=True):
             old[rows, :, slots] = new.transpose(1, 2).to(old.dtype)
 

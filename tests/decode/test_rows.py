@@ -11,8 +11,8 @@ from ..laws.cases import SHRINK, Case
 from .script import prompts
 
 
-def test_an_accelerator_is_left_alone_for_eight_steps():
-    assert patience(torch.device("cuda")) == 8
+def test_an_accelerator_is_left_alone_for_a_while():
+    assert patience(torch.device("cuda")) == 16
     assert patience(torch.device("cpu")) == 1
 
 

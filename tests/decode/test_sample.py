@@ -127,7 +127,7 @@ def test_rows_leave_the_batch_when_half_of_it_is_done():
     assert script.asked == [5, 5, 5, 2, 2, 1]
 
 
-def test_an_accelerator_is_looked_at_every_eighth_step(monkeypatch):
+def test_an_accelerator_is_looked_at_every_few_steps(monkeypatch):
     monkeypatch.setattr(rows, "patience", lambda device: 8)
     script, beginning = lengths_script(2, 0, 4, 1, 12)
     script.told[(4, END)] = END
