@@ -36,4 +36,5 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check torch -c constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]" -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps rxnfp==0.1.0  # weights that others made, for a test
 	touch $(READY)

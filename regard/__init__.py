@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.parts.attend import watch
     from regard.train.run import open_run
     from regard.train.start import resume, train
+    from regard.use.convert import convert
     from regard.use.load import load
 
 __version__ = "0.1.0"
@@ -28,6 +29,7 @@ _HOMES = {
     "InputError": "regard.errors",
     "RegardError": "regard.errors",
     "build": "regard.models.recipe",
+    "convert": "regard.use.convert",
     "cost": "regard.models.count",
     "load": "regard.use.load",
     "load_model": "regard.models.store",
@@ -44,6 +46,7 @@ __all__ = [
     "InputError",
     "RegardError",
     "build",
+    "convert",
     "cost",
     "load",
     "load_model",

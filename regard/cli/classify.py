@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.text import (
+    AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
@@ -33,6 +34,7 @@ def classify(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Classify texts, the lines of a file, or standard input: LABEL, tab, PROBABILITY.
 
@@ -43,7 +45,7 @@ def classify(
 
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device)
+        loaded = open_model(model, device, allow_pickle=allow_pickle)
         loaded.check("classify")
         fit = fit_for(loaded)
 

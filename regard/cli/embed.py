@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.text import (
+    AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
@@ -33,6 +34,7 @@ def embed(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Give a vector for each text, line of a file, or line of standard input, as JSON; with -o NAME.npy as an array.
 
@@ -48,7 +50,7 @@ def embed(
         raise InputError(f"{output} would be an array, and --json asks for text; leave one of them out")
     lines = Lines(texts, file)
     with ArraySink(output) if as_array else Sink(output) as sink:
-        loaded = open_model(model, device)
+        loaded = open_model(model, device, allow_pickle=allow_pickle)
         loaded.check("embed")
         fit = fit_for(loaded)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import make_console
-from regard.cli.text import BatchTokens, DeviceName, EngineName, ModelFolder, open_model
+from regard.cli.text import AllowPickle, BatchTokens, DeviceName, EngineName, ModelFolder, open_model
 
 
 def evaluate(
@@ -21,21 +21,29 @@ def evaluate(
         ),
     ] = None,
     model: ModelFolder = None,
-    beam: Annotated[int, typer.Option(min=1, help="Beams of the search, for translators; 1 is greedy.")] = 5,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Beams of the search, for translators; 1 is greedy. None: 5, or as its folder says.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a trained model on files, or on the validation data of its run."""
     from rich.table import Table
 
     from regard.use.evaluate import measure
-    from regard.use.translate import Translating
+    from regard.use.translate import translating
 
-    loaded = open_model(model, device, engine)
+    loaded = open_model(model, device, engine, allow_pickle)
     console = make_console()
-    options = Translating(beam=beam, batch_tokens=batch_tokens)
+    options = translating(loaded, {"beam": beam, "batch_tokens": batch_tokens})
     with console.status("reading the data") as status:
         found = measure(loaded, [str(file) for file in files or []], options, lambda text: status.update(text))
     if as_json:

@@ -6,6 +6,7 @@ import typer
 
 from regard.cli.classify import as_table
 from regard.cli.text import (
+    AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
@@ -33,6 +34,7 @@ def fill(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Guess each [MASK] in texts, the lines of a file, or standard input: TOKEN PROBABILITY, tab, TOKEN PROBABILITY.
 
@@ -42,7 +44,7 @@ def fill(
 
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device)
+        loaded = open_model(model, device, allow_pickle=allow_pickle)
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:

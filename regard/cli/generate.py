@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.text import (
+    AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
@@ -27,19 +28,36 @@ if TYPE_CHECKING:
     from regard.use.load import Loaded
 
 
+OWN = "None: what its folder says, else"
+
+
 def generate(
     texts: Texts = None,
     model: ModelFolder = None,
     file: InputFile = None,
     output: OutputFile = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Write at most so many.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0, help="0 takes the most likely token; higher is wilder.")] = 0.8,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help=f"Write at most so many. {OWN} 200.", show_default=False)
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(min=0, help=f"0 takes the most likely token; higher is wilder. {OWN} 0.8.", show_default=False),
+    ] = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Draw from the k most likely tokens only.", show_default=False)
     ] = None,
-    top_p: Annotated[float, typer.Option(help="Draw from the fewest tokens that are together as likely.")] = 1.0,
-    min_p: Annotated[float, typer.Option(help="Draw from tokens that are, to the most likely one, as likely.")] = 0.0,
-    repetition: Annotated[float, typer.Option(help="Above 1, what was written is less likely to come again.")] = 1.0,
+    top_p: Annotated[
+        float | None,
+        typer.Option(help="Draw from the fewest tokens that are together as likely.", show_default=False),
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(help="Draw from tokens that are, to the most likely one, as likely.", show_default=False),
+    ] = None,
+    repetition: Annotated[
+        float | None,
+        typer.Option(help="Above 1, what was written is less likely to come again.", show_default=False),
+    ] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="End a text where this would begin; may be repeated.", show_default=False),
@@ -54,28 +72,33 @@ def generate(
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Write on from prompts: texts, the lines of a file, or standard input.
 
     One prompt, or one typed at a time, is shown as the text arrives. Many give one line each, prompt and text, where a
     line break is written as \\n; --json has them apart.
     """
-    from regard.decode.choose import Sampling
-    from regard.use.generate import Writing, continuations, fit_for
+    from regard.use.generate import continuations, fit_for, writing
 
-    options = Writing(
-        tokens=tokens,
-        sampling=Sampling(temperature, top_k, top_p, min_p, repetition),
-        stop=tuple(stop or ()),
-        seed=seed,
-        tries=tries,
-        beam=beam,
-        batch_tokens=batch_tokens,
-    )
+    chosen = {
+        "tokens": tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition": repetition,
+        "stop": tuple(stop or ()),
+        "seed": seed,
+        "tries": tries,
+        "beam": beam,
+        "batch_tokens": batch_tokens,
+    }
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, engine)
-        fit = fit_for(loaded, tokens)
+        loaded = open_model(model, device, engine, allow_pickle)
+        options = writing(loaded, chosen)
+        fit = fit_for(loaded, options.tokens)
         if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
             _stream(loaded, lines, options, fit, sink)
         else:

@@ -8,6 +8,7 @@ import typer
 
 from regard import __version__
 from regard.cli.classify import classify
+from regard.cli.convert import convert
 from regard.cli.data import data
 from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
@@ -33,6 +34,7 @@ app.command()(classify)
 app.command()(fill)
 app.command()(embed)
 app.command()(evaluate)
+app.command()(convert)
 app.command()(data)
 app.command()(show)
 app.command()(recipes)

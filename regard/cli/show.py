@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from regard.models.count import Cost, Node
-    from regard.models.recipe import Recipe
+    from regard.models.recipe import ModelConfig, Recipe
 
 
 def show(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (see `regard recipes`) or the path of a .toml file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe's name (see `regard recipes`), a .toml file, or the folder of a model."),
+    ],
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as model.depth=4.")
     ] = None,
@@ -34,15 +38,16 @@ def show(
     """Show an architecture: shapes, parameters, FLOPs and memory."""
     from regard.config import to_table, to_toml
     from regard.models.count import cost
-    from regard.models.recipe import build_empty, load_recipe
+    from regard.models.recipe import build_empty
 
-    resolved = load_recipe(recipe, *(overrides or []))
+    resolved = open_recipe(recipe, overrides or [])
     if as_toml:
         print(to_toml(resolved), end="")
         return
     found = cost(build_empty(resolved.model), length)
     if as_json:
-        print(json.dumps({"recipe": to_table(resolved), "cost": asdict(found)}, indent=2))
+        table = {"recipe": to_table(resolved), "cost": asdict(found), "written_for": written_for(resolved.model)}
+        print(json.dumps(table, indent=2))
         return
     render(make_console(), recipe, resolved, found)
 
@@ -60,6 +65,49 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     console.print(Text("numbers of a repeated part are for one of it", style="dim"))
     console.print()
     console.print(_summary(found))
+    console.print(_others(recipe.model))
+
+
+def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
+    """Read a recipe by name or path; of a folder, the model in it."""
+    from regard.config import from_table, override, to_table
+    from regard.hub.folder import is_huggingface, read_config
+    from regard.models.recipe import Recipe, load_recipe
+    from regard.models.store import read_config as read_own
+    from regard.use.run import RECIPE, is_run
+
+    folder = Path(recipe)
+    if not folder.is_dir():
+        return load_recipe(recipe, *overrides)
+    if is_run(folder):
+        return load_recipe(folder / RECIPE, *overrides)
+    config = read_config(folder) if is_huggingface(folder) else read_own(folder)
+    return from_table(override(to_table(Recipe(config)), overrides), Recipe)
+
+
+def written_for(config: "ModelConfig") -> dict[str, str]:
+    """Say for whom a model can be written (`regard convert`): the name it has there, or the reason why not."""
+    from regard.errors import RegardError
+    from regard.hub import ctranslate2
+    from regard.hub.folder import choose
+
+    try:
+        theirs = choose(config).family.model_type
+    except RegardError as error:
+        theirs = f"no: {error}"
+    reason = ctranslate2.exportable(config)
+    return {"Hugging Face": theirs, "CTranslate2": "yes" if reason is None else f"no: {reason}"}
+
+
+def _others(config: "ModelConfig") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", style="dim")
+    for name, text in written_for(config).items():
+        table.add_row(name, text)
+    return table
 
 
 def _tree(root: "Node", width: int) -> "Table":

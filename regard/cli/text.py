@@ -25,7 +25,9 @@ Answer = TypeVar("Answer")
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="TEXT", help="None: the lines of standard input.", show_default=False)
 ]
-ModelFolder = Annotated[Path | None, typer.Option("--model", "-m", help="The folder of a run.", show_default=False)]
+ModelFolder = Annotated[
+    Path | None, typer.Option("--model", "-m", help="The folder of a run, or one of Hugging Face.", show_default=False)
+]
 InputFile = Annotated[
     Path | None,
     typer.Option(
@@ -40,17 +42,18 @@ BatchTokens = Annotated[
     int | None,
     typer.Option(min=1, help="Tokens worked on together; none: what suits the device.", show_default=False),
 ]
+AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Read weights from a .bin of Hugging Face, too.")]
 DeviceName = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-EngineName = Annotated[str, typer.Option(help="auto, eager, captured (CUDA) or compiled.")]
+EngineName = Annotated[str, typer.Option(help="auto, eager, captured (CUDA), compiled or ctranslate2.")]
 
 
-def open_model(folder: Path | None, device: str, engine: str = "auto") -> "Loaded":
+def open_model(folder: Path | None, device: str, engine: str = "auto", allow_pickle: bool = False) -> "Loaded":
     """Load the model that was named."""
     from regard.use.load import load
 
     if folder is None:
-        raise InputError("name a model: -m RUN, the folder that `regard train` printed")
-    return load(folder, device, engine)
+        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face")
+    return load(folder, device, engine, allow_pickle)
 
 
 # --- lines come -------------------------------------------------------------------------------------------------------

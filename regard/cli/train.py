@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard.cli.console import make_console
-from regard.cli.show import number, size
+from regard.cli.show import number, size, written_for
 from regard.config import recipe_names
 from regard.errors import ConfigError
 
@@ -228,6 +228,7 @@ def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ra
     training = config.train
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     rows["training"] = f"{training.steps:,} updates of {training.tokens:,} tokens, {optimizer}, {schedule}"
+    rows["can go to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
     rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(folder)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.text import (
+    AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
@@ -32,7 +33,12 @@ def translate(
     model: ModelFolder = None,
     file: InputFile = None,
     output: OutputFile = None,
-    beam: Annotated[int, typer.Option(min=1, help="Beams of the search; 1 is greedy.")] = 5,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Beams of the search; 1 is greedy. None: 5, or as its folder says.", show_default=False
+        ),
+    ] = None,
     n_best: Annotated[
         int | None,
         typer.Option(min=1, help="Give so many translations: LINE ||| TEXT ||| SCORE.", show_default=False),
@@ -54,26 +60,28 @@ def translate(
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Translate texts, the lines of a file, or standard input."""
     from regard.use.align import pharaoh
     from regard.use.fit import as_long
-    from regard.use.translate import Translating, fit_for, translations
+    from regard.use.translate import fit_for, translating, translations
 
-    options = Translating(
-        beam=beam,
-        best=n_best or 1,
-        length_penalty=length_penalty,
-        coverage=coverage,
-        prefix=prefix,
-        longest_ratio=longest_ratio,
-        long=as_long(long),
-        alignments=alignments is not None,
-        batch_tokens=batch_tokens,
-    )
+    chosen = {
+        "beam": beam,
+        "best": n_best,
+        "length_penalty": length_penalty,
+        "coverage": coverage,
+        "prefix": prefix,
+        "longest_ratio": longest_ratio,
+        "long": as_long(long),
+        "alignments": alignments is not None,
+        "batch_tokens": batch_tokens,
+    }
     lines = Lines(texts, file)
     with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
-        loaded = open_model(model, device, engine)
+        loaded = open_model(model, device, engine, allow_pickle)
+        options = translating(loaded, chosen)
         fit = fit_for(loaded, options.long)
 
         def show(number: int, line: str, found: "Translation") -> str:

@@ -156,6 +156,7 @@ def check_attention(attention: AttentionConfig, self_attention: bool) -> None:
     heads = part(attention.heads, MultiHeadsConfig, "heads")
     score = part(attention.score, DotConfig, "score")
     only(score.cap, None, "score.cap")
+    only(attention.window, None, "window")  # it has one, but reads a prompt that is longer than that differently
     if heads.qk_norm is not None:
         part(heads.qk_norm, RMSNormConfig, "heads.qk_norm")
     if attention.position is not None:
@@ -234,7 +235,6 @@ def stack_options(stack: StackConfig, library: ModuleType) -> dict[str, Any]:
         "ffn_glu": isinstance(forward, GLUConfig),
         "rms_norm": isinstance(layer.norm, RMSNormConfig),
         "qk_norm": attention.heads.qk_norm is not None,
-        "sliding_window": attention.window,
     }
     if isinstance(attention.position, RopeConfig):
         rope = attention.position

@@ -1,6 +1,7 @@
 """A Hugging Face folder, read and written: `load`, `save`, and whether a config can be saved at all."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,22 +50,9 @@ def load(
 
     Nothing in the folder is run. On the CPU the weights stay in the file until they are used.
     """
-    folder = Path(folder)
-    place = str(folder / CONFIG)
-    found = read_json(folder / CONFIG)
-    family = FAMILIES.get(str(found.get("model_type")))
-    if family is None:
-        named = found.get("model_type")
-        trouble = "has no model_type; write there" if named is None else f"model_type={named!r} is not known here;"
-        raise RegardError(f"{place}: {trouble} {choices(named, FAMILIES)}")
-    weights = open_weights(folder, allow_pickle)
-    theirs = Theirs(found, frozenset(weights.shapes), place)
+    family, theirs, weights = _open(Path(folder), allow_pickle)
     architecture = theirs.architecture
-    if architecture not in family.heads:
-        raise RegardError(
-            f"{place}: the head of {architecture} is not known here; {choices(architecture, family.heads)}"
-        )
-    model = _build(family, theirs, weights).to(dtype or _dtype(found, weights))
+    model = _build(family, theirs, weights).to(dtype or _dtype(theirs.table, weights))
     ours = tensors(model)
     shapes = _shapes(ours)
     named = table.check(family, architecture, shapes, weights.shapes, weights.place)
@@ -75,6 +63,37 @@ def load(
     read |= {name: torch.zeros(ours[name].shape) for name in ours if family.is_own(name)}
     fill(model, {name: tensor.to(device, ours[name].dtype) for name, tensor in read.items()}, device)
     return model
+
+
+def read_config(folder: str | Path, ends: tuple[str, ...] = ()) -> Any:
+    """Read our config of a model of Hugging Face, without its weights.
+
+    With `ends` it gets another head, if its own architecture has no such name but another of the family has.
+    """
+    family, theirs, weights = _open(Path(folder), allow_pickle=False)
+    if ends and not theirs.architecture.endswith(ends):
+        others = [name for name in family.heads if name.endswith(ends)]
+        theirs = (
+            Theirs({**theirs.table, "architectures": others[:1]}, theirs.weights, theirs.place) if others else theirs
+        )
+    return _build(family, theirs, weights).config
+
+
+def _open(folder: Path, allow_pickle: bool) -> tuple[table.Family, Theirs, Weights]:
+    """Open the files of a folder, and find its family."""
+    place = str(folder / CONFIG)
+    found = read_json(folder / CONFIG)
+    family = FAMILIES.get(str(found.get("model_type")))
+    if family is None:
+        named = found.get("model_type")
+        trouble = "has no model_type; write there" if named is None else f"model_type={named!r} is not known here;"
+        raise RegardError(f"{place}: {trouble} {choices(named, FAMILIES)}")
+    weights = open_weights(folder, allow_pickle)
+    theirs = Theirs(found, frozenset(weights.shapes), place)
+    if theirs.architecture not in family.heads:
+        known = choices(theirs.architecture, family.heads)
+        raise RegardError(f"{place}: the head of {theirs.architecture} is not known here; {known}")
+    return family, theirs, weights
 
 
 def _build(family: table.Family, theirs: Theirs, weights: Weights) -> Model:
@@ -106,7 +125,7 @@ def _sizes(written: Any, path: str) -> list[tuple[str, int]]:
     return found
 
 
-def _dtype(found: Table, weights: Weights) -> torch.dtype:
+def _dtype(found: Mapping[str, Any], weights: Weights) -> torch.dtype:
     named = NAMES.get(str(found.get("dtype", found.get("torch_dtype"))))
     return named or next((dtype for dtype in weights.dtypes.values() if dtype is not None), torch.float32)
 

@@ -9,6 +9,7 @@ from regard.config import Table
 from regard.errors import RegardError, choices
 from regard.models.store import writing
 
+FRAMES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
 
 
@@ -75,7 +76,10 @@ def _template(known: Mapping[str, int], first: str | None, last: str | None) -> 
 
 
 def _joined(old: Any, template: Table) -> Table:
-    """Let a processor that the tokenizer has already, such as that of bytes, do its work first."""
-    if old is None or old.get("type") == "TemplateProcessing":
-        return template
-    return {"type": "Sequence", "processors": [old, template]}
+    """Let a processor that the tokenizer has already, such as that of bytes, do its work first.
+
+    One that puts tokens round a text gives way.
+    """
+    kept = [] if old is None else old["processors"] if old.get("type") == "Sequence" else [old]
+    kept = [each for each in kept if each.get("type") not in FRAMES]
+    return {"type": "Sequence", "processors": [*kept, template]} if kept else template

@@ -77,14 +77,11 @@ def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
     """Read a model back: strictly, every weight with its own name and shape."""
     folder = Path(folder)
+    model = build_empty(read_config(folder))
     try:
-        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         file = safe_open(folder / WEIGHTS, framework="pt", device=str(device))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         raise RegardError(f"{folder}: no model can be read from here: {error}") from None
-    if not isinstance(table, dict):
-        raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
-    model = build_empty(from_table(table, Stored).model)
     with file:
         _check_names(set(file.keys()), tensors(model), folder / WEIGHTS)
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -95,6 +92,17 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
     dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
     fill(model.to(dtype), weights, device)
     return model
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read the config of a model without its weights."""
+    try:
+        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RegardError(f"{folder}: no model can be read from here: {error}") from None
+    if not isinstance(table, dict):
+        raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
+    return from_table(table, Stored).model
 
 
 def fill(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:

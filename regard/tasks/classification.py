@@ -20,7 +20,7 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import hold_out, in_chunks, learn_tokenizer, lengths_of, paths, shown, skips, with_skips
+from regard.tasks.text import framed, hold_out, in_chunks, learn_tokenizer, lengths_of, paths, shown, skips, with_skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +85,14 @@ class ClassificationConfig:
         def write(writer: CorpusWriter) -> None:
             names: dict[str, int] = {}
             labels: list[int] = []
+            before, after = framed(tokenizer, (tokenizer.start,), (tokenizer.end,))
+            room = self.longest - len(before) - len(after)
             for chunk in in_chunks(self.read(files, found)):
                 for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
                     labels.append(names.setdefault(label, len(names)))
-                    if len(ids) > self.longest - 2:
+                    if len(ids) > room:
                         found.note(f"end of a text of more than {self.longest} tokens", f"text {len(labels)}")
-                    middle = ids[: self.longest - 2]
-                    writer.add([np.concatenate(([tokenizer.start], middle, [tokenizer.end])).astype(np.int32)])
+                    writer.add([np.concatenate((before, ids[:room], after)).astype(np.int32)])
             writer.note(skipped=skips(found), labels=labels, names=list(names))
 
         corpus = cached_corpus(key, write)

@@ -10,7 +10,7 @@ from regard.data.batches import EMPTY, Indices
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import Skipped, read_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.tasks.text import in_chunks, paths, skips, with_skips
+from regard.tasks.text import framed, in_chunks, paths, skips, with_skips
 
 Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 
@@ -69,8 +69,15 @@ class Pairs:
         found = Skipped()
 
         def write(writer: CorpusWriter) -> None:
-            end = np.array([tokenizer.end], np.int32)
+            end = (tokenizer.end,)
+            edges = framed(tokenizer, (), end), ((), end)
+            room = longest - max(len(before) + len(after) for before, after in edges)
             line, dropped = 0, []
+
+            def whole(pair: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
+                for ids, (before, after) in zip(pair, edges, strict=True):
+                    yield np.concatenate((before, ids[:room], after)).astype(np.int32)
+
             for chunk in in_chunks(read_all(source, target, found)):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
                 plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
@@ -78,11 +85,11 @@ class Pairs:
                 for pair, other in zip(plain, varied, strict=True):
                     line += 1
                     place = f"{source[0]}, pair {line}"
-                    if _longest(pair) < longest:  # the end token comes in addition
-                        writer.add(np.concatenate((ids, end)) for ids in (other if _longest(other) < longest else pair))
+                    if _longest(pair) <= room:
+                        writer.add(whole(other if _longest(other) <= room else pair))
                     elif variant is None:
                         found.note(f"end of a pair of more than {longest} tokens", place)
-                        writer.add(np.concatenate((ids[: longest - 1], end)) for ids in pair)
+                        writer.add(whole(pair))
                     else:
                         found.note(f"pair of more than {longest} tokens", place)
                         dropped.append(line - 1)

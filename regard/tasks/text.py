@@ -59,6 +59,13 @@ def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], I
         raise InputError(f"{files[0]}: holds no text to learn from; give files that hold some") from None
 
 
+def framed(
+    tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Give what stands before and after a text: these, or what a tokenizer from elsewhere puts there."""
+    return (before, after) if tokenizer.roles is None else tokenizer.around()
+
+
 def paths(names: Sequence[str]) -> list[Path]:
     """Files as they were named."""
     return [Path(name) for name in names]

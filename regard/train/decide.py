@@ -7,14 +7,15 @@ from typing import Any
 
 from regard.config import Table, from_table, merge, override, read_recipe, to_table
 from regard.data.tokenizer import TokenizerConfig
+from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, at, choices
 from regard.models.count import cost
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
-from regard.models.store import load_model
 from regard.tasks.kinds import TASKS, TaskConfig
 from regard.tasks.task import Task, fit
 from regard.tasks.text import attends
 from regard.train.config import RunConfig, Times, TrainConfig
+from regard.train.origin import read_config
 from regard.train.plan import (
     Amount,
     check_kind,
@@ -80,20 +81,25 @@ def plan(
     device = ranks.device.type
     task_table = override({"task": given["task"]}, changes["task"])["task"]
     from_table({"task": task_table}, _TaskTable)  # what is wrong in it is found before anything follows from it
-    task_table = plan_task(task_table, device)
+    if recipe is not None and init_from is not None:
+        raise ConfigError("--recipe and --init-from each decide the model; give one of them")
+    begun = None if init_from is None else read_config(init_from, task_table["kind"])
+    task_table = plan_task(task_table, device, None if begun is None else build_empty(begun).longest())
     task_config: Any = from_table({"task": task_table}, _TaskTable).task
     tokenizer = _tokenizer(task_table, given.get("tokenizer"), changes["tokenizer"], init_from)
     seed = _seed(given.get("train", {}), changes["train"])
     with ranks.first_first():
         task: Task = task_config.prepare(tokenizer, seed, say)
     amount = _amount(task)
-    model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, init_from, amount, device)
+    has_own = tokenizer is not None and tokenizer.path is not None
+    model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, begun, amount, device, has_own)
     width = None if task.name == "vision" else getattr(task.config, "window", 64)
     empty = build_empty(model)
     flops = float(cost(empty, width).flops_per_token)
     train_table = given.get("train", {})
     if not train_table.keys() >= NEEDED:  # a table that says everything is a run's; what it leaves out was left out
-        train_table = merge(plan_train(task.name, model.dim, attends(empty), amount, flops, device), train_table)
+        planned = plan_train(task.name, model.dim, attends(empty), amount, flops, device, init_from is not None)
+        train_table = merge(planned, train_table)
     train_table = override({"train": train_table}, changes["train"])["train"]
     table: Table = {key: given[key] for key in ("about", "paper") if key in given}
     table |= {"task": _absolute(to_table(task.config)), "model": to_table(model), "train": train_table}
@@ -148,7 +154,7 @@ def _tokenizer(
     chosen = plan_tokenizer(task)
     if chosen is None:
         return None
-    if init_from is not None and (Path(init_from) / "tokenizer.json").exists():
+    if init_from is not None and has_tokenizer(Path(init_from)):
         chosen = {"path": str(init_from)}
     table = override({"tokenizer": merge(chosen, given or {})}, changes)["tokenizer"]
     return from_table({"tokenizer": table}, _TokenizerTable).tokenizer
@@ -167,14 +173,18 @@ def _model(
     changes: list[str],
     size: str,
     recipe: str | Path | None,
-    init_from: str | Path | None,
+    begun: ModelConfig | None,
     amount: Amount,
     device: str,
+    has_own: bool,
 ) -> tuple[ModelConfig, str | None]:
-    """Decide the architecture: what the recipe says, or what it is begun from, or the task's own in some size."""
+    """Decide the architecture: what the recipe says, or what it is begun from, or the task's own in some size.
+
+    `has_own`: the tokenizer was not learned from the data, so the model may have tokens to spare.
+    """
     chosen: str | None = choose_size(size, amount, device)
     own = given is not None and "kind" in given  # a whole model, and not a change of the task's own
-    sources = [name for name, is_given in (("--recipe", recipe), ("--init-from", init_from)) if is_given]
+    sources = [name for name, is_given in (("--recipe", recipe), ("--init-from", begun)) if is_given]
     if own:
         sources.append("the recipe's [model]")
     if (len(sources) > 1 and not (own and recipe is None)) or (sources and size != "auto"):
@@ -184,17 +194,19 @@ def _model(
         base, chosen = merge(to_table(load_recipe(recipe).model), given or {}), None
     elif own and given is not None:
         base, chosen = dict(given), None
-    elif init_from is not None:
-        base, chosen = merge(to_table(load_model(init_from).config), given or {}), None
+    elif begun is not None:
+        base, chosen = merge(to_table(begun), given or {}), None
     else:
         assert chosen is not None
         base = merge(plan_model(task.name, chosen, amount), given or {})
     check_kind(task.name, base["kind"])
+    needs = task.needs()
+    if has_own and isinstance(base.get("vocabulary"), int) and base["vocabulary"] > needs["vocabulary"]:
+        needs = needs | {"vocabulary": base["vocabulary"]}
     if task.name == "vision" and not own:
-        needs = task.needs()["patches"]
-        base = fit_patches(base, needs["height"], needs["width"])
-    table = fit(base, task.needs(), given=own)
+        base = fit_patches(base, needs["patches"]["height"], needs["patches"]["width"])
+    table = fit(base, needs, given=own)
     table = override({"model": table}, changes)["model"]
     check_kind(task.name, table.get("kind"))
-    fit(table, task.needs(), given=True)  # an override may not contradict the data either
+    fit(table, needs, given=True)  # an override may not contradict the data either
     return from_table({"model": table}, _ModelTable).model, chosen

@@ -57,16 +57,23 @@ class Amount:
     tokens: int
 
 
-def plan_task(task: Mapping[str, Any], device: str) -> Table:
-    """Choose what must be known before the data is tokenised, and lay the user's choices over it."""
+def plan_task(task: Mapping[str, Any], device: str, longest: int | None = None) -> Table:
+    """Choose what must be known before the data is tokenised, and lay the user's choices over it.
+
+    `longest` is what a model can take that is known already.
+    """
     kind = task.get("kind")
     chosen: Table = {}
     if kind in ("language", "masked"):
         letters = text_bytes(task.get("train", ())) < CHARACTERS_BELOW and kind == "language"
-        chosen["window"] = (128 if letters else 256) if device == "cpu" else 256 if letters else 512
+        window = (128 if letters else 256) if device == "cpu" else 256 if letters else 512
+        chosen["window"] = min(window, longest or window)
+    elif kind in LONGEST and longest is not None:
+        chosen["longest"] = min(LONGEST[kind], longest)
     return {**chosen, **task}
 
 
+LONGEST = {"translation": 128, "classification": 256}  # tokens of a text, where the model can take them
 CHARACTERS_BELOW = 3_000_000  # bytes of text under which characters are learned better than pieces
 
 
@@ -145,11 +152,16 @@ def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
     return merge(model, {"patches": {"patch": patch}, "position": {"length": count}})
 
 
-def plan_train(kind: str, wide: int, attends: bool, amount: Amount, flops: float, device: str) -> Table:
-    """Choose how to train a model of a width, of attention layers or not; `flops` are forward, for one token."""
+def plan_train(
+    kind: str, wide: int, attends: bool, amount: Amount, flops: float, device: str, begun: bool = False
+) -> Table:
+    """Choose how to train a model of a width, of attention layers or not; `flops` are forward, for one token.
+
+    One that was `begun` elsewhere learns in small steps and not for long, or it would forget what it knows.
+    """
     tokens = TOKENS[kind] * (1 if device == "cpu" else 4)
     tokens = min(tokens, max(64, amount.tokens // 8))
-    passes = PASSES[kind]
+    passes = min(PASSES[kind], FURTHER_PASSES) if begun else PASSES[kind]
     affordable = SECONDS * SPEED["cpu" if device == "cpu" else "cuda"] / (3 * flops * tokens)
     steps = ceil(max(100, min(passes * amount.tokens / tokens, affordable)))
     steps = round(steps, -2) if steps > 1000 else steps
@@ -171,9 +183,14 @@ def plan_train(kind: str, wide: int, attends: bool, amount: Amount, flops: float
         rest = {"rate": ADAM_RATE * (128 / wide) ** 0.5, "decay": 0.0}
         plan["optimizer"] = {"kind": "muon", "rate": 0.02, "decay": 0.01, "rest": rest}
         plan["schedule"] = {"kind": "linear", "warmup": min(steps // 20, 100), "cooldown": 0.6}
+    if begun:
+        plan["optimizer"] = {"kind": "adamw", "rate": FURTHER_RATE * (128 / wide) ** 0.5, "decay": 0.01}
+        plan["schedule"] = {"kind": "linear", "warmup": min(steps // 10, 100)}
     return plan
 
 
 ADAM_RATE = 2e-3  # for a width of 128; less for wider models
+FURTHER_RATE = 1e-4  # likewise, for a model that was trained before: 4e-5 for a BERT or GPT-2
+FURTHER_PASSES = 3
 TOKENS = {"translation": 2048, "language": 2048, "masked": 4096, "classification": 2048, "vision": 4096}
 PASSES = {"translation": 40, "language": 10, "masked": 20, "classification": 5, "vision": 30}

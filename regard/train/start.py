@@ -15,12 +15,13 @@ from regard.errors import ConfigError, RegardError
 from regard.models.count import cost
 from regard.models.model import Model
 from regard.models.recipe import build, build_empty
-from regard.models.store import load_model, tensors
+from regard.models.store import tensors
 from regard.tasks.task import Task
 from regard.train.config import RunConfig
 from regard.train.decide import Planned, Say, plan
 from regard.train.loop import Trainer
 from regard.train.memory import memory_in_use
+from regard.train.origin import read_weights
 from regard.train.progress import Progress
 from regard.train.ranks import Ranks, join_ranks
 from regard.train.report import draw_curves, write_report
@@ -175,7 +176,7 @@ def _plain(value: Any) -> str:
 
 def take_weights(model: Model, folder: str | Path, say: Say) -> None:
     """Begin from the weights of another model, where name and shape agree."""
-    found = tensors(load_model(folder))
+    found = read_weights(folder)
     own = tensors(model)
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
     if not taken:

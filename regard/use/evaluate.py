@@ -5,16 +5,27 @@ A translator is measured by what it writes, as `translate` does it: with beams, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from regard.data.tokenizer import TokenizerConfig
 from regard.decode.engine import in_use
 from regard.errors import InputError
+from regard.models.head import Logits
+from regard.models.language import LanguageModel
+from regard.models.model import EncoderDecoder
+from regard.models.vision import VisionTransformer
+from regard.tasks.classification import ClassificationConfig
+from regard.tasks.language import LanguageTaskConfig
+from regard.tasks.masked import MaskedConfig
 from regard.tasks.metric import translation_scores, translation_signatures
 from regard.tasks.task import Task
-from regard.tasks.translation import Translation
+from regard.tasks.translation import Translation, TranslationConfig
+from regard.tasks.vision import VisionTaskConfig
 from regard.use.batches import in_chunks
 from regard.use.ready import Ready
 from regard.use.translate import Translating, fit_for, translations
+
+WINDOW = 512  # tokens in a row where no run says how many
 
 
 @dataclass(frozen=True)
@@ -34,12 +45,17 @@ def measure(
     say: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
     """Measure a model; `options` are for translators."""
+    if ready.outside is not None and not isinstance(ready.model, EncoderDecoder):
+        raise InputError(f"{ready.name}: is run by CTranslate2, which gives no probabilities; take another --engine")
     task = open_task(ready, files, say)
     say("measuring")
-    with in_use(ready.model):
-        if not isinstance(task, Translation):
-            return Evaluation(task.measure(ready.model), {}, task.facts(), task.skipped.report())
-        metrics = task.measure_loss(ready.model)
+    metrics: dict[str, float] = {}
+    if ready.outside is None:
+        with in_use(ready.model):
+            if not isinstance(task, Translation):
+                return Evaluation(task.measure(ready.model), {}, task.facts(), task.skipped.report())
+            metrics = task.measure_loss(ready.model)
+    assert isinstance(task, Translation)
     pairs = task.valid.texts()
     say(f"translating {len(pairs):,} sentences")
     fit = fit_for(ready, options.long)
@@ -52,11 +68,37 @@ def open_task(ready: Ready, files: list[str], say: Callable[[str], None]) -> Tas
     """Open files, or the run's own data, for the task that the model was trained for."""
     origin = ready.origin
     if origin is None:
-        raise InputError(f"{ready.name}: does not come from a run, so there is no task to measure it by")
+        return _of_its_kind(ready, files)
     if files:
         task: Task = origin.task.evaluation(ready.tokenizer, files)
     else:
         tokenizer = None if origin.dropout is None else TokenizerConfig(path=origin.folder, dropout=origin.dropout)
         task = origin.task.prepare(tokenizer, origin.seed, say)
+    task.to(ready.device)
+    return task
+
+
+def _of_its_kind(ready: Ready, files: list[str]) -> Task:
+    """Open files for the task that a model is made for, where no run says which one it was trained for."""
+    if not files:
+        remedy = "name files to measure it on"
+        raise InputError(f"{ready.name}: does not come from a run, so it has no validation data; {remedy}")
+    model, names, longest = ready.model, tuple(files), ready.room or WINDOW
+    window = min(longest, WINDOW)
+    config: Any
+    if isinstance(model, EncoderDecoder):
+        config = TranslationConfig(source=names[:1], longest=longest)
+    elif isinstance(model, LanguageModel):
+        config = LanguageTaskConfig(train=names, window=window)
+    elif isinstance(model, VisionTransformer):
+        config = VisionTaskConfig(
+            train=names[0], size=model.patches.height, classes=ready.classes, mean=ready.mean, std=ready.std
+        )
+    elif isinstance(model.head, Logits):
+        config = MaskedConfig(train=names, window=window)
+    else:
+        ready.check("classify")
+        config = ClassificationConfig(train=names, classes=ready.classes, longest=longest)
+    task: Task = config.evaluation(ready.tokenizer, files)
     task.to(ready.device)
     return task

@@ -1,8 +1,9 @@
 """Text that goes on from prompts: drawn or searched, several tries, stopped by strings, whole or as it arrives."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,18 @@ class Writing:
             raise ConfigError("stop='' would end every text at once; give at least one character")
 
 
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition")
+
+
+def writing(ready: Ready, chosen: Mapping[str, Any]) -> Writing:
+    """Give the options that were chosen, by name, those of sampling among them, over what the model's folder says."""
+    drawn = any(chosen.get(name) is not None for name in DRAWING)  # then its own way to search does not count
+    searched = not drawn and ready.defaults.get("beam", 1) > 1
+    found = ready.chosen(chosen, (*DRAWING, "tokens", *(("beam",) if searched else ())))
+    sampling = {name: found.pop(name) for name in DRAWING if name in found}
+    return Writing(sampling=Sampling(**{"temperature": 0.8, **sampling}), **found)
+
+
 @dataclass(frozen=True)
 class Prompt:
     """What a text begins with, and the number of the try."""
@@ -59,7 +72,7 @@ def continuations(
     From an empty prompt the model begins by itself; unless `blank`, a blank one gets no text.
     """
     ready.check("generate")
-    writer = Writer(ready, options)
+    writer = writer_of(ready, options)
     # beam search finds its tries together
     tries = range(1 if options.beam else options.tries)
 
@@ -78,7 +91,12 @@ def continuations(
 def stream(ready: Ready, prompt: str, options: Writing, fit: Fit) -> Iterator[str]:
     """Write on from one prompt, and give the text as it arrives."""
     ready.check("generate")
-    return Writer(ready, options).stream(prompt, fit)
+    return writer_of(ready, options).stream(prompt, fit)
+
+
+def writer_of(ready: Ready, options: Writing) -> "Writer":
+    """Give what writes: the model here, or a library that runs it."""
+    return Writer(ready, options) if ready.outside is None else ready.outside.writer(ready, options)
 
 
 def fit_for(ready: Ready, tokens: int) -> Fit:
@@ -101,7 +119,7 @@ class Writer:
         """Put before a prompt what stands before every text."""
         before = [*self.ready.frame.before]
         ids = [id for part in parts for id in part.ids.tolist()]
-        return [*before, *ids] or [self.ready.words.end]  # a model must have something to go on from
+        return [*before, *ids] or [self.ready.words.start]  # a model must have something to go on from
 
     def __call__(self, prompts: list[Prompt]) -> list[list[str]]:
         """Write the texts of each prompt."""
@@ -124,7 +142,7 @@ class Writer:
         return sample_all(
             self.ready.writer,
             given,
-            end=self.ready.words.end,
+            end=self.ready.ends,
             limits=self._limits(given),
             sampling=self.options.sampling,
             seeds=[seed_of(self.options.seed, prompt) for prompt in prompts],
@@ -136,7 +154,7 @@ class Writer:
         found = beam_search(
             self.ready.writer,
             given,
-            end=self.ready.words.end,
+            end=self.ready.ends,
             limits=self._limits(given),
             beam=beam,
             best=self.options.tries,
@@ -162,7 +180,7 @@ class Writer:
         news = sample(
             self.ready.writer,
             given,
-            end=self.ready.words.end,
+            end=self.ready.ends,
             limits=self._limits(given),
             sampling=self.options.sampling,
             seeds=[seed_of(self.options.seed, row)],

@@ -9,33 +9,33 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from regard.config import from_table, read_recipe
 from regard.data.device import choose_device
-from regard.data.tokenizer import TokenizerConfig, load_tokenizer
-from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, eager
 from regard.decode.layout import lay_out
 from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
+from regard.hub.folder import is_huggingface
 from regard.models.model import Model, StepModel
-from regard.models.store import WEIGHTS, load_model
-from regard.tasks.kinds import TaskConfig
+from regard.models.store import WEIGHTS
 from regard.use.batches import Answer, in_chunks
 from regard.use.classify import classes_of
+from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.embed import vectors
 from regard.use.evaluate import measure
 from regard.use.fill import fillings
 from regard.use.fit import Fit, Long
-from regard.use.generate import Writing, continuations, stream
+from regard.use.generate import Writing, continuations, stream, writing
 from regard.use.generate import fit_for as fit_for_writing
 from regard.use.guess import Guess
+from regard.use.huggingface import open_huggingface
 from regard.use.read import fit_for as fit_for_reading
-from regard.use.ready import Origin, Ready, usual_frame
-from regard.use.translate import Translating, Translation, translations
+from regard.use.ready import Ready
+from regard.use.run import RECIPE, is_run, open_run
+from regard.use.translate import Translating, Translation, translating, translations
 from regard.use.translate import fit_for as fit_for_translating
 
-RECIPE = "recipe.toml"
-ENGINES = ("auto", "eager", "captured", "compiled")
+OUTSIDE = "ctranslate2"
+ENGINES = ("auto", "eager", "captured", "compiled", OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -46,27 +46,21 @@ class Loaded(Ready):
         self,
         texts: Iterable[str],
         *,
-        beam: int = 5,
+        beam: int | None = None,
         length_penalty: float = 0.6,
         coverage: float = 0.0,
         prefix: str = "",
         longest_ratio: float = 2.0,
         long: Long = "cut",
     ) -> list[str]:
-        """Translate texts; `translations` tells more, and takes any number of them."""
-        options = Translating(
-            beam=beam,
-            length_penalty=length_penalty,
-            coverage=coverage,
-            prefix=prefix,
-            longest_ratio=longest_ratio,
-            long=long,
-        )
+        """Translate texts, with 5 beams or as many as the model's folder says; `translations` tells more."""
+        chosen = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage, "prefix": prefix}
+        options = translating(self, {**chosen, "longest_ratio": longest_ratio, "long": long})
         return [translation.text for translation in self.translations(texts, options)]
 
     def translations(self, texts: Iterable[str], options: Translating | None = None) -> Iterator[Translation]:
         """Translate one text after the other, as they are asked for: n-best lists with scores, and alignments."""
-        options = options or Translating()
+        options = options or translating(self, {})
         fit = fit_for_translating(self, options.long)
         return warned(translations(self, in_chunks(texts), options, fit), fit)
 
@@ -74,36 +68,51 @@ class Loaded(Ready):
         self,
         prompts: Iterable[str],
         *,
-        tokens: int = 200,
-        temperature: float = 0.8,
+        tokens: int | None = None,
+        temperature: float | None = None,
         top_k: int | None = None,
-        top_p: float = 1.0,
+        top_p: float | None = None,
         stop: Iterable[str] = (),
         seed: int = 0,
     ) -> list[str]:
-        """Write on from prompts; give what is new. `continuations` knows more ways."""
-        options = writing(tokens, temperature, top_k, top_p, stop, seed)
+        """Write on from prompts; give what is new. `continuations` knows more ways.
+
+        Where nothing is chosen: 200 tokens at a temperature of 0.8, or as the model's folder says.
+        """
+        options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
         return [text for (text,) in self.continuations(prompts, options)]
 
     def stream(
         self,
         prompt: str,
         *,
-        tokens: int = 200,
-        temperature: float = 0.8,
+        tokens: int | None = None,
+        temperature: float | None = None,
         top_k: int | None = None,
-        top_p: float = 1.0,
+        top_p: float | None = None,
         stop: Iterable[str] = (),
         seed: int = 0,
     ) -> Iterator[str]:
         """Write on from one prompt, as `generate` does, and give the text as it arrives."""
-        options = writing(tokens, temperature, top_k, top_p, stop, seed)
-        fit = fit_for_writing(self, tokens)
+        options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
+        fit = fit_for_writing(self, options.tokens)
         return warned(stream(self, prompt, options, fit), fit)
+
+    def _writing(
+        self,
+        tokens: int | None,
+        temperature: float | None,
+        top_k: int | None,
+        top_p: float | None,
+        stop: Iterable[str],
+        seed: int,
+    ) -> Writing:
+        chosen = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return writing(self, {**chosen, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
 
     def continuations(self, prompts: Iterable[str], options: Writing | None = None) -> Iterator[list[str]]:
         """Write on from one prompt after the other, as they are asked for: as many texts as tries are wanted."""
-        options = options or Writing()
+        options = options or writing(self, {})
         fit = fit_for_writing(self, options.tokens)
         return warned(continuations(self, in_chunks(prompts), options, fit), fit)
 
@@ -126,17 +135,9 @@ class Loaded(Ready):
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
-    def evaluate(self, *files: str | Path, beam: int = 5) -> dict[str, float]:
+    def evaluate(self, *files: str | Path, beam: int | None = None) -> dict[str, float]:
         """Measure the model on files of its task, or on the validation data of its run."""
-        return measure(self, [str(file) for file in files], Translating(beam=beam)).metrics
-
-
-def writing(
-    tokens: int, temperature: float, top_k: int | None, top_p: float, stop: Iterable[str], seed: int
-) -> Writing:
-    """Gather what was said on how to write."""
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return Writing(tokens=tokens, sampling=Sampling(temperature, top_k, top_p), stop=stops, seed=seed)
+        return measure(self, [str(file) for file in files], translating(self, {"beam": beam})).metrics
 
 
 def warned(answers: Iterator[Answer], fit: Fit | None) -> Iterator[Answer]:
@@ -149,44 +150,37 @@ def warned(answers: Iterator[Answer], fit: Fit | None) -> Iterator[Answer]:
 # --- from a folder ---------------------------------------------------------------------------------------------------
 
 
-def load(folder: str | Path, device: str = "auto", engine: str = "auto") -> Loaded:
-    """Open the folder of a run."""
-    folder = Path(folder)
-    task, tokenizer_config, seed = read_task(folder)
-    place = choose_device(device)
-    model = prepare(load_model(folder, place))
-    tokenizer = None if tokenizer_config is None else load_tokenizer(folder)
-    return Loaded(
-        model=model,
-        name=str(folder),
-        tokenizer=tokenizer,
-        frame=usual_frame(model, tokenizer),
-        longest=getattr(task, "longest", None) or getattr(task, "window", None),
-        classes=getattr(task, "classes", ()),
-        mean=getattr(task, "mean", ()),
-        std=getattr(task, "std", ()),
-        device=place,
-        engine=make_engine(engine, model),
-        origin=Origin(str(folder), task, None if tokenizer_config is None else tokenizer_config.dropout, seed),
-    )
+def load(folder: str | Path, device: str = "auto", engine: str = "auto", allow_pickle: bool = False) -> Loaded:
+    """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2."""
+    folder, place = Path(folder), choose_device(device)
+    check_engine(engine)
+    ready = open_folder(folder, torch.device("cpu") if engine == OUTSIDE else place, allow_pickle)
+    if engine == OUTSIDE and ready.outside is None:
+        ready = through_ctranslate2(ready, folder, place)
+    if ready.outside is not None:
+        if engine not in ("auto", OUTSIDE):
+            raise InputError(f"{folder}: is a model for CTranslate2; leave --engine {engine} out")
+        return Loaded(**{**vars(ready), "device": place})
+    model = prepare(ready.model)
+    return Loaded(**{**vars(ready), "model": model, "device": place, "engine": make_engine(engine, model)})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What a run's recipe says of using its model; the model itself is in another file."""
+def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False) -> Ready:
+    """Read what a folder holds: a run, a model of Hugging Face, or one of CTranslate2."""
+    if is_run(folder):
+        return open_run(folder, device)
+    if is_huggingface(folder):
+        return open_huggingface(folder, device, allow_pickle)
+    if is_ctranslate2(folder):
+        return open_ctranslate2(folder, device)
+    raise RegardError(unknown(folder))
 
-    task: TaskConfig
-    tokenizer: TokenizerConfig | None = None
 
-
-def read_task(folder: Path) -> tuple[TaskConfig, TokenizerConfig | None, int]:
-    """Read what a run was for, how its texts became tokens, and the seed that chose its validation data."""
-    if not (folder / RECIPE).is_file():
-        what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
-        raise RegardError(f"{folder}: {what}: there is no {RECIPE}; give the folder that `regard train` printed")
-    table = read_recipe(folder / RECIPE)
-    known = from_table({key: table[key] for key in ("task", "tokenizer") if key in table}, Known)
-    return known.task, known.tokenizer, int(table.get("train", {}).get("seed", 0))
+def unknown(folder: Path) -> str:
+    """Say what is missing in a folder that cannot be opened."""
+    remedy = "give the folder that `regard train` printed, or one of Hugging Face"
+    what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
+    return f"{folder}: {what}: there is no {RECIPE}; {remedy}"
 
 
 def prepare(model: Model) -> Model:
@@ -198,10 +192,15 @@ def prepare(model: Model) -> Model:
     return model.eval()
 
 
-def make_engine(name: str, model: Model) -> Engine | None:
-    """Give the engine that runs a model which writes; None for all others."""
+def check_engine(name: str) -> None:
+    """Refuse an engine that there is not."""
     if name not in ENGINES:
         raise InputError(f"there is no engine {name!r}; {choices(name, ENGINES)}")
+
+
+def make_engine(name: str, model: Model) -> Engine | None:
+    """Give the engine that runs a model which writes; None for all others."""
+    check_engine(name)
     if not isinstance(model, StepModel):
         return None
     if name == "auto":

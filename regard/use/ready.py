@@ -3,6 +3,8 @@
 All that the verbs know of a model is here, and none of it needs a run of ours: a model from elsewhere is as good.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +18,7 @@ from regard.models.head import Classes, Logits
 from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder, Model
 from regard.models.vision import VisionTransformer
-from regard.tasks.text import attends
+from regard.tasks.text import attends, framed
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Frame:
     after: tuple[int, ...] = ()
     first: int | None = None
     never: tuple[int, ...] = ()
+    ends: tuple[int, ...] | None = None  # those that end what is written; None: the tokenizer's one
+    forced: tuple[int, ...] = ()  # what follows the first token of every translation
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,18 @@ class Origin:
     task: Any
     dropout: float | None = None  # of the tokenizer; None: the task has no tokenizer
     seed: int = 0
+
+
+class Outside(ABC):
+    """A library that runs a model by itself, with a search of its own."""
+
+    @abstractmethod
+    def translator(self, ready: Any, options: Any) -> Callable[[list[Any]], list[Any]]:
+        """Give what translates a batch, as `translate.Translator` does."""
+
+    @abstractmethod
+    def writer(self, ready: Any, options: Any) -> Any:
+        """Give what writes a batch, as `generate.Writer` does."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +70,8 @@ class Ready:
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # it cannot be changed
     engine: Engine | None = None  # of models that write
     origin: Origin | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # options of writing where the user chose none
+    outside: Outside | None = None  # the library that runs it; then the model here has no weights
 
     def check(self, verb: str) -> None:
         """Refuse a verb that this kind of model has no answer to."""
@@ -61,6 +79,8 @@ class Ready:
         if verb not in verbs:
             fits = " or ".join(f"`{name}`" for name in verbs)
             raise InputError(f"{self.name}: is {what} and cannot {verb}; use {fits}")
+        if self.outside is not None and verb not in ("translate", "generate"):
+            raise InputError(f"{self.name}: is run by CTranslate2, which cannot {verb}; use the model it was made of")
 
     @property
     def words(self) -> Tokenizer:
@@ -68,6 +88,21 @@ class Ready:
         if self.tokenizer is None:
             raise InputError(f"{self.name}: has no tokenizer.json; put the one it was trained with into its folder")
         return self.tokenizer
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end what is written."""
+        return (self.words.end,) if self.frame.ends is None else self.frame.ends
+
+    @property
+    def first(self) -> int:
+        """The token that a translation begins with."""
+        return self.words.start if self.frame.first is None else self.frame.first
+
+    def chosen(self, options: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+        """Lay the options that a user chose (None: did not) over the model's own, of those that are known."""
+        own = {name: value for name, value in self.defaults.items() if name in set(known)}
+        return own | {name: value for name, value in options.items() if value is not None}
 
     @property
     def room(self) -> int | None:
@@ -116,13 +151,13 @@ def usual_frame(model: Model, tokenizer: Tokenizer | None) -> Frame:
         return Frame()
     start, end = tokenizer.start, tokenizer.end
     if isinstance(model, EncoderDecoder):
-        return Frame((), (end,), start)
+        return Frame(*framed(tokenizer, (), (end,)), start)
     if isinstance(model, LanguageModel):
         return Frame((end,), never=unspoken(tokenizer))
     assert isinstance(model, Encoder)
     if isinstance(model.head, Logits):
         return Frame((end,), (end,), never=(*unspoken(tokenizer), end))
-    return Frame((start,), (end,))
+    return Frame(*framed(tokenizer, (start,), (end,)))
 
 
 def unspoken(tokenizer: Tokenizer) -> tuple[int, ...]:

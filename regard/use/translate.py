@@ -1,7 +1,8 @@
 """Translation of any number of lines: beam search over batches of like lengths, n-best lists, word alignments."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -64,12 +65,18 @@ class Translation:
         return self.candidates[0].text
 
 
+def translating(ready: Ready, chosen: Mapping[str, Any]) -> Translating:
+    """Give the options that were chosen, by name, over what the model's folder says."""
+    return Translating(**ready.chosen(chosen, ("beam",)))
+
+
 def translations(
     ready: Ready, chunks: Iterable[Sequence[str]], options: Translating, fit: Fit
 ) -> Iterator[Translation]:
     """Translate lines, in their order; `fit` counts those that were too long."""
     ready.check("translate")
-    translator = Translator(ready, options)
+    outside = ready.outside
+    translator = Translator(ready, options) if outside is None else outside.translator(ready, options)
     tokens = options.batch_tokens or default_tokens(ready.device)
     answers = by_line(chunks, fit, lambda part: len(part.ids) + 1, translator, max(tokens // options.beam, 1))
     return map(join, answers)
@@ -87,22 +94,20 @@ class Translator:
     def __init__(self, ready: Ready, options: Translating) -> None:
         assert isinstance(ready.model, EncoderDecoder)
         self.ready, self.options, self.model = ready, options, ready.model
-        first = ready.words.start if ready.frame.first is None else ready.frame.first
-        self.prefix = ready.words.encode([options.prefix])[0].tolist()
-        self.begin = [first, *self.prefix]
+        self.prefix = [*ready.frame.forced, *ready.words.encode_target([options.prefix])[0].tolist()]
+        self.begin = [ready.first, *self.prefix]
 
     def __call__(self, parts: list[Part]) -> list[Translation]:
         """Translate texts that fit."""
         ready, options = self.ready, self.options
-        sources = [[*ready.frame.before, *part.ids.tolist(), *ready.frame.after] for part in parts]
+        sources = self._sources(parts)
         given = self._given(sources)
-        limits = [int(options.longest_ratio * len(source)) + SPARE for source in sources]
         with in_use(self.model):
             found = beam_search(
                 ready.writer,
                 given,
-                end=ready.words.end,
-                limits=fitting(self.model, given, limits),
+                end=ready.ends,
+                limits=self._limits(sources),
                 beam=options.beam,
                 best=options.beam if options.coverage else options.best,
                 length_penalty=options.length_penalty,
@@ -119,6 +124,14 @@ class Translator:
             if options.alignments:
                 return self._aligned(parts, sources, [rows[0] for rows in whole], made)
         return made
+
+    def _sources(self, parts: list[Part]) -> list[list[int]]:
+        frame = self.ready.frame
+        return [[*frame.before, *part.ids.tolist(), *frame.after] for part in parts]
+
+    def _limits(self, sources: list[list[int]]) -> list[int]:
+        limits = [int(self.options.longest_ratio * len(source)) + SPARE for source in sources]
+        return fitting(self.model, self._given(sources), limits)
 
     def _given(self, sources: list[list[int]]) -> Given:
         source, source_lengths = padded(sources, self.ready.words.pad, self.ready.device)

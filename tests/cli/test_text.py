@@ -81,7 +81,8 @@ def test_packed_files(regard, folder, suffix, pack):
 
 def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     verb = ["translate", "-m", folder / "translation"]
-    assert regard.refused("translate", "red") == "name a model: -m RUN, the folder that `regard train` printed"
+    wanted = "name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face"
+    assert regard.refused("translate", "red") == wanted
     assert regard.refused(*verb, "red", "-f", "in.txt") == "there are texts and the file in.txt; give one or the other"
     assert regard.refused(*verb, "-f", "in.txt") == "in.txt: no such file; check the path"
     Path("bad.txt").write_bytes(b"fine\n" * 3000 + b"\xff\n")

@@ -8,6 +8,7 @@ import transformers
 from safetensors.torch import load_file
 
 import regard
+from regard.config import to_table
 from regard.errors import RegardError
 from regard.hub import folder as hub
 from regard.hub.details import Details, read_details
@@ -174,3 +175,13 @@ def test_details_that_cannot_be_read(gpt2) -> None:
         ("a", "b"),
     )
     assert found.writing == {}
+
+
+def test_a_config_without_its_weights(tmp_path) -> None:
+    """With another head of the family, if it has one of that name."""
+    case_named("bert").save(tmp_path)
+    assert hub.read_config(tmp_path) == load(tmp_path).config
+    assert hub.read_config(tmp_path, ("ForMaskedLM",)) == load(tmp_path).config
+    assert hub.read_config(tmp_path, ("ForCausalLM",)) == load(tmp_path).config
+    table = to_table(hub.read_config(tmp_path, ("ForSequenceClassification",)).head)
+    assert (table["kind"], table["transform"]) == ("classes", "tanh")

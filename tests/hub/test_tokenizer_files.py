@@ -49,6 +49,19 @@ def test_pairs_have_segments(tmp_path) -> None:
     assert both["token_type_ids"] == [0, 0, 0, 0, 1, 1]
 
 
+def test_what_stood_round_before_gives_way(tmp_path) -> None:
+    ours = made()
+    ids = [("<s>", 2), ("<mask>", 4)]
+    template = processors.TemplateProcessing(single="<s> $A <mask>", special_tokens=ids)
+    ours.post_processor = processors.Sequence([processors.ByteLevel(), template])
+    write_tokenizer(ours.to_str(), tmp_path, TOKENS, around=("</s>", None))
+    assert AutoTokenizer.from_pretrained(tmp_path)("ab")["input_ids"] == [3, *made().encode("ab").ids]
+    kinds = [
+        each["type"] for each in json.loads((tmp_path / "tokenizer.json").read_text())["post_processor"]["processors"]
+    ]
+    assert kinds == ["ByteLevel", "TemplateProcessing"]
+
+
 def test_without_anything_round_it_stays_as_it_is(tmp_path) -> None:
     ours = made()
     write_tokenizer(ours.to_str(), tmp_path, {"eos_token": "</s>"})

@@ -51,5 +51,5 @@ def test_the_validation_data_of_the_run(tmp_path):
 
 
 def test_a_model_from_nowhere_has_nothing_to_be_measured_by():
-    with pytest.raises(InputError, match="here: does not come from a run, so there is no task to measure it by"):
+    with pytest.raises(InputError, match="here: does not come from a run, so it has no validation data; name"):
         loaded("language").evaluate()

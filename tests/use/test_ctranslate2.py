@@ -1,0 +1,169 @@
+"""CTranslate2 behind the verbs: the answers of our own greedy search, from a run, their folder, or a converted one."""
+
+import json
+import shutil
+
+import pytest
+
+import regard
+from regard.decode.choose import Sampling
+from regard.errors import InputError, RegardError
+from regard.models.store import load_model, save_model
+from regard.use.generate import Writing
+from regard.use.translate import Translating
+
+from . import made
+from .made import model_of, run
+from .theirs import LINES, write
+
+TEXTS = ["one red dog sleeps", "", "two blue cats", "the dog", "x y z", "red", "the cat runs and the dog sleeps"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(made.RECIPE, "translation", "translator")
+
+
+def both(folder):
+    """The same model, run here and by the library."""
+    return regard.load(folder, "cpu"), regard.load(folder, "cpu", engine="ctranslate2")
+
+
+def floats(folder):
+    """The weights of a run in float32, as those that were trained are."""
+    save_model(load_model(folder).float(), folder)
+    return folder
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "char", "word"])
+def test_the_same_greedy_translations(tokenizer, tmp_path):
+    ours, theirs = both(floats(run("translation", tmp_path / "run", tokenizer)))
+    assert theirs.translate(TEXTS, beam=1) == ours.translate(TEXTS, beam=1)
+    assert theirs.translate(TEXTS, beam=1, longest_ratio=0.5) == ours.translate(TEXTS, beam=1, longest_ratio=0.5)
+    assert theirs.translate(TEXTS, beam=1, prefix="blue") == ours.translate(TEXTS, beam=1, prefix="blue")
+    few = theirs.translations(TEXTS, Translating(beam=1, batch_tokens=20))
+    assert [one.text for one in few] == ours.translate(TEXTS, beam=1)
+
+
+def test_several_beams(tmp_path):
+    ours, theirs = both(floats(run("translation", tmp_path / "run", "bpe")))
+    found = list(theirs.translations(TEXTS, Translating(beam=4, best=3, length_penalty=0.0)))
+    assert [len(one.candidates) for one in found] == [3, 1, 3, 3, 3, 3, 3]
+    for one in found:
+        scores = [candidate.score for candidate in one.candidates]
+        assert scores == sorted(scores, reverse=True)
+    assert found[1].text == ""
+    with pytest.raises(InputError, match="CTranslate2 gives no alignments; take another --engine"):
+        theirs.translations(TEXTS, Translating(alignments=True))
+    assert len(theirs.translate(TEXTS, coverage=0.2)) == len(TEXTS)
+    assert ours.outside is None
+
+
+def test_translations_are_measured(tmp_path):
+    ours, theirs = both(floats(run("translation", tmp_path / "run", "bpe")))
+    found, wanted = theirs.evaluate(beam=1), ours.evaluate(beam=1)
+    assert found == {name: wanted[name] for name in ("bleu", "bleu_lowercase", "chrf") if name in wanted}
+    _, writer = both(floats(run("language", tmp_path / "other", "bpe")))
+    with pytest.raises(InputError, match="is run by CTranslate2, which gives no probabilities; take another --engine"):
+        writer.evaluate()
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "char"])
+def test_the_same_greedy_text(tokenizer, tmp_path):
+    ours, theirs = both(floats(run("language", tmp_path / "run", tokenizer)))
+    assert theirs.generate(TEXTS, tokens=9, temperature=0.0) == ours.generate(TEXTS, tokens=9, temperature=0.0)
+    assert theirs.generate(TEXTS, tokens=90, temperature=0.0) == ours.generate(TEXTS, tokens=90, temperature=0.0)
+    for text in TEXTS[:3]:
+        assert "".join(theirs.stream(text, tokens=9, temperature=0.0)) == "".join(
+            ours.stream(text, tokens=9, temperature=0.0)
+        )
+    (whole,) = ours.generate(["red"], tokens=9, temperature=0.0)
+    stop = whole[2:4]
+    assert theirs.generate(["red"], tokens=9, temperature=0.0, stop=[stop]) == [whole[: whole.index(stop)]]
+    assert "".join(theirs.stream("red", tokens=9, temperature=0.0, stop=[stop])) == whole[: whole.index(stop)]
+
+
+def test_drawn_and_searched(tmp_path):
+    _, theirs = both(floats(run("language", tmp_path / "run", "bpe")))
+    drawn = theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
+    assert drawn == theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
+    assert drawn != theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=4)
+    tries = list(theirs.continuations(["red"], Writing(tokens=9, tries=3)))
+    assert len(set(tries[0])) > 1
+    searched = list(theirs.continuations(TEXTS, Writing(tokens=5, beam=3, tries=2)))
+    assert [len(texts) for texts in searched] == [2] * len(TEXTS)
+    assert "".join(theirs.stream("red", tokens=5)) != ""
+    with pytest.raises(InputError, match="min_p=0.1 is unknown to CTranslate2; take another --engine"):
+        theirs.continuations(["red"], Writing(sampling=Sampling(min_p=0.1)))
+
+
+def test_a_folder_that_was_converted_is_used_by_itself(tmp_path):
+    for kind in ("translation", "language"):
+        folder = floats(run(kind, tmp_path / kind, "bpe"))
+        ours = regard.load(folder, "cpu")
+        regard.convert(folder, "ctranslate2", tmp_path / "whole" / kind)
+        regard.convert(folder, "ctranslate2", tmp_path / "small" / kind, quantization="int8")
+        whole, small = (regard.load(tmp_path / size / kind, "cpu") for size in ("whole", "small"))
+        shutil.rmtree(folder)
+        if kind == "translation":
+            assert whole.translate(TEXTS, beam=1) == ours.translate(TEXTS, beam=1)
+            assert len(small.translate(TEXTS)) == len(TEXTS)
+        else:
+            assert whole.generate(TEXTS, tokens=9, temperature=0.0) == ours.generate(TEXTS, tokens=9, temperature=0.0)
+            assert len(small.generate(TEXTS, tokens=9)) == len(TEXTS)
+        assert small.outside.model.compute_type.startswith("int8")
+        with pytest.raises(InputError, match="is run by CTranslate2, which cannot embed; use the model it was made of"):
+            whole.embed(["red"])
+        with pytest.raises(InputError, match="is a model for CTranslate2; leave --engine eager out"):
+            regard.load(tmp_path / "whole" / kind, "cpu", engine="eager")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_their_folders(kind, tmp_path):
+    ours, theirs = both(write(kind, tmp_path / kind, spare=3, max_new_tokens=6, do_sample=False))
+    assert theirs.generate(LINES) == ours.generate(LINES)
+    regard.convert(tmp_path / kind, "ctranslate2", tmp_path / "out")
+    again = regard.load(tmp_path / "out", "cpu")
+    assert again.defaults == ours.defaults
+    assert again.generate(LINES) == ours.generate(LINES)
+
+
+def test_their_translator(tmp_path):
+    ours, theirs = both(write("marian", tmp_path / "marian", num_beams=1))
+    assert theirs.translate(LINES) == ours.translate(LINES)
+
+
+def test_the_cache_notices_that_a_run_has_changed(tmp_path):
+    folder = floats(run("language", tmp_path / "run", "bpe"))
+    before = regard.load(folder, "cpu", engine="ctranslate2").generate(TEXTS, tokens=9, temperature=0.0)
+    kept = list((tmp_path / "cache" / "ctranslate2").iterdir())
+    assert len(kept) == 1
+    times = {path: path.stat().st_mtime_ns for path in kept[0].iterdir()}
+    assert regard.load(folder, "cpu", engine="ctranslate2").generate(TEXTS, tokens=9, temperature=0.0) == before
+    assert {path: path.stat().st_mtime_ns for path in kept[0].iterdir()} == times
+    model = model_of("language", "bpe", None, "model.depth=1").float()
+    save_model(model, folder)
+    model_of.cache_clear()
+    ours, theirs = both(folder)
+    assert (
+        theirs.generate(TEXTS, tokens=9, temperature=0.0) == ours.generate(TEXTS, tokens=9, temperature=0.0) != before
+    )
+
+
+def test_what_cannot_be_run(tmp_path):
+    with pytest.raises(RegardError, match="cannot be run by CTranslate2: model: CTranslate2 runs .*; take another"):
+        regard.load(run("masked", tmp_path / "masked"), "cpu", engine="ctranslate2")
+    with pytest.raises(RegardError, match="cannot be written for CTranslate2: model: CTranslate2 runs encoder-decoder"):
+        regard.convert(tmp_path / "masked", "ctranslate2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    regard.convert(floats(run("language", tmp_path / "run")), "ctranslate2", tmp_path / "out")
+    (tmp_path / "out" / "model.bin").write_bytes(b"nothing")
+    with pytest.raises(RegardError, match="out: CTranslate2 cannot load it"):
+        regard.load(tmp_path / "out", "cpu").generate(["red"])
+    (tmp_path / "out" / "regard.json").write_text(json.dumps({"frame": {}}))
+    with pytest.raises(RegardError, match="model: missing; must be"):
+        regard.load(tmp_path / "out", "cpu")
+    (tmp_path / "out" / "regard.json").unlink()
+    with pytest.raises(RegardError, match="there is no regard.json, so `regard convert` did not write it; convert the"):
+        regard.load(tmp_path / "out", "cpu")

@@ -1,0 +1,243 @@
+"""Folders of Hugging Face with every verb: what `transformers` says of the same texts."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regard
+from regard.decode.choose import Sampling
+from regard.errors import InputError, RegardError
+from regard.use.generate import writing
+from regard.use.translate import translating
+
+from ..tasks.corpora import sentences
+from ..tasks.corpora import write as write_lines
+from .made import image
+from .theirs import KINDS, LINES, theirs, write
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """One of each kind."""
+    home = tmp_path_factory.mktemp("theirs")
+    return {kind: write(kind, home / kind) for kind in KINDS}
+
+
+def greedy(kind, folder, text, tokens):
+    """What they write."""
+    model, tokenizer = theirs(kind, folder)
+    given = {
+        name: tensor for name, tensor in tokenizer([text], return_tensors="pt").items() if name != "token_type_ids"
+    }
+    length = given["input_ids"].shape[1]
+    if not length:
+        given = {"input_ids": torch.tensor([[model.config.bos_token_id]])}
+        length = 1
+    made = model.generate(**given, max_new_tokens=tokens, do_sample=False, num_beams=1, pad_token_id=1)[0]
+    made = made if model.config.is_encoder_decoder else made[length:]
+    return tokenizer.decode(made, skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_the_same_greedy_text(kind, folders):
+    ours = regard.load(folders[kind], "cpu")
+    found = ours.generate(LINES, tokens=10, temperature=0.0)
+    whole = [line + text for line, text in zip(LINES, found, strict=True)]
+    assert whole == [line + greedy(kind, folders[kind], line, 10) for line in LINES]
+    assert "".join(ours.stream(LINES[0], tokens=10, temperature=0.0)) == found[0]
+
+
+def test_an_empty_prompt_begins_with_their_first_token(folders):
+    (found,) = regard.load(folders["gpt2"], "cpu").generate([""], tokens=8, temperature=0.0)
+    assert found == greedy("gpt2", folders["gpt2"], "", 8)
+
+
+@pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
+def test_the_same_greedy_translation(kind, folders):
+    ours = regard.load(folders[kind], "cpu")
+    limits = [2 * len(ours.frame.before + ours.frame.after) + 2 * len(ids) + 10 for ids in ours.words.encode(LINES)]
+    wanted = [greedy(kind, folders[kind], line, limit) for line, limit in zip(LINES, limits, strict=True)]
+    assert ours.translate(LINES, beam=1) == wanted
+    assert any(wanted)
+
+
+def test_the_same_classes(folders):
+    for kind in ("bert-classes", "gpt2-classes"):
+        ours = regard.load(folders[kind], "cpu")
+        model, tokenizer = theirs(kind, folders[kind])
+        for line, guesses in zip(LINES, ours.classify(LINES, top=3), strict=True):
+            ids = tokenizer([line], return_tensors="pt")["input_ids"]
+            chances = model(input_ids=ids).logits.softmax(-1)[0]
+            names = model.config.id2label
+            assert {one.label: pytest.approx(one.probability, abs=1e-5) for one in guesses} == {
+                names[number]: pytest.approx(float(chance), abs=1e-5) for number, chance in enumerate(chances)
+            }
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_the_same_words_for_a_mask(kind, folders):
+    ours = regard.load(folders[kind], "cpu")
+    model, tokenizer = theirs(kind, folders[kind])
+    ((guesses,),) = ours.fill(["two [MASK] cats"], top=3)
+    text = f"two{'' if kind == 'roberta' else ' '}{tokenizer.mask_token} cats"
+    ids = tokenizer([text], return_tensors="pt")["input_ids"]
+    chances = model(input_ids=ids).logits[ids == tokenizer.mask_token_id].softmax(-1)[0].topk(3)
+    assert [one.probability for one in guesses] == pytest.approx(chances.values.tolist(), abs=1e-5)
+    assert [one.label for one in guesses] == [piece.strip() for piece in ours.words.pieces(chances.indices.tolist())]
+
+
+def test_the_same_vectors(folders):
+    ours = regard.load(folders["distilbert"], "cpu")
+    model, tokenizer = theirs("distilbert", folders["distilbert"])
+    wanted = [model(**tokenizer([line], return_tensors="pt")).last_hidden_state[0, 0].tolist() for line in LINES]
+    np.testing.assert_allclose(ours.embed(LINES), wanted, atol=1e-5)
+
+
+def test_images_are_normalised_as_they_say(folders, tmp_path):
+    ours = regard.load(folders["vit"], "cpu")
+    model, _ = theirs("vit", folders["vit"])
+    path = image(tmp_path / "a.png")
+    from PIL.Image import open as open_image
+
+    pixels = (torch.tensor(np.asarray(open_image(path))) / 255 - 0.4) / 0.2
+    chances = model(pixel_values=pixels.permute(2, 0, 1)[None].float()).logits.softmax(-1)[0]
+    ((best,),) = ours.classify([path])
+    assert best.label == ("cat", "dog")[int(chances.argmax())]
+    assert best.probability == pytest.approx(float(chances.max()), abs=1e-5)
+    (folders["vit"] / "preprocessor_config.json").rename(tmp_path / "kept.json")
+    assert regard.load(folders["vit"], "cpu").mean == (0.5,) * 3
+    for said, mean in (({"do_normalize": False}, (0.0,) * 3), ({"image_mean": [1, 0, 1]}, (1.0, 0.0, 1.0))):
+        (folders["vit"] / "preprocessor_config.json").write_text(json.dumps(said))
+        assert regard.load(folders["vit"], "cpu").mean == mean
+    (folders["vit"] / "preprocessor_config.json").write_text('{"image_std": 3}')
+    with pytest.raises(RegardError, match="preprocessor_config.json: image_std=3 must be a list of numbers"):
+        regard.load(folders["vit"], "cpu")
+    (tmp_path / "kept.json").rename(folders["vit"] / "preprocessor_config.json")
+
+
+def test_files_to_measure_on(folders, tmp_path):
+    text = write_lines(tmp_path / "a.txt", sentences(60))
+    found = regard.load(folders["gpt2"], "cpu").evaluate(text)
+    assert found["loss"] == pytest.approx(np.log(found["perplexity"]))
+    pairs = regard.load(folders["bart"], "cpu").evaluate(text, text, beam=1)
+    assert {"loss", "bleu", "chrf"} <= set(pairs)
+    assert regard.load(folders["bert"], "cpu").evaluate(text)["loss"] > 0
+    table = write_lines(tmp_path / "t.tsv", ["text\tlabel", *(f"{line}\tlow" for line in LINES[:3]), "red\thigh"])
+    assert 0 <= regard.load(folders["bert-classes"], "cpu").evaluate(table)["accuracy"] <= 1
+    for label in ("cat", "dog"):
+        (tmp_path / "images" / label).mkdir(parents=True)
+        image(tmp_path / "images" / label / "a.png", size=(8, 8))
+    with pytest.raises(InputError, match="does not come from a run, so it has no validation data; name files"):
+        regard.load(folders["vit"], "cpu").evaluate()
+    with pytest.raises(InputError, match="is an encoder of texts and cannot classify"):
+        regard.load(folders["distilbert"], "cpu").evaluate(text)
+
+
+# --- what a folder says of writing -----------------------------------------------------------------------------------
+
+
+def test_defaults_of_writing(tmp_path):
+    folder = write("gpt2", tmp_path, do_sample=True, temperature=0.6, top_p=0.9, min_p=0.1, repetition_penalty=1.3)
+    ours = regard.load(folder, "cpu")
+    assert writing(ours, {}).sampling == Sampling(0.6, 50, 0.9, 0.1, 1.3)
+    assert writing(ours, {"temperature": 1.0, "top_k": 7, "top_p": 1.0}).sampling == Sampling(1.0, 7, 1.0, 0.1, 1.3)
+    for said, options in (
+        ({}, (200, None, 0.8)),
+        ({"max_new_tokens": 7, "do_sample": False}, (7, None, 0.0)),
+        ({"num_beams": 3}, (200, 3, 0.8)),
+        ({"num_beams": 1}, (200, None, 0.8)),
+        ({"num_beams": 3, "do_sample": True, "top_k": 0}, (200, None, 1.0)),
+    ):
+        (folder / "generation_config.json").write_text(json.dumps(said))
+        found = writing(regard.load(folder, "cpu"), {})
+        assert (found.tokens, found.beam, found.sampling.temperature) == options, said
+        assert found.sampling.top_k is None
+    (folder / "generation_config.json").write_text('{"num_beams": 3}')
+    ours = regard.load(folder, "cpu")
+    assert translating(ours, {}).beam == 3
+    assert translating(ours, {"beam": 2}).beam == 2
+    assert writing(ours, {"temperature": 0.5}).beam is None  # who says how to draw wants to draw
+    assert len(ours.generate(["red"], tokens=3)) == 1
+    (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}')
+    with pytest.raises(RegardError, match="generation_config.json: temperature='warm' must be a number"):
+        regard.load(folder, "cpu")
+
+
+def test_several_ends_and_tokens_that_are_never_written(folders, tmp_path):
+    plain = regard.load(folders["gpt2"], "cpu")
+    prompt = LINES[1]
+    model, tokenizer = theirs("gpt2", folders["gpt2"])
+    given = tokenizer([prompt], return_tensors="pt")
+    settings = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    ids = model.generate(**given, **settings)[0, given["input_ids"].shape[1] :].tolist()
+    place = next(place for place in range(1, 6) if ids[place] not in ids[:place])
+    folder = write("gpt2", tmp_path / "ends", eos_token_id=[0, ids[place]])
+    assert regard.load(folder, "cpu").generate([prompt], tokens=6, temperature=0.0) == plain.words.decode([ids[:place]])
+    folder = write("gpt2", tmp_path / "never", suppress_tokens=[ids[0]], bad_words_ids=[[ids[place]], [5, 6]])
+    ours = regard.load(folder, "cpu")
+    assert ours.frame.never == tuple(sorted({ids[0], ids[place]}))
+    made = model.generate(**given, **settings, suppress_tokens=list(ours.frame.never))
+    assert prompt + ours.generate([prompt], tokens=6, temperature=0.0)[0] == tokenizer.decode(made[0])
+    for wrong in ({"suppress_tokens": ["x"]}, {"suppress_tokens": 5.5}, {"bad_words_ids": [[99999]]}):
+        with pytest.raises(RegardError, match="generation_config.json: .* is the id of no token"):
+            regard.load(write("gpt2", tmp_path / "wrong", **wrong), "cpu")
+
+
+def test_a_forced_first_token(folders, tmp_path):
+    forced = regard.load(folders["bart"], "cpu").words.encode(["red"])[0].tolist()[:1]
+    folder = write("bart", tmp_path, forced_bos_token_id=forced[0])
+    ours = regard.load(folder, "cpu")
+    assert ours.frame.forced == tuple(forced)
+    limit = 2 * (len(ours.words.encode(LINES[:1])[0]) + 2) + 10 + 1
+    assert ours.translate(LINES[:1], beam=1) == [greedy("bart", folder, LINES[0], limit)]
+
+
+# --- folders that are not as usual -----------------------------------------------------------------------------------
+
+
+def test_a_model_may_have_tokens_to_spare(tmp_path):
+    ours = regard.load(write("marian", tmp_path, spare=7), "cpu")
+    assert ours.model.config.vocabulary == ours.words.size + 7
+    assert len(ours.translate(LINES[:2])) == 2
+
+
+def test_a_tokenizer_that_does_not_belong_to_it(folders, tmp_path):
+    shutil.copytree(folders["gpt2"], tmp_path / "other")
+    shutil.copy(folders["llama"] / "tokenizer.json", tmp_path / "other")
+    with pytest.raises(RegardError, match="tokens, the model only .*; put the tokenizer that it was trained with into"):
+        regard.load(tmp_path / "other", "cpu")
+
+
+def test_without_a_tokenizer_it_says_so_when_it_is_needed(folders, tmp_path):
+    shutil.copytree(folders["gpt2"], tmp_path / "other")
+    for path in (tmp_path / "other").glob("*token*"):
+        path.unlink()
+    with pytest.raises(InputError, match="has no tokenizer.json; put the one it was trained with into its folder"):
+        regard.load(tmp_path / "other", "cpu").generate(["red"])
+
+
+def test_two_vocabularies(tmp_path):
+    folder = write("marian", tmp_path)
+    from ..hub.cases import Case
+
+    values = {**KINDS["marian"][0].values, "vocab_size": 320, "share_encoder_decoder_embeddings": False}
+    Case("", "MarianMTModel", values).save(folder)
+    with pytest.raises(
+        RegardError, match="its two sides have vocabularies of their own, which cannot be used here yet"
+    ):
+        regard.load(folder, "cpu")
+
+
+def test_a_pickle_is_read_only_if_that_is_allowed(folders, tmp_path):
+    shutil.copytree(folders["gpt2"], tmp_path / "old")
+    weights = load_file(tmp_path / "old" / "model.safetensors")
+    torch.save(weights, tmp_path / "old" / "pytorch_model.bin")
+    (tmp_path / "old" / "model.safetensors").unlink()
+    with pytest.raises(RegardError, match="pytorch_model.bin: is a pickle, which can hold programs, and is not read"):
+        regard.load(tmp_path / "old", "cpu")
+    new, old = regard.load(folders["gpt2"], "cpu"), regard.load(tmp_path / "old", "cpu", allow_pickle=True)
+    assert old.generate(["red"], tokens=5) == new.generate(["red"], tokens=5)
