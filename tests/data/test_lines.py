@@ -137,7 +137,7 @@ def test_what_is_no_archive_is_called_broken(tmp_path, suffix):
         ("a.txt", b"one\ntwo\0", "a.txt:2: not text (it holds NUL bytes)"),
         ("a.txt", b"", "a.txt: is empty; it must hold at least one line"),
         ("a.txt", b"\xef\xbb\xbf", "a.txt: is empty; it must hold at least one line"),
-        ("a.txt.gz", gzip.compress(b""), "a.txt.gz: is empty; it must hold at least one line"),
+        ("a.txt.gz", gzip.compress(b"", mtime=0), "a.txt.gz: is empty; it must hold at least one line"),
         (
             "a.pdf",
             b"%PDF",
