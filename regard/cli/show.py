@@ -73,8 +73,9 @@ def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
     from regard.config import from_table, override, to_table
     from regard.hub.folder import is_huggingface, read_config
     from regard.models.recipe import Recipe, load_recipe
+    from regard.models.store import RECIPE
     from regard.models.store import read_config as read_own
-    from regard.use.run import RECIPE, is_run
+    from regard.use.run import is_run
 
     folder = Path(recipe)
     if not folder.is_dir():

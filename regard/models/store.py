@@ -20,6 +20,7 @@ from regard.parts.position import Constant
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+RECIPE = "recipe.toml"  # of the run that made the model, if one did
 
 
 @dataclass(frozen=True)

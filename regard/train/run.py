@@ -18,12 +18,11 @@ from regard.config import from_table, read_recipe, to_toml
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import RegardError
 from regard.models.model import Model
-from regard.models.store import WEIGHTS, load_model
+from regard.models.store import RECIPE, WEIGHTS, load_model
 from regard.tasks.task import Task
 from regard.train.config import RunConfig
 from regard.train.log import read_metrics
 
-RECIPE = "recipe.toml"
 CHECKPOINTS = "checkpoints"
 AVERAGING = "averaging"
 

@@ -16,7 +16,7 @@ from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
 from regard.models.model import Model, StepModel
-from regard.models.store import WEIGHTS
+from regard.models.store import RECIPE, WEIGHTS
 from regard.use.batches import Answer, in_chunks
 from regard.use.classify import classes_of
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
@@ -30,7 +30,7 @@ from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
 from regard.use.read import fit_for as fit_for_reading
 from regard.use.ready import Ready
-from regard.use.run import RECIPE, is_run, open_run
+from regard.use.run import is_run, open_run
 from regard.use.translate import Translating, Translation, translating, translations
 from regard.use.translate import fit_for as fit_for_translating
 

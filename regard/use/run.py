@@ -7,11 +7,9 @@ import torch
 
 from regard.config import from_table, read_recipe
 from regard.data.tokenizer import TokenizerConfig, load_tokenizer
-from regard.models.store import load_model
+from regard.models.store import RECIPE, load_model
 from regard.tasks.kinds import TaskConfig
 from regard.use.ready import Origin, Ready, usual_frame
-
-RECIPE = "recipe.toml"
 
 
 @dataclass(frozen=True, kw_only=True)
