@@ -84,7 +84,7 @@ def check_kernels(rule_name: str, bias_name: str) -> tuple[bool, str]:
     """Compare all kernels under one rule and one bias."""
     terms = make_terms(rule_name, bias_name)
     inputs = [torch.randn(B, heads, T, E, device=DEVICE, requires_grad=True) for heads in (H, K, K)]
-    wanted = run(lambda *arguments: explicit(*arguments)[0], inputs, terms)
+    wanted = run(explicit, inputs, terms)
     kernels: dict[str, Callable[..., Tensor]] = {"fused": fused, "flex": torch.compile(flex, fullgraph=True)}
     errors = {name: difference(run(kernel, inputs, terms), wanted) for name, kernel in kernels.items()}
     shown = "  ".join(f"{name} {error:.1e}" for name, error in errors.items())

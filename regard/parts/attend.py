@@ -1,6 +1,6 @@
 """attend(): softmax of scores, then the weighted sum of values; and watch(), which records the weights.
 
-Three kernels compute the same function. `explicit` is the definition and the only one that has the weights in hand;
+Three kernels compute the same function. `explicit` is the definition, whose steps `explain` has in hand;
 `fused` is torch's scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and its kin); `flex` compiles any
 mask and bias into one kernel (Dong et al. 2024). `attend` chooses from the data; the caller never does.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -56,19 +57,19 @@ class Terms(NamedTuple):
             return None
         return dense(self.mask, *self.places(query, key), batch=len(query))[:, None]
 
-    def bias(self, query: Tensor, key: Tensor) -> Float[Tensor, "_B H T S"] | None:
-        """Give what is added to the scores of all pairs."""
+    def bias(self, query: Tensor, key: Tensor, first: int = 0) -> Float[Tensor, "_B H T S"] | None:
+        """Give what is added to the scores of all pairs; `first` is the number of the first head given."""
         if self.position is None or not self.position.has_bias:
             return None
         queries, keys = self.places(query, key)
-        head = torch.arange(query.shape[1], device=query.device)[:, None, None]
+        head = torch.arange(first, first + query.shape[1], device=query.device)[:, None, None]
         return self.position.bias(head, queries[:, None, :, None], keys[:, None, None, :]).to(query.dtype)
 
 
 def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Y = softmax(score(Q, K) + bias, hidden pairs left out) V. A query that sees nothing gets zeros."""
     if not terms.score.is_dot:
-        return explicit(query, key, value, terms)[0]
+        return explicit(query, key, value, terms)
     plain = terms.score.cap is None and not terms.has_bias
     if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
         return fused(query, key, value, terms)
@@ -76,7 +77,7 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
         return flex(query, key, value, terms)
     if terms.score.cap is None:
         return fused(query, key, value, terms)
-    return explicit(query, key, value, terms)[0]
+    return explicit(query, key, value, terms)
 
 
 def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
@@ -96,21 +97,36 @@ def _is_padding(mask: Rule) -> bool:
     return all(isinstance(rule, Padding) for rule in mask.rules())
 
 
-def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> tuple[Mixed, Float[Tensor, "B H T S"]]:
-    """Compute as defined, weights in hand: returns the mixed values and the weights."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    scores = terms.score(query, key)
-    bias, allowed = terms.bias(query, key), terms.allowed(query, key)
+class Explanation(NamedTuple):
+    """How weights come about: scores, what is added to them, who may look, and the softmax of all that."""
+
+    scores: Float[Tensor, "B H T S"]  # scaled and capped
+    bias: Float[Tensor, "_B H T S"] | None
+    allowed: Bool[Tensor, "_B 1 _T S"] | None
+    weights: Float[Tensor, "B H T S"]
+
+
+def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanation:
+    """A = softmax(score(Q, K) + bias, hidden pairs left out), step by step; `first` is the number of the first head."""
+    key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
+    scores = total = terms.score(query, key)
+    bias, allowed = terms.bias(query, key, first), terms.allowed(query, key)
     if bias is not None:
-        scores = scores + bias
+        total = total + bias
     if allowed is not None:
-        scores = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min)
+        total = total.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     precise = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    weights = scores.softmax(-1, dtype=precise).to(value.dtype)
+    weights = total.softmax(-1, dtype=precise).to(query.dtype)
     if allowed is not None:  # where all was hidden, the softmax of equal scores is not zero yet
         weights = weights.masked_fill(~allowed, 0)
-    return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value, weights
+    return Explanation(scores, bias, allowed, weights)
+
+
+def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+    """Compute as defined."""
+    weights = explain(query, key, terms).weights.to(value.dtype)
+    value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
+    return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value
 
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
@@ -177,17 +193,40 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One call of one attention: what went in, and the weights; rows are queries and sum to 1."""
+    """One call of one attention: what went in, and what came out; rows of weights are queries and sum to 1.
+
+    Weights are worked out when they are asked for, so that a record costs no more than its vectors, however long the
+    input. A score or a bias with parameters takes those that it has then: ask before the next update.
+    """
 
     query: Queries
     key: Keys
     value: Values
-    weights: Float[Tensor, "B H T S"]
-    key_positions: Int[Tensor, "_b S"] | None = None
+    mixed: Mixed
+    terms: Terms
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "B H T S"]:
+        """The weights of all heads."""
+        with torch.set_grad_enabled(self.query.requires_grad):
+            return explain(self.query, self.key, self.terms).weights
+
+    def explain(self, head: int) -> Explanation:
+        """Explain the weights of one head, and of no other."""
+        with torch.set_grad_enabled(self.query.requires_grad):
+            return explain(self.query[:, head, None], self.key_of(head), self.terms, head)
+
+    def key_of(self, head: int) -> Float[Tensor, "B 1 S E"]:
+        """The keys that a head of queries looks at."""
+        return self.key[:, head * self.key.shape[1] // self.query.shape[1], None]
+
+    def value_of(self, head: int) -> Float[Tensor, "B 1 S G"]:
+        """The values that a head of queries mixes."""
+        return self.value[:, head * self.value.shape[1] // self.query.shape[1], None]
 
     def columns(self) -> Int[Tensor, "_b S"]:
         """Give the column of each key in a joined matrix: its position; -1 for none."""
-        return arrange(self.key_positions, self.weights.shape[3], self.weights.device)
+        return arrange(self.terms.key_positions, self.key.shape[2], self.key.device)
 
     def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
         """Put the weights into `width` columns, each where the position of its key is."""
@@ -198,18 +237,19 @@ class Record:
 
 
 class Watchable(nn.Module):
-    """An attention that can be watched: while `record` is set, it takes the explicit path and reports."""
+    """An attention that can be watched: while `record` is set, it reports."""
 
     record: Callable[[Record], None] | None = None
 
     def attend(self, query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
         """Attend, and report if somebody watches."""
-        if self.record is None:
-            return attend(query, key, value, terms)
-        mixed, weights = explicit(query, key, value, terms)
-        places = terms.key_positions
-        # a cache goes on writing into its tensors, but a record stays as it is
-        self.record(Record(query, key.clone(), value.clone(), weights, None if places is None else places.clone()))
+        mixed = attend(query, key, value, terms)
+        if self.record is not None:
+            # a cache goes on writing into its tensors, but a record stays as it is
+            places = (terms.query_positions, terms.key_positions)
+            queries, keys = (None if each is None else each.clone() for each in places)
+            lasting = terms._replace(query_positions=queries, key_positions=keys, memo=None)
+            self.record(Record(query, key.clone(), value.clone(), mixed, lasting))
         return mixed
 
 
@@ -221,7 +261,7 @@ class Tape(dict[str, list[Record]]):
         if name not in self:
             raise RegardError(f"no attention {name!r} was watched; {choices(name, self)}")
         calls = self[name]
-        if len({call.weights.shape[:2] for call in calls}) > 1:
+        if len({call.query.shape[:2] for call in calls}) > 1:
             raise RegardError(f"the calls of {name!r} had batches of different sizes; take them one by one: tape[name]")
         width = max(int(call.columns().max()) + 1 for call in calls)
         return torch.cat([call.spread(width) for call in calls], dim=2)
@@ -229,10 +269,10 @@ class Tape(dict[str, list[Record]]):
 
 @contextmanager
 def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
-    """Record the attention weights of every call of `model` inside the `with`, whatever kernel it would use.
+    """Record every call of every attention of `model` inside the `with`; its weights can be had from the record.
 
-    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The others keep
-    their fused kernels. A compiled model runs uncompiled while it is watched.
+    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The model computes as
+    it always does, but a compiled one runs uncompiled while it is watched.
     """
     modules = ((_name(path), module) for path, module in model.named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}

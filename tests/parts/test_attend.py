@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.errors import RegardError
 from regard.parts import attend as attend_module
-from regard.parts.attend import Terms, attend, explicit, flex, fused, watch
+from regard.parts.attend import Record, Terms, attend, explain, explicit, flex, fused, watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded
@@ -78,9 +78,8 @@ def test_against_the_definition():
         bias=lambda h, b, i, j: -(2.0 ** (-2 * (h + 1))) * abs(int(q[b, i] - k[b, j])),
         allowed=lambda b, i, j: 0 <= k[b, j] <= q[b, i],
     )
-    found, found_weights = explicit(query, key, value, terms)
-    close(found, mixed)
-    close(found_weights, weights)
+    close(explicit(query, key, value, terms), mixed)
+    close(explain(query, key, terms).weights, weights)
 
 
 @st.composite
@@ -116,8 +115,8 @@ def terms_of_all_sorts(draw):
 def test_explicit_and_fused_agree(case, width):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
-    mixed, weights = explicit(query, key, value, terms)
-    total = weights.sum(-1)
+    mixed = explicit(query, key, value, terms)
+    total = explain(query, key, terms).weights.sum(-1)
     close(total, total.round())  # each row sums to 1, or to 0 where all is hidden
     if terms.score.cap is None:
         close(fused(query, key, value, terms), mixed)
@@ -131,13 +130,12 @@ def test_explicit_and_flex_agree(case, width):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
     with quiet():
-        close(flex(query, key, value, terms), explicit(query, key, value, terms)[0])
+        close(flex(query, key, value, terms), explicit(query, key, value, terms))
 
 
 def gradients(kernel, terms, *inputs):
     inputs = [x.clone().requires_grad_() for x in inputs]
     out = kernel(*inputs, terms)
-    out = out[0] if isinstance(out, tuple) else out
     parameters = [] if terms.position is None else list(terms.position.parameters())
     return torch.autograd.grad((out * random(*out.shape, seed=3)).sum(), [*inputs, *parameters])
 
@@ -166,8 +164,7 @@ def test_who_sees_nothing_gets_zeros(kernel, position, mask):
     with quiet():
         out = kernel(query, key, value, terms)
     if kernel is explicit:
-        out, weights = out
-        assert torch.equal(weights[1], torch.zeros_like(weights[1]))
+        assert not explain(query, key, terms).weights[1].any()
     assert torch.equal(out[1], torch.zeros_like(out[1]))
     assert out[0].abs().min() > 0
     if kernel is not flex:
@@ -197,15 +194,15 @@ def test_a_hidden_key_counts_for_nothing_however_loud():
     query, key, value = random(1, 1, 2, 4), random(1, 1, 2, 4), random(1, 1, 2, 4)
     loud = torch.stack((key[:, :, 0], 1e6 * query[:, :, 0]), 2), torch.stack((value[:, :, 0], 1e6 * value[:, :, 1]), 2)
     terms = Terms(Dot(4), Causal())
-    close(explicit(query, *loud, terms)[0][:, :, 0], value[:, :, 0])
+    close(explicit(query, *loud, terms)[:, :, 0], value[:, :, 0])
     close(fused(query, *loud, terms)[:, :, 0], value[:, :, 0])
 
 
 def test_half_precision_softmax_is_computed_in_float32():
     query, key, value = (random(1, 1, 3, 4, seed=s).to(torch.bfloat16) for s in range(3))
     score = Dot(4, scale=3.0)
-    mixed, weights = explicit(query, key, value, Terms(score))
-    assert mixed.dtype == weights.dtype == torch.bfloat16
+    weights = explain(query, key, Terms(score)).weights
+    assert explicit(query, key, value, Terms(score)).dtype == weights.dtype == torch.bfloat16
     assert torch.equal(weights, score(query, key).float().softmax(-1).to(torch.bfloat16))
 
 
@@ -223,10 +220,11 @@ def test_dropout_only_in_training(cap):
     assert torch.equal(dropping.eval()(x), plain.eval()(x))
 
 
-def test_dropout_is_not_in_the_recorded_weights():
+def test_dropout_is_not_in_the_explained_weights():
     query, key, value = random(1, 1, 4, 4), random(1, 1, 50, 4), torch.eye(50, dtype=torch.float64)[None, None]
     torch.manual_seed(0)
-    mixed, weights = explicit(query, key, value, Terms(Dot(4), dropout=0.5))
+    terms = Terms(Dot(4), dropout=0.5)
+    mixed, weights = explicit(query, key, value, terms), explain(query, key, terms).weights
     close(weights.sum(-1), torch.ones(1, 1, 4, dtype=torch.float64))
     kept = mixed != 0
     close(mixed[kept], 2 * weights[kept])  # the mixed values show what was dropped
@@ -320,8 +318,7 @@ def test_compiled_on_an_accelerator_flex_takes_what_fused_would_need_a_matrix_fo
 
         def note(*inputs, kernel=kernel, name=name):
             noted.append(name)
-            out = kernel(*inputs)
-            return out[0] if name == "flex" else out
+            return kernel(*inputs)
 
         monkeypatch.setattr(attend_module, name, note)
     width = round(terms.score.scale**-2) if terms.score.is_dot else 16
@@ -408,20 +405,57 @@ def test_watch_records_what_was_computed():
     close(record.query, query)
     close(record.key, key)
     close(record.value, value)
-    close(record.weights @ record.value, mixed)
+    close(record.mixed, mixed)
     assert tape.weights("cross").shape == (2, 2, 3, 5)
     close(tape.weights("cross").sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
 
 
-def test_watch_only_some_and_the_others_stay_fused(calls):
+def test_watch_only_some_and_the_kernels_stay_as_they_are(calls):
     model = Model()
     with watch(model, "layers.*") as tape:
         model(x, memory)
     assert list(tape) == ["layers.0", "layers.1"]
-    assert [call for call in calls if isinstance(call, str)] == ["explicit", "explicit", "fused"]
-    calls.clear()
-    model(x, memory)
     assert [call for call in calls if isinstance(call, str)] == ["fused", "fused", "fused"]
+
+
+def test_nothing_of_the_size_of_the_weights_exists_until_it_is_asked_for():
+    attention = AttentionConfig(MultiHeadsConfig(2)).build(4).double()
+    with watch(attention) as tape, torch.no_grad():
+        attention(random(1, 500, 4), mask=Causal())
+    (record,) = tape[""]
+    with Largest() as largest:
+        explained = record.explain(1)
+    assert largest.numel == 500 * 500  # and not that of two heads
+    assert "weights" not in vars(record)
+    close(explained.weights[:, 0], record.weights[:, 1])
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        out = function(*arguments, **(named or {}))
+        if isinstance(out, torch.Tensor):
+            self.numel = max(self.numel, out.numel())
+        return out
+
+
+@settings(max_examples=60)
+@given(terms_of_all_sorts())
+def test_a_head_is_explained_as_in_the_company_of_others(case):
+    (B, H, K, T, S), terms = case
+    query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, 3)
+    record = Record(query, key, value, explicit(query, key, value, terms), terms)
+    together = explain(query, key, terms)
+    for head in range(H):
+        alone = record.explain(head)
+        close(alone.scores[:, 0], together.scores[:, head])
+        close(alone.weights[:, 0], record.weights[:, head])
+        close(alone.weights @ record.value_of(head), record.mixed[:, head, None])
+        if together.bias is not None:
+            close(alone.bias[:, 0], together.bias[:, head])
 
 
 def test_watch_every_call():
