@@ -1,8 +1,8 @@
 """Writing, as a user does it, against Hugging Face's `generate` and CTranslate2.
 
 `python -m bench.decode` on the CPU: Transformer base, 24 source tokens, 32 new ones, one sentence and 32, greedy and
-four beams, in float32; CTranslate2 (if it is installed) gets the same sizes in float32 and int8. On CUDA in bfloat16:
-GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
+four beams; ours in float32 and in int8, Hugging Face's in float32, CTranslate2 (if it is installed) in both. On CUDA in
+bfloat16: GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
 
 Nothing ends before its time: the weights are random, and the end token is forbidden on all sides.
 """
@@ -21,23 +21,22 @@ from bench.timing import Row, milliseconds, show
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
-from regard.decode.layout import lay_out
 from regard.decode.sample import sample_all
 from regard.decode.static import captured, compiled
 from regard.hub.ctranslate2 import Words, write_ctranslate2
 from regard.models.model import StepModel
 from regard.models.recipe import build
+from regard.use.precision import prepare
 
 PAD, END, START = 1, 2, 3
 VOCABULARY = 32000
 BASE = ("transformer-base", f"model.vocabulary={VOCABULARY}")
 
 
-def prepared(device: str, *recipe: str) -> StepModel:
+def prepared(device: str, *recipe: str, precision: str = "auto") -> StepModel:
     """Build a model as `regard.load` prepares it."""
-    model = build(*recipe).eval().to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    model = prepare(build(*recipe).to(device), precision)
     assert isinstance(model, StepModel)
-    lay_out(model)
     return model
 
 
@@ -100,24 +99,27 @@ def ctranslate2_translation(folder: Path, kind: str, source: Tensor, tokens: int
 
 def cpu_rows() -> list[Row]:
     """Transformer base on the CPU. What CTranslate2 does with the same model is shown, and is no goal."""
-    ours, theirs = prepared("cpu", *BASE), their_translator("cpu", torch.float32)
+    whole, small = (prepared("cpu", *BASE, precision=precision) for precision in ("float32", "int8"))
+    theirs = their_translator("cpu", torch.float32)
     words = Words([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
     rows = []
     with tempfile.TemporaryDirectory() as name:
-        write_ctranslate2(ours, words, Path(name) / "model")
+        write_ctranslate2(whole, words, Path(name) / "model")
         for batch in (1, 32):
             source = torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
             for beam in (1, 4):
                 calls = {
-                    "ours": translation(eager(ours), ours, source, 32, beam),
-                    "Hugging Face generate": their_translation(theirs, source, 32, beam),
+                    "float32": translation(eager(whole), whole, source, 32, beam),
+                    "int8": translation(eager(small), small, source, 32, beam),
+                    "Hugging Face float32": their_translation(theirs, source, 32, beam),
                     "CTranslate2 float32": ctranslate2_translation(Path(name) / "model", "float32", source, 32, beam),
                     "CTranslate2 int8": ctranslate2_translation(Path(name) / "model", "int8", source, 32, beam),
                 }
                 found = milliseconds(calls, "cpu", repeats=9 if batch == 1 else 5)
-                what = f"base, batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}, 32 tokens"
-                for peer, goal in zip(list(calls)[1:], (0.5, inf, inf), strict=True):
-                    rows.append(Row("decode", what, peer, found["ours"], found[peer], goal))
+                peers = {"Hugging Face float32": 0.5, "CTranslate2 float32": inf, "CTranslate2 int8": inf}
+                for ours in ("float32", "int8"):
+                    what = f"base, batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}, {ours}"
+                    rows += [Row("decode", what, peer, found[ours], found[peer], goal) for peer, goal in peers.items()]
     return rows
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.errors import ConfigError, InputError, RegardError
+    from regard.look.notebook import look
     from regard.models.count import cost
     from regard.models.recipe import build, load_recipe
     from regard.models.store import load_model, save_model
@@ -34,6 +35,7 @@ _HOMES = {
     "load": "regard.use.load",
     "load_model": "regard.models.store",
     "load_recipe": "regard.models.recipe",
+    "look": "regard.look.notebook",
     "open_run": "regard.train.run",
     "resume": "regard.train.start",
     "save_model": "regard.models.store",
@@ -51,6 +53,7 @@ __all__ = [
     "load",
     "load_model",
     "load_recipe",
+    "look",
     "open_run",
     "resume",
     "save_model",

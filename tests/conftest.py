@@ -1,11 +1,16 @@
 """Every test runs with shapes checked against the signatures, unless REGARD_CHECK_SHAPES=0."""
 
+import faulthandler
 import os
 
 # Some virtual machines announce matrix instructions (AMX) that they do not let a program use.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+# A program that hangs is aborted (tests/processes.py), and then says where it was.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 
+import pytest
 import torch
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import settings
 
 CHECK_SHAPES = os.environ.get("REGARD_CHECK_SHAPES", "1") != "0"
@@ -21,6 +26,14 @@ def pytest_collection_modifyitems(config, items):
     unfit = [item for item in items if ("compile" in item.keywords) == CHECK_SHAPES]
     config.hook.pytest_deselected(items=unfit)
     items[:] = [item for item in items if item not in unfit]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_exception_interact(node):
+    """Watch over the end of a failed test too, which may hang as well: pytest, with a debugger in mind, does not."""
+    seconds = float(node.config.getini("faulthandler_timeout"))
+    if seconds and isinstance(node, pytest.Item):
+        faulthandler.dump_traceback_later(seconds, file=node.config.stash[fault_handler_stderr_fd_key], exit=True)
 
 
 # Machines are noisy, so nothing depends on time; in CI the examples are the same every time.

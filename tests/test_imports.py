@@ -1,6 +1,6 @@
 """The rooms of the package and the direction in which they may know each other, read from the source.
 
-    errors, config -> parts -> models -> {data, decode, hub} -> tasks -> {train, use} -> look -> {lab, serve}
+    errors -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> {train, use} -> look -> {lab, serve}
     -> cli
 
 A room may import rooms to its left; brothers in braces do not import each other. `formal` stands alone. The package
@@ -17,10 +17,12 @@ import pytest
 
 import regard
 
+from .processes import PATIENCE
+
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEVELS = [["errors"], ["config"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"], ["train", "use"]]
-LEVELS += [["look"], ["lab", "serve"], ["cli"]]
+LEVELS = [["errors"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
+LEVELS += [["train", "use"], ["look"], ["lab", "serve"], ["cli"]]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 USERS = {"__init__", "__main__", "demo"}
 OPEN_TO_ALL = {"__version__"}  # what every room may take from the package itself
@@ -80,6 +82,8 @@ def test_a_file_is_named_for_what_it_holds(path: Path) -> None:
     [
         ("errors", "from regard.config import Table"),
         ("config", "from regard.parts.norm import NormConfig"),
+        ("config", "from regard.draw.style import LIGHT"),
+        ("draw", "from regard.config import Count"),
         ("parts", "from regard.models.stack import Stack"),
         ("parts", "import regard.models.stack as stack"),
         ("parts", "from regard import models"),
@@ -113,6 +117,8 @@ def test_a_trespass_is_seen(room: str, source: str) -> None:
     ("room", "source"),
     [
         ("config", "from regard.errors import ConfigError"),
+        ("draw", "from regard.draw.style import LIGHT\nfrom regard.errors import RegardError\nimport numpy as np"),
+        ("train", "from regard.draw import LIGHT"),
         ("parts", "from regard.config import Kinds\nfrom regard.parts.norm import NormConfig\nimport torch"),
         ("parts", "from .norm import NormConfig\nfrom . import norm\nfrom ..errors import at"),
         ("models", "from regard.parts.norm import NormConfig\nfrom regard import ConfigError"),
@@ -127,10 +133,11 @@ def test_what_is_allowed_is_not_taken_for_a_trespass(room: str, source: str) -> 
     assert trespasses(source, room, f"regard.{room}") == []
 
 
-@pytest.mark.parametrize("module", ["regard", "regard.cli.main", "regard.config", "regard.formal"])
+@pytest.mark.parametrize("module", ["regard", "regard.cli.main", "regard.config", "regard.draw", "regard.formal"])
 def test_torch_is_not_imported_before_it_is_needed(module: str) -> None:
     program = f"import {module}, sys; print('torch' in sys.modules, 'regard' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (run.stdout.strip(), run.stderr) == ("False True", "")
 
 

@@ -13,6 +13,7 @@ from regard.cli.text import (
     Lines,
     ModelFolder,
     OutputFile,
+    PrecisionName,
     Sink,
     Texts,
     answer_all,
@@ -34,6 +35,7 @@ def classify(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Classify texts, the lines of a file, or standard input: LABEL, tab, PROBABILITY.
@@ -45,7 +47,7 @@ def classify(
 
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
         loaded.check("classify")
         fit = fit_for(loaded)
 

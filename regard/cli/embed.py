@@ -13,6 +13,7 @@ from regard.cli.text import (
     Lines,
     ModelFolder,
     OutputFile,
+    PrecisionName,
     Sink,
     Texts,
     answer_all,
@@ -34,6 +35,7 @@ def embed(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Give a vector for each text, line of a file, or line of standard input, as JSON; with -o NAME.npy as an array.
@@ -50,7 +52,7 @@ def embed(
         raise InputError(f"{output} would be an array, and --json asks for text; leave one of them out")
     lines = Lines(texts, file)
     with ArraySink(output) if as_array else Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
         loaded.check("embed")
         fit = fit_for(loaded)
 

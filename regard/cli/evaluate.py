@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import make_console
-from regard.cli.text import AllowPickle, BatchTokens, DeviceName, EngineName, ModelFolder, open_model
+from regard.cli.text import AllowPickle, BatchTokens, DeviceName, EngineName, ModelFolder, PrecisionName, open_model
 
 
 def evaluate(
@@ -33,6 +33,7 @@ def evaluate(
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Measure a trained model on files, or on the validation data of its run."""
@@ -41,7 +42,7 @@ def evaluate(
     from regard.use.evaluate import measure
     from regard.use.translate import translating
 
-    loaded = open_model(model, device, engine, allow_pickle)
+    loaded = open_model(model, device, engine, allow_pickle, precision)
     console = make_console()
     options = translating(loaded, {"beam": beam, "batch_tokens": batch_tokens})
     with console.status("reading the data") as status:

@@ -14,6 +14,7 @@ from regard.cli.text import (
     Lines,
     ModelFolder,
     OutputFile,
+    PrecisionName,
     Sink,
     Texts,
     answer_all,
@@ -34,6 +35,7 @@ def fill(
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Guess each [MASK] in texts, the lines of a file, or standard input: TOKEN PROBABILITY, tab, TOKEN PROBABILITY.
@@ -44,7 +46,7 @@ def fill(
 
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:

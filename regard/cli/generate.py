@@ -14,6 +14,7 @@ from regard.cli.text import (
     Lines,
     ModelFolder,
     OutputFile,
+    PrecisionName,
     Sink,
     Texts,
     answer_all,
@@ -72,6 +73,7 @@ def generate(
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write on from prompts: texts, the lines of a file, or standard input.
@@ -96,7 +98,7 @@ def generate(
     }
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, engine, allow_pickle)
+        loaded = open_model(model, device, engine, allow_pickle, precision)
         options = writing(loaded, chosen)
         fit = fit_for(loaded, options.tokens)
         if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):

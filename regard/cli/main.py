@@ -14,6 +14,7 @@ from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
 from regard.cli.fill import fill
 from regard.cli.generate import generate
+from regard.cli.look import look
 from regard.cli.recipes import recipes
 from regard.cli.show import show
 from regard.cli.train import train
@@ -34,6 +35,7 @@ app.command()(classify)
 app.command()(fill)
 app.command()(embed)
 app.command()(evaluate)
+app.command()(look)
 app.command()(convert)
 app.command()(data)
 app.command()(show)

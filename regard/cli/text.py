@@ -45,15 +45,18 @@ BatchTokens = Annotated[
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Read weights from a .bin of Hugging Face, too.")]
 DeviceName = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 EngineName = Annotated[str, typer.Option(help="auto, eager, captured (CUDA), compiled or ctranslate2.")]
+PrecisionName = Annotated[str, typer.Option(help="auto, float32, bfloat16 (CUDA) or int8 (CPU).")]
 
 
-def open_model(folder: Path | None, device: str, engine: str = "auto", allow_pickle: bool = False) -> "Loaded":
+def open_model(
+    folder: Path | None, device: str, engine: str = "auto", allow_pickle: bool = False, precision: str = "auto"
+) -> "Loaded":
     """Load the model that was named."""
     from regard.use.load import load
 
     if folder is None:
         raise InputError("name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face")
-    return load(folder, device, engine, allow_pickle)
+    return load(folder, device, engine, allow_pickle, precision)
 
 
 # --- lines come -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from regard.cli.text import (
     Lines,
     ModelFolder,
     OutputFile,
+    PrecisionName,
     Sink,
     Texts,
     answer_all,
@@ -60,6 +61,7 @@ def translate(
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
+    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Translate texts, the lines of a file, or standard input."""
@@ -80,7 +82,7 @@ def translate(
     }
     lines = Lines(texts, file)
     with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
-        loaded = open_model(model, device, engine, allow_pickle)
+        loaded = open_model(model, device, engine, allow_pickle, precision)
         options = translating(loaded, chosen)
         fit = fit_for(loaded, options.long)
 

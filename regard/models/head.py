@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -13,6 +14,7 @@ from regard.config import Count, Kinds, Positive, Rate
 from regard.errors import ConfigError
 from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
+from regard.parts.linear import Product
 from regard.parts.norm import NormConfig
 from regard.parts.pool import FirstConfig, Pool, PoolConfig
 
@@ -48,33 +50,42 @@ class Logits(nn.Module):
         self.cap = cap
         self.transform = transform or nn.Identity()
         self.scale = scale
-        self.widened: Tensor | None = None
+        self.product: Product | None = None  # W_u x, where W_u is kept in another form
+
+    def matrix(self, table: Float[Tensor, "V _token"]) -> Float[Tensor, "V D"]:
+        """W_u, which is the embedding's `table` if the head is tied."""
+        return table if self.unembed is None else self.unembed.weight
 
     def widen(self, table: Tensor, of: int) -> None:
         """Make W_u part of a matrix whose rows are a multiple of `of`: other numbers take a GPU several times as long.
 
         The parameter keeps its name and value; whoever moves the model undoes it.
         """
-        weight = table if self.unembed is None else self.unembed.weight
-        self.widened = F.pad(weight.detach(), (0, 0, 0, -len(weight) % of))
-        weight.data = self.widened[: len(weight)]
+        weight = self.matrix(table)
+        wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % of))
+        weight.data = wide[: len(weight)]
+        self.product = partial(first_rows, wide, len(weight))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Logits":
-        self.widened = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.product = None
         return self
 
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every word of the vocabulary; `table` is the embedding, used if the head is tied."""
-        weight = table if self.unembed is None else self.unembed.weight
         x = self.transform(x)
         x = x if self.scale == 1.0 else self.scale * x
-        if self.widened is None:
-            logits = F.linear(x, weight, self.bias)
+        if self.product is None:
+            logits = F.linear(x, self.matrix(table), self.bias)
         else:
-            logits = F.linear(x, self.widened)[..., : len(weight)]
+            logits = self.product(x)
             logits = logits if self.bias is None else logits + self.bias
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+    """Wx for the first `rows` of W."""
+    return F.linear(x, weight)[..., :rows]
 
 
 class Pooled(nn.Module):

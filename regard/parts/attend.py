@@ -290,7 +290,10 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
             yield tape
     finally:
         for name, module in chosen.items():
-            module.record = before[name]
+            if before[name] is None:
+                del module.record  # as if it had never been there, or a compiler would take it for a change
+            else:
+                module.record = before[name]
     if not any(tape.values()):
         raise RegardError("nothing was recorded: call the model inside the `with watch(...)` block")
 

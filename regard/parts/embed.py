@@ -116,6 +116,7 @@ class Patches(nn.Module):
                 f"the images are {channels} x {height} x {width} (channels x height x width), "
                 f"but the model was made for {wanted[0]} x {wanted[1]} x {wanted[2]}; resize them first"
             )
+        images = images.to(self.conv.weight.dtype)  # pixels come in float32, whatever the model computes in
         return rearrange(self.conv(images), "B D h w -> B (h w) D")
 
 

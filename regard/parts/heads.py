@@ -9,6 +9,7 @@ vectors as they are, as in the attention of recurrent seq2seq.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Kinds
 from regard.errors import ConfigError
-from regard.parts.linear import Linear, linear
+from regard.parts.linear import Linear, Product, linear
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Turn
 from regard.parts.state import Kept
@@ -85,7 +86,7 @@ class MultiHeads(Heads):
         self.output = Linear(self.heads * self.head_dim, dim, bias=bias == "all")
         self.query_norm = query_norm or nn.Identity()
         self.key_norm = key_norm or nn.Identity()
-        self.packed: tuple[Tensor, Tensor | None] | None = None
+        self.packed: Product | None = None  # of W_Q, W_K and W_V as one matrix
 
     def query(self, x: Sequence, turn: Turn) -> PerHead:
         """Q = XW_Q."""
@@ -99,7 +100,7 @@ class MultiHeads(Heads):
         """Make all three, by one product if they are packed."""
         if self.packed is None:
             return super().project(x, turn)
-        joined = self.split(linear(x, *self.packed))
+        joined = self.split(self.packed(x))
         query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
         return turn(self.query_norm(query)), (turn(self.key_norm(key)), value)
 
@@ -109,21 +110,25 @@ class MultiHeads(Heads):
         One product instead of three is what decoding wants: it waits for memory, not for arithmetic. The parameters
         keep their names and values; whoever moves the model unpacks it.
         """
-        maps = (self.to_query, self.to_key, self.to_value)
-        weight = lay_out(torch.cat([each.weight.detach() for each in maps]))
-        bias = None if self.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
-        begin = 0
-        for each in maps:
+        weight, bias = self.joined()
+        weight, begin = lay_out(weight), 0
+        for each in (self.to_query, self.to_key, self.to_value):
             end = begin + each.out_features
             each.weight.data = weight[begin:end]
             if bias is not None:
                 each.bias.data = bias[begin:end]
             begin = end
-        self.packed = weight, bias
+        self.packed = partial(linear, weight=weight, bias=bias)
+
+    def joined(self) -> tuple[Float[Tensor, "O D"], Float[Tensor, "O"] | None]:
+        """Give W_Q, W_K and W_V as one matrix, and their biases as one."""
+        maps = (self.to_query, self.to_key, self.to_value)
+        bias = None if self.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
+        return torch.cat([each.weight.detach() for each in maps]), bias
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeads":
-        self.packed = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.packed = None
         return self
 
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:

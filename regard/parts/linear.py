@@ -1,9 +1,13 @@
 """y = Wx + b, in the form that suits who computes it."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+
+Product = Callable[[Tensor], Tensor]  # x -> Wx + b, however W is kept
 
 
 def linear(

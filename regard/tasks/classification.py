@@ -20,7 +20,19 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import framed, hold_out, in_chunks, learn_tokenizer, lengths_of, paths, shown, skips, with_skips
+from regard.tasks.text import (
+    framed,
+    hold_out,
+    in_chunks,
+    learn_tokenizer,
+    lengths_of,
+    paths,
+    shortened,
+    shown,
+    skips,
+    telling,
+    with_skips,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +228,11 @@ class Classification(Task):
         texts = self.learned.decode(batch["tokens"].tolist())
         names = ([self.classes[label] for label in ids] for ids in (batch["labels"].tolist(), guesses))
         return [Sample(*row) for row in zip(texts, *names, strict=True)]
+
+    def probe(self, longest: int = 64) -> Batch:
+        """A text between its special tokens."""
+        row = self.valid.rows[telling(self.valid.lengths, longest)]
+        return {"tokens": shortened(self.valid.corpus, int(row), longest)}
 
     def to(self, device: torch.device) -> None:
         """Bring the texts to the device."""

@@ -16,8 +16,8 @@ from regard.data.read import Piece, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
-from regard.tasks.task import Task
-from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, with_skips
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
 
 By = Literal["file", "line", "blank-line"]
 
@@ -140,6 +140,17 @@ class Text:
         """Rows of `width` tokens; an empty row repeats the first."""
         return self.corpus.windows(self.begin + np.maximum(rows, 0), width)
 
+    def passage(self, longest: int) -> Tensor:
+        """One text from its beginning on, as a batch; all are cut at `longest` tokens, or only short ones would do."""
+        starts = self.corpus.starts[slice(*np.searchsorted(self.corpus.starts, (self.begin, self.end)))]
+        lengths = np.diff(np.append(starts, self.end))
+        starts, lengths = starts[lengths > 1], lengths[lengths > 1]  # the end token behind the last text is none
+        if not len(starts):  # of a text so long that a part of it is kept for validation
+            starts, lengths = np.array([self.begin]), np.array([self.tokens])
+        lengths = np.minimum(lengths, longest)
+        row = telling(lengths, longest)
+        return self.corpus.windows(starts[[row]], int(lengths[row]))
+
     def documents(self, rows: Indices, width: int) -> Tensor:
         """The number of the text that each of those tokens belongs to."""
         return self.corpus.row_at(self.begin + np.maximum(rows, 0), width)
@@ -185,6 +196,10 @@ class LongTextTask(Task):
     def bind(self, model: Model) -> None:
         """See whether the model can keep packed texts apart."""
         self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
+
+    def probe(self, longest: int = 64) -> Batch:
+        """The beginning of a text, at most a window."""
+        return {"tokens": self.valid.passage(min(longest, self.config.window))}
 
     def to(self, device: torch.device) -> None:
         """Bring the text to the device."""

@@ -111,3 +111,9 @@ class Masked(LongTextTask):
         shown = [self.learned.pieces(row) for row in given.tolist()]
         wanted, made = (self.learned.pieces(ids.tolist()) for ids in (original[:, place], guess))
         return [Sample("".join(row), *texts) for row, *texts in zip(shown, wanted, made, strict=True)]
+
+    def probe(self, longest: int = 64) -> Batch:
+        """The beginning of a text with its middle hidden, since a text with nothing to guess hardly ever comes up."""
+        (tokens,) = super().probe(longest).values()
+        tokens[:, tokens.shape[1] // 2] = self.learned.mask
+        return {"tokens": tokens}

@@ -68,6 +68,13 @@ class Task(ABC):
     def samples(self, model: Model) -> list[Sample]:
         """Show what the model makes of a few validation rows."""
 
+    @abstractmethod
+    def probe(self, longest: int = 64) -> Batch:
+        """Give one validation row to look at while a model learns: what its `forward` takes, in that order, by name.
+
+        It is the same for the same data. Texts are framed as in training and have at most `longest` tokens.
+        """
+
     def to(self, device: torch.device) -> None:
         """Bring the data to where it is used."""
         self.device = device

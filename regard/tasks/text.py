@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Draw, Indices
-from regard.data.corpus import cache_folder, file_key
+from regard.data.corpus import Corpus, cache_folder, file_key
 from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
@@ -107,6 +107,21 @@ def spread(rows: Indices, count: int | None) -> Indices:
 def shown(count: int) -> Indices:
     """Choose three of so many rows to show: from the middle, or what there is."""
     return spread(np.arange(count), 5)[1:-1] if count >= 5 else np.arange(min(count, 3))
+
+
+def telling(lengths: Indices, longest: int) -> int:
+    """Choose the row to look at while a model learns: of those of at most `longest` tokens one that is longer than
+    most, so that there is something to see, but not the longest; the shortest, if all are longer.
+    """
+    fitting = max(int(np.count_nonzero(lengths <= longest)), 1)
+    return int(np.argsort(lengths, kind="stable")[(fitting - 1) * 3 // 4])
+
+
+def shortened(corpus: Corpus, row: int, longest: int) -> Tensor:
+    """Give one row as a batch; if it is too long, its middle is left out, so that it ends as it did."""
+    length = int(corpus.lengths[row])
+    tokens = corpus.padded(np.array([row]), length, 0)
+    return tokens if length <= longest else torch.cat((tokens[:, : longest - 1], tokens[:, -1:]), 1)
 
 
 def mixers(model: Model) -> list[nn.Module]:

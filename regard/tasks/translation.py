@@ -28,7 +28,7 @@ from regard.tasks.metric import translation_scores
 from regard.tasks.pairs import Pairs, read_all
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shown, spread
+from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
 
 VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
 PACKED_WIDTH = 64  # the least width of a packed row
@@ -236,6 +236,14 @@ class Translation(Task):
         rows = shown(self.valid.count)
         made, wanted = self.translations(model, rows)
         return [Sample(*texts) for texts in zip(self.texts(rows, 0), wanted, made, strict=True)]
+
+    def probe(self, longest: int = 64) -> Batch:
+        """A pair, of which the target is read from the start token on."""
+        pair = telling(self.valid.lengths.max(1), longest)
+        source, labels = (
+            shortened(self.valid.corpus, int(self.valid.row(np.array([pair]), side)[0]), longest) for side in (0, 1)
+        )
+        return {"source": source, "target": self.shifted(labels)}
 
     def to(self, device: torch.device) -> None:
         """Bring all pairs to the device."""

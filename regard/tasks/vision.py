@@ -190,6 +190,11 @@ class Vision(Task):
             for row, label, guess in zip(index.tolist(), labels, guesses, strict=True)
         ]
 
+    def probe(self, longest: int = 64) -> Batch:
+        """An image as it is; it cannot be cut."""
+        middle = self.valid_rows[[len(self.valid_rows) // 2]]
+        return {"images": self.rows(self.valid, middle)["images"]}
+
     def to(self, device: torch.device) -> None:
         """Bring the statistics to the device; images follow batch by batch."""
         super().to(device)

@@ -24,6 +24,7 @@ from regard.train.averaging import keep_weights, last_weights, mean_of
 from regard.train.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 from regard.train.log import Log
 from regard.train.memory import memory_in_use
+from regard.train.probe import Snapshots
 from regard.train.progress import Progress, Standing
 from regard.train.ranks import Ranks
 from regard.train.run import AVERAGING, CHECKPOINTS, Run
@@ -49,6 +50,7 @@ class Trainer:
         self.best: float | None = None
         self.best_step = 0
         self.seconds = 0.0
+        self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = Window()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
         self.metric: str | None = None
@@ -59,6 +61,8 @@ class Trainer:
         """Train to the end; give what the kept weights were measured to have."""
         with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
             draws = self.draws()
+            with self.window.paused():
+                self._begin_looking()
             while not self.is_done():
                 self.window.add(self.advance(draws))
                 if self.step % self.config.log_every == 0 or self.step == self.config.steps:
@@ -68,6 +72,7 @@ class Trainer:
                 with self.window.paused():
                     if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
                         self._validate(log)
+                    self._look()  # before a checkpoint, or a run that goes on from there might have missed it
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
@@ -172,6 +177,20 @@ class Trainer:
         if self.ranks.first:
             self.progress.validation(self.step, values, is_best)
             self.progress.samples(samples)
+
+    def _begin_looking(self) -> None:
+        """See what the model attends to before it has learned anything."""
+        if self.ranks.first:
+            self.snapshots.begin(self.step)
+        if self.step == 0:
+            self._look()
+
+    def _look(self) -> None:
+        """Save what the model attends to, at the few steps where that is wanted."""
+        if self.snapshots.wanted(self.step, ends=self.is_done()):
+            with self._wearing(self.update.average) as model, self.update.autocast():
+                if self.ranks.first:
+                    self.snapshots.take(model, self.step)
 
     @contextmanager
     def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[Model]:

@@ -1,57 +1,31 @@
 """What remains of a run to be looked at: the learning curves as a picture, and one page that holds everything."""
 
-from __future__ import annotations
-
-import io
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from math import nan
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING
 
+from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode
+from regard.draw.file import put
 from regard.errors import RegardError
 from regard.tasks.metric import HIGHER_IS_BETTER, better
 from regard.train.log import METRICS, Record, read_metrics, read_samples
 from regard.train.progress import SHOWN_SAMPLES, harmless, short_number
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.gridspec import SubplotSpec
-
 CURVES = "curves.png"
 REPORT = "report.html"
 
 Facts = Sequence[tuple[str, Sequence[tuple[str, str]]]]
-Curve = dict[int, float]
-
-MOST_POINTS = 1000
+Points = dict[int, float]
 
 NAMES = {"bleu": "BLEU", "bleu_lowercase": "BLEU, lowercase", "chrf": "chrF", "f1": "F1"}
-
-
-@dataclass(frozen=True)
-class Look:
-    """The colours of a picture."""
-
-    ground: str
-    ink: str
-    grid: str
-    train: str
-    valid: str
-
-
-LIGHT = Look(ground="#ffffff", ink="#3d4451", grid="#e6e8ec", train="#3b82c4", valid="#d9622b")
-DARK = Look(ground="#1b1e24", ink="#c3c8d1", grid="#32363f", train="#6cabe6", valid="#f08a55")
 
 
 def draw_curves(folder: Path) -> Path:
     """Draw loss, metrics and learning rate over the steps into `curves.png`."""
     path = folder / CURVES
-    _write(path, _picture(_logged(folder), LIGHT, columns=2))
+    put(path, _picture(_logged(folder), LIGHT, columns=2))
     return path
 
 
@@ -68,7 +42,7 @@ def write_report(folder: Path, title: str, facts: Facts) -> Path:
         *_tables(facts),
     ]
     page = PAGE.format(title=_text(title), style=STYLE, body="\n".join(sections))
-    _write(path, page.encode())
+    put(path, page.encode())
     return path
 
 
@@ -79,20 +53,10 @@ def _logged(folder: Path) -> list[Record]:
     return records
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write beside it first, so that the file is whole or not there."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be written: {error.strerror}; make room or choose another folder") from None
-
-
 # --- curves --------------------------------------------------------------------------------------------------------
 
 
-def _curve(records: list[Record], kind: str, name: str) -> Curve:
+def _curve(records: list[Record], kind: str, name: str) -> Points:
     """Collect one value over the steps; what was written twice counts as written last, no number is a gap."""
     found = {record["step"]: record[name] for record in records if record.get("kind") == kind and name in record}
     return {step: float(found[step]) if isinstance(found[step], int | float) else nan for step in sorted(found)}
@@ -104,7 +68,7 @@ def _metrics(records: list[Record]) -> list[str]:
     return [name for name in names if name in HIGHER_IS_BETTER and name != "loss"]
 
 
-def _best(name: str, curve: Curve) -> int | None:
+def _best(name: str, curve: Points) -> int | None:
     """Find the step at which a metric was best, the first of equals."""
     found: int | None = None
     for step, value in curve.items():
@@ -113,70 +77,24 @@ def _best(name: str, curve: Curve) -> int | None:
     return found
 
 
-def _thinned(curve: Curve) -> Curve:
-    """Average neighbours, so that a long run has no more points than a picture can show."""
-    size = -(-len(curve) // MOST_POINTS)
-    steps = list(curve)
-    groups = [steps[start : start + size] for start in range(0, len(steps), size or 1)]
-    return {group[-1]: fmean(curve[step] for step in group) for group in groups}
+def _panels(records: list[Record]) -> list[Panel]:
+    """Say what is drawn: the loss, then what validation measured, then the learning rate."""
+
+    def measured(name: str, title: str) -> Curve:
+        points = _curve(records, "valid", name)
+        return Curve(title, points, measured=True, best=_best(name, points))
+
+    loss = Curve("training", _curve(records, "train", "loss"))
+    panels = [Panel("Loss", [loss, measured("loss", "validation")])]
+    panels += [Panel(_name(name), [measured(name, _name(name))]) for name in _metrics(records)]
+    if rate := _curve(records, "train", "rate"):
+        panels.append(Panel("Learning rate", [Curve("Learning rate", rate)]))
+    return panels
 
 
 def _picture(records: list[Record], look: Look, columns: int) -> bytes:
-    """Draw the loss large, the metrics and the learning rate small in columns below it, as a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    small = [(_name(name), _curve(records, "valid", name), name) for name in _metrics(records)]
-    if rate := _thinned(_curve(records, "train", "rate")):
-        small.append(("Learning rate", rate, ""))
-    rows = -(-len(small) // columns)
-    heights = [3.4, *[2.2] * rows]
-    figure = Figure(figsize=(4.5 * columns, sum(heights)), dpi=160, facecolor=look.ground, layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights, hspace=0.12, wspace=0.06)
-    steps = [record["step"] for record in records]
-
-    axes = _axes(figure, grid[0, :], "Loss", steps, look)
-    _plot(axes, _thinned(_curve(records, "train", "loss")), look.train, "training")
-    _plot(axes, _curve(records, "valid", "loss"), look.valid, "validation", "loss")
-    axes.set_xlabel("step", color=look.ink, fontsize=9)
-    axes.legend(frameon=False, labelcolor=look.ink)
-    for place, (title, curve, metric) in enumerate(small):
-        row, column = divmod(place, columns)
-        span = slice(column, None) if place == len(small) - 1 else column  # the last one fills its row
-        axes = _axes(figure, grid[1 + row, span], title, steps, look)
-        _plot(axes, curve, look.valid if metric else look.train, title, metric)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": None})
-    return file.getvalue()
-
-
-def _axes(figure: Figure, place: SubplotSpec, title: str, steps: Sequence[int], look: Look) -> Axes:
-    """Make an empty plot in the style of the house; all plots of a picture span the same steps."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes = figure.add_subplot(place, facecolor=look.ground)
-    axes.set_title(title, loc="left", color=look.ink, fontsize=11)
-    axes.grid(color=look.grid, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=look.ink, labelsize=9, length=0)
-    axes.spines[:].set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
-    margin = max(max(steps) - min(steps), 1) / 50
-    axes.set_xlim(min(steps) - margin, max(steps) + margin)
-    return axes
-
-
-def _plot(axes: Axes, curve: Curve, colour: str, label: str, metric: str = "") -> None:
-    """Draw one curve; what validation measured has a dot for each validation and a ring around the best."""
-    if curve:
-        dots = "o" if metric or len(curve) == 1 else ""
-        axes.plot(
-            list(curve), list(curve.values()), color=colour, linewidth=1.6, label=label, marker=dots, markersize=3
-        )
-    best = _best(metric, curve) if metric else None
-    if best is not None:
-        axes.plot([best], [curve[best]], "o", color=colour, markersize=9, markerfacecolor="none")
+    """Draw the curves as a PNG."""
+    return encode(curves(_panels(records), columns=columns, look=look), "png")
 
 
 def _name(metric: str) -> str:
@@ -255,10 +173,10 @@ def _table(rows: Sequence[tuple[str, str]], kind: str) -> str:
 
 
 STYLE = f"""
-:root {{ color-scheme: light dark; --ground: {LIGHT.ground}; --ink: #1f242d; --soft: #667080; --line: {LIGHT.grid};
-  --card: #f6f7f9; --accent: {LIGHT.valid}; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --ground: {DARK.ground}; --ink: #e4e7ec; --soft: #98a1b0;
-  --line: {DARK.grid}; --card: #23272f; --accent: {DARK.valid}; }} }}
+:root {{ color-scheme: light dark; --ground: {LIGHT.ground}; --ink: {LIGHT.ink}; --soft: {LIGHT.soft};
+  --line: {LIGHT.line}; --card: {LIGHT.card}; --accent: {LIGHT.orange}; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --ground: {DARK.ground}; --ink: {DARK.ink}; --soft: {DARK.soft};
+  --line: {DARK.line}; --card: {DARK.card}; --accent: {DARK.orange}; }} }}
 body {{ max-width: 900px; margin: 0 auto; padding: 2rem 1rem 4rem; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.7rem; margin: 0 0 1.2rem; line-height: 1.25; }}

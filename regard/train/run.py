@@ -5,6 +5,7 @@ config.json          the model's part of it, with
 model.safetensors    the weights that did best on the validation data
 tokenizer.json
 checkpoints/         to resume from            averaging/  weights of the last validations
+probe/               what the model attended to in one row, at a few steps: see probe.py
 metrics.jsonl, samples.jsonl, tensorboard/, curves.png, report.html
 """
 
@@ -25,6 +26,7 @@ from regard.train.log import read_metrics
 
 CHECKPOINTS = "checkpoints"
 AVERAGING = "averaging"
+PROBE = "probe"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def check_free(folder: Path) -> None:
     if (folder / RECIPE).exists():
         remedy = f"go on with it by --resume {folder}, or choose another --run"
         raise RegardError(f"{folder}: there is a run here already; {remedy}")
-    for name in (WEIGHTS, CHECKPOINTS, AVERAGING):
+    for name in (WEIGHTS, CHECKPOINTS, AVERAGING, PROBE):
         if (folder / name).exists():
             raise RegardError(f"{folder}: holds {name} of something else; choose another --run")
 

@@ -118,9 +118,14 @@ def _key(ready: Ready, source: Path) -> str:
 class Library(Outside):
     """A model that the library has loaded, or will when it is first asked."""
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
+    def __init__(self, folder: Path, device: torch.device, precision: str = "auto") -> None:
         self.folder, self.device = folder, device
+        self.numbers = "default" if precision == "auto" else precision
         self.module = import_ctranslate2()
+
+    def computing_in(self, precision: str) -> "Library":
+        """Give the same model in this precision; in `auto` it is as the folder has it, or as suits the processor."""
+        return Library(self.folder, self.device, precision)
 
     @cached_property
     def model(self) -> Any:
@@ -128,7 +133,12 @@ class Library(Outside):
         kept = from_table(read_json(self.folder / KEPT), Kept)
         kind = self.module.Generator if isinstance(build_empty(kept.model), LanguageModel) else self.module.Translator
         try:
-            return kind(str(self.folder), device=self.device.type, intra_threads=torch.get_num_threads())
+            return kind(
+                str(self.folder),
+                device=self.device.type,
+                compute_type=self.numbers,
+                intra_threads=torch.get_num_threads(),
+            )
         except (RuntimeError, ValueError) as error:
             raise RegardError(f"{self.folder}: CTranslate2 cannot load it: {error}") from None
 

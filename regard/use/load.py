@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from regard.data.device import choose_device
 from regard.decode.engine import Engine, eager
-from regard.decode.layout import lay_out
 from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
@@ -28,6 +27,7 @@ from regard.use.generate import Writing, continuations, stream, writing
 from regard.use.generate import fit_for as fit_for_writing
 from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
+from regard.use.precision import check_precision, prepare
 from regard.use.read import fit_for as fit_for_reading
 from regard.use.ready import Ready
 from regard.use.run import is_run, open_run
@@ -150,18 +150,29 @@ def warned(answers: Iterator[Answer], fit: Fit | None) -> Iterator[Answer]:
 # --- from a folder ---------------------------------------------------------------------------------------------------
 
 
-def load(folder: str | Path, device: str = "auto", engine: str = "auto", allow_pickle: bool = False) -> Loaded:
-    """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2."""
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    engine: str = "auto",
+    allow_pickle: bool = False,
+    precision: str = "auto",
+) -> Loaded:
+    """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2.
+
+    The `precision` is float32, bfloat16 (not on the CPU) or int8 (on the CPU only). Where nothing is chosen it is
+    float32, but bfloat16 for models that write on CUDA; CTranslate2 chooses by itself.
+    """
     folder, place = Path(folder), choose_device(device)
     check_engine(engine)
+    check_precision(precision)
     ready = open_folder(folder, torch.device("cpu") if engine == OUTSIDE else place, allow_pickle)
     if engine == OUTSIDE and ready.outside is None:
         ready = through_ctranslate2(ready, folder, place)
     if ready.outside is not None:
         if engine not in ("auto", OUTSIDE):
             raise InputError(f"{folder}: is a model for CTranslate2; leave --engine {engine} out")
-        return Loaded(**{**vars(ready), "device": place})
-    model = prepare(ready.model)
+        return Loaded(**{**vars(ready), "device": place, "outside": ready.outside.computing_in(precision)})
+    model = prepare(ready.model, precision, engine)
     return Loaded(**{**vars(ready), "model": model, "device": place, "engine": make_engine(engine, model)})
 
 
@@ -181,15 +192,6 @@ def unknown(folder: Path) -> str:
     remedy = "give the folder that `regard train` printed, or one of Hugging Face"
     what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
     return f"{folder}: {what}: there is no {RECIPE}; {remedy}"
-
-
-def prepare(model: Model) -> Model:
-    """Prepare a model for use: one that writes has its weights laid out for steps, and on CUDA in bfloat16."""
-    if isinstance(model, StepModel):
-        if next(model.parameters()).device.type == "cuda":
-            model.to(torch.bfloat16)
-        lay_out(model)
-    return model.eval()
 
 
 def check_engine(name: str) -> None:

@@ -47,6 +47,10 @@ class Outside(ABC):
     """A library that runs a model by itself, with a search of its own."""
 
     @abstractmethod
+    def computing_in(self, precision: str) -> "Outside":
+        """Give the same model in this precision; in `auto` the library chooses."""
+
+    @abstractmethod
     def translator(self, ready: Any, options: Any) -> Callable[[list[Any]], list[Any]]:
         """Give what translates a batch, as `translate.Translator` does."""
 

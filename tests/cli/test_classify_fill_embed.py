@@ -116,3 +116,16 @@ def test_help_is_instant(regard):
         assert "--model -m" in text
         assert "--device" in text
         assert "--batch-tokens" in text
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind", "text"),
+    [("classify", "classification", "red"), ("fill", "masked", "[MASK] red"), ("embed", "language", "red")],
+)
+def test_precision(verb, kind, text, regard, folder):
+    asked = [verb, text, "-m", folder / kind, "--device", "cpu", "--precision"]
+    plain, small = (regard(*asked, precision).out for precision in ("float32", "int8"))
+    assert plain
+    assert small
+    assert plain != small
+    assert regard.refused(*asked, "bfloat16").startswith("bfloat16 is not for the CPU; take --precision int8 or")

@@ -12,6 +12,8 @@ import pytest
 
 from regard.config import recipe_names
 
+from ..processes import patient
+
 
 def regard(*arguments: str, cwd=None, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from regard.cli.main import main; main()", *arguments]
@@ -83,15 +85,16 @@ def test_colour_on_a_terminal_and_none_if_unwanted():
         process = subprocess.Popen(command, stdout=follower, stderr=follower, env=env)
         os.close(follower)
         output = b""
-        while True:
-            try:
-                block = os.read(leader, 4096)
-            except OSError:
-                break
-            output += block
-            if not block:
-                break
-        assert process.wait() == 0
+        with patient(process):
+            while True:
+                try:
+                    block = os.read(leader, 4096)
+                except OSError:
+                    break
+                output += block
+                if not block:
+                    break
+            assert process.wait() == 0, output.decode()
         os.close(leader)
         return output.decode()
 

@@ -18,6 +18,7 @@ from regard.cli.train import train
 from regard.data.known import KNOWN, File, Known
 from regard.errors import InputError, RegardError
 from tests.data.server import serve
+from tests.processes import patient
 
 CONTENT = b"to be or not to be\n" * 100
 
@@ -144,19 +145,20 @@ data("play")
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, env=environment)
         os.close(follower)
         shown = b""
-        while True:
-            try:
-                block = os.read(leader, 4096)
-            except OSError:  # Linux says so at the end
-                break
-            if not block:
-                break
-            shown += block
-        os.close(leader)
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        process.stdout.close()
-        assert process.wait() == 0
+        with patient(process):
+            while True:
+                try:
+                    block = os.read(leader, 4096)
+                except OSError:  # Linux says so at the end
+                    break
+                if not block:
+                    break
+                shown += block
+            os.close(leader)
+            assert process.stdout is not None
+            printed = process.stdout.read()
+            process.stdout.close()
+            assert process.wait() == 0, shown.decode()
     assert printed.startswith(b"data/play/input.txt\n")
     assert b"input.txt" in shown
     assert b"1.9/1.9 kB" in shown

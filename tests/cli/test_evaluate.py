@@ -115,6 +115,17 @@ def test_files_that_do_not_fit(regard, tmp_path):
     )
 
 
+def test_precision(regard):
+    plain, small = (
+        values(regard, "language", "--device", "cpu", "--precision", precision)["metrics"]["loss"]
+        for precision in ("float32", "int8")
+    )
+    assert 0 < abs(small - plain) < 0.01
+    assert regard.refused("evaluate", "-m", "language", "--precision", "int9").startswith(
+        "there is no precision 'int9'; did you mean 'int8'?"
+    )
+
+
 def test_folders_that_are_no_runs(regard, tmp_path):
     assert regard.refused("evaluate", "-m", tmp_path).endswith(
         "run: there is no recipe.toml; give the folder that `regard train` printed, or one of Hugging Face"

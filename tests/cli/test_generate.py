@@ -86,6 +86,15 @@ def test_options_reach_the_sampling(regard, folder):
     assert stopped == f"red dog{text[: text.index(text[3])]}\n"
 
 
+def test_precision(regard, folder):
+    base = ["generate", "red dog", "-m", folder, "--tokens", 10, "--device", "cpu", "--precision"]
+    (text,) = load(folder, "cpu", precision="int8").generate(["red dog"], tokens=10)
+    assert regard(*base, "int8").out == f"red dog{text}\n"
+    assert regard.refused(*base, "int8", "--engine", "compiled") == (
+        "int8 is not for the engine 'compiled'; leave out the one or the other"
+    )
+
+
 def test_a_prompt_that_is_too_long(regard, folder):
     done = regard("generate", "red dog " * 9, "-m", folder, "--tokens", 4)
     assert done.out.startswith("red dog " * 9)

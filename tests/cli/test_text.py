@@ -20,6 +20,7 @@ from regard.cli.text import Lines, Sink
 from regard.errors import InputError, RegardError
 from regard.use import translate as translating
 
+from ..processes import PATIENCE, patient
 from ..use.made import run
 from .command import Command
 
@@ -171,10 +172,8 @@ def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
         with os.fdopen(writer, "wb") as file:
             file.write(text)
 
-    thread = threading.Thread(target=write)
-    thread.start()
+    threading.Thread(target=write, daemon=True).start()
     chunks = list(read_available())
-    thread.join()
     assert sum(map(len, chunks)) == 150_000
     assert max(map(len, chunks)) < 70_000
     assert {line for chunk in chunks for line in chunk} == {"some line of text"}
@@ -201,15 +200,13 @@ def test_what_is_no_file_keeps_its_name(regard, folder):
     assert not Path("/dev/null").is_file()
     os.mkfifo("pipe")
     said: list[str] = []
-    thread = threading.Thread(target=lambda: said.append(Path("pipe").read_text()))
+    thread = threading.Thread(target=lambda: said.append(Path("pipe").read_text()), daemon=True)
     thread.start()
-    regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "pipe")
-    thread.join()
+    assert regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "pipe").code == 0
+    thread.join(PATIENCE)
     assert said == [regard("translate", "red", "-m", folder / "translation", *FAST).out]
-    thread = threading.Thread(target=lambda: Path("pipe").write_text("red"))
-    thread.start()
+    threading.Thread(target=lambda: Path("pipe").write_text("red"), daemon=True).start()
     assert regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST).out == said[0]
-    thread.join()
 
 
 def test_a_full_disk_is_a_message():
@@ -240,19 +237,20 @@ def test_on_a_terminal(folder, tmp_path):
     leader, follower = pty.openpty()
     command = [*PROGRAM, "generate", "-m", str(folder / "language"), "--tokens", "3"]
     process = subprocess.Popen(command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    os.write(leader, b"red\n")
-    assert process.stdout.readline().startswith("red")
-    os.write(leader, b"one\n")
-    assert process.stdout.readline().startswith("one")
-    process.send_signal(signal.SIGINT)
-    assert process.communicate() == ("", "one line after the other; Ctrl-D ends\n")
+    with patient(process):
+        for typed in ("red", "one"):
+            os.write(leader, f"{typed}\n".encode())
+            answer = process.stdout.readline()
+            assert answer.startswith(typed), answer or process.stderr.read()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate() == ("", "one line after the other; Ctrl-D ends\n")
     assert process.returncode == 130
 
     (tmp_path / "in.txt").write_text("red\n" * 4)
     command = [*PROGRAM, "translate", "-m", str(folder / "translation"), "-f", str(tmp_path / "in.txt"), "--json"]
     plain = {**os.environ, "NO_COLOR": "1"}
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=300, env=plain)
+    os.close(follower)
     assert "4/4 lines" in os.read(leader, 100_000).decode()
     assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["red"] * 4
-    os.close(follower)
     os.close(leader)

@@ -1,6 +1,8 @@
 """`regard translate`."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,21 @@ def test_the_command_does_what_python_does(regard, folder):
     assert (
         regard("translate", *LINES, "-m", folder, "--coverage", 3, "--longest-ratio", 0.5).out.splitlines() == covered
     )
+
+
+def test_precision(regard, folder):
+    wanted = load(folder, "cpu", precision="int8").translate(LINES)
+    done = regard("translate", "-m", folder, *LINES, "--device", "cpu", "--precision", "int8")
+    assert (done.out.splitlines(), done.err) == (wanted, "")
+    said = regard.refused("translate", "-m", folder, *LINES, "--device", "cpu", "--precision", "bfloat16")
+    assert said == "bfloat16 is not for the CPU; take --precision int8 or float32, or another --device"
+
+
+def test_int8_says_nothing_of_itself(folder):
+    """Not even what torch says once in a process."""
+    command = [sys.executable, "-m", "regard", "translate", "red dog", "-m", str(folder), "--precision", "int8"]
+    done = subprocess.run([*command, "--device", "cpu"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_n_best(regard, folder):

@@ -129,8 +129,8 @@ def test_a_widened_head_scores_the_same():
     x = torch.randn(2, model.embed.tokens.table.weight.shape[1], dtype=torch.float64)
     expected = model.logits(x)
     model.head.widen(model.embed.tokens.table.weight, of=64)
-    assert model.head.widened.shape[0] == 64
+    assert model.head.product.args[0].shape[0] == 64
     torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
     model.embed.tokens.table.weight.data.mul_(2)
     torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
-    assert model.float().head.widened is None
+    assert model.float().head.product is None

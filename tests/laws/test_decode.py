@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, Steps, eager, in_use
+from regard.decode.quantise import Int8, quantise
 from regard.decode.rows import count
 from regard.decode.sample import sample_all
+from regard.models.model import StepModel
 
 from .cases import VOCABULARY, Case, decodable, name_of
 
@@ -92,7 +94,28 @@ class Uncached(Steps):
 @every_decodable
 @every_way
 def test_batch_mates_order_and_caches_change_nothing(case: Case, write: Write):
-    model, given = case.build(), beginnings(case)
+    check(case.build(), beginnings(case), write)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama-like", "deepseek-like", "gpt2-concatenated", "translator", "rnn-attention"]
+)
+@pytest.mark.parametrize("write", [greedy, searched])
+def test_nor_do_they_in_int8(name: str, write: Write):
+    """All that surrounds the products of int8 is in float64, where the last bit decides no rounding."""
+    (case,) = [case for case in decodable() if case.name == name]
+    model = case.build()
+    quantise(model)
+    products = [module for module in model.modules() if isinstance(module, Int8)]
+    assert products
+    for product in products:
+        product.register_forward_pre_hook(lambda product, inputs: (inputs[0].float(),))
+        product.register_forward_hook(lambda product, inputs, output: output.double())
+    check(model, beginnings(case), write)
+
+
+def check(model: StepModel, given: Given, write: Write) -> None:
+    """Let all rows write together, in another order, without a cache, and some of them alone."""
     limits = [3 + row % 7 for row in range(ROWS)]
     seeds = [row // 2 for row in range(ROWS)]
 

@@ -170,3 +170,26 @@ def test_nothing_is_left(task, tmp_path):
         prepare("classification", train=(blank,))
     with pytest.raises(ConfigError, match="train must name at least one file"):
         ClassificationConfig(train=())
+
+
+def test_the_probe_is_a_text_between_its_special_tokens(tmp_path):
+    texts = ("red dog", "one two three dog cat runs", "cat", "blue dog runs", "red green blue one")
+    path = table(tmp_path / "t.tsv", [(text, text[0]) for text in texts])
+    task = prepare("classification", train=(path,), valid=(path,))
+
+    def framed(text: str) -> list[int]:
+        return [task.tokenizer.start, *task.tokenizer.encode([text])[0].tolist(), task.tokenizer.end]
+
+    probe = task.probe()
+    assert {name: row.tolist() for name, row in probe.items()} == {"tokens": [framed("red green blue one")]}
+    assert task.probe(5)["tokens"].tolist() == [framed("red dog")]  # of 3, 4 and 5 tokens the middle
+    assert task.probe(2)["tokens"].tolist() == [framed("")]  # none fits, so the shortest is cut
+    classes = ("model.head.kind=classes", f"model.head.classes={len(task.classes)}", "model.head.pool.kind=mean")
+    assert model_for(task, "reader", *classes)(*probe.values()).shape == (1, len(task.classes))
+
+
+def test_the_probe_is_a_row_that_is_held_out(tmp_path):
+    task = prepare("classification", train=(table(tmp_path / "t.tsv", labelled(60)),))
+    corpus, rows = task.valid.corpus, task.valid.rows
+    held_out = [corpus.padded(rows[[n]], int(corpus.lengths[rows[n]]), 0).tolist() for n in range(len(rows))]
+    assert task.probe()["tokens"].tolist() in held_out

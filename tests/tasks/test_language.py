@@ -380,3 +380,29 @@ def test_blank_lines_are_counted(tmp_path):
     task = task_of(tmp_path, "\n".join(["", *sentences(60), "", ""]))
     assert task.skipped.report() == [f"2 blank lines skipped (first: {tmp_path / 'train.txt'}:1)"]
     assert task_of(tmp_path, "\n".join(["", *sentences(60), "", ""])).skipped.report()  # also from the cache
+
+
+# --- the probe -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("valid", "window", "wanted"),
+    [
+        ("a\nbcd\nef\ngh\n", 9, "|gh"),  # whole texts: of lengths 2, 3, 3 and 4 the third
+        ("a\nbcdefgh\nefgh\ngh\n", 4, "|bcd"),  # too long ones are cut, or short ones would be all there is
+        ("abcdefgh\n", 5, "|abcd"),
+    ],
+)
+def test_the_probe_is_the_beginning_of_a_text(tmp_path, valid, window, wanted):
+    task = task_of(tmp_path, long_text(40) + "\nabcdefgh\n", valid=valid, window=window)
+    assert {name: row.tolist() for name, row in task.probe().items()} == {"tokens": [ids(task, wanted)]}
+
+
+def test_the_probe_of_a_text_that_is_held_out_in_part_is_where_that_begins(tmp_path):
+    text = long_text(200)
+    task = task_of(tmp_path, text, documents="file", window=8)
+    assert task.valid.begin == 180
+    assert task.probe()["tokens"].tolist() == [ids(task, text[179:187])]
+    assert task.probe(3)["tokens"].tolist() == [ids(task, text[179:182])]
+    model = model_for(task, "writer")
+    assert model(*task.probe().values()).shape == (1, 8, task.tokenizer.size)

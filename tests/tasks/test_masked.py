@@ -160,3 +160,15 @@ def test_something_must_be_hidden():
         MaskedConfig(train=("a",), rate=0.0)
     with pytest.raises(ConfigError, match="train must name at least one file"):
         MaskedConfig(train=())
+
+
+def test_the_probe_is_a_text_with_one_token_hidden_always_the_same(tmp_path):
+    task = task_of(tmp_path, sentences(40), ["red", "two cats", "dogs"], window=9)
+    before = torch.get_rng_state()
+    (tokens,) = task.probe()["tokens"].tolist()
+    assert torch.equal(torch.get_rng_state(), before)
+    dogs = [task.tokenizer.end, *task.tokenizer.encode(["dogs"])[0].tolist()]
+    assert tokens == [*dogs[:2], task.tokenizer.mask, *dogs[3:]]
+    assert task.valid.windows(np.array([13]), 5).tolist() == [dogs]  # the text itself stays as it is
+    model = model_for(task, "reader")
+    assert model(*task.probe().values()).shape == (1, 5, task.tokenizer.size)

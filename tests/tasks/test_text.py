@@ -21,6 +21,7 @@ from regard.tasks.text import (
     shown,
     skips,
     spread,
+    telling,
     with_skips,
 )
 
@@ -138,3 +139,17 @@ def test_a_tokenizer_with_a_path_is_only_read(tmp_path):
     found = learn_tokenizer(TokenizerConfig(path=str(tmp_path / "mine"), dropout=0.5), [path], lambda: 1 / 0)
     assert found.fingerprint() == first.fingerprint()
     assert found.dropout == 0.5
+
+
+@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), longest=st.integers(1, 40))
+def test_a_telling_row_fits_and_is_neither_short_nor_the_longest(lengths: list[int], longest: int):
+    row = telling(np.array(lengths), longest)
+    fitting = [length for length in lengths if length <= longest]
+    if not fitting:
+        assert lengths[row] == min(lengths)
+        return
+    assert lengths[row] in fitting
+    longer = sum(length > lengths[row] for length in fitting)
+    assert longer <= 1 + len(fitting) // 4
+    if len(set(fitting)) == len(fitting) > 1:
+        assert longer >= 1

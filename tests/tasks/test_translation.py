@@ -355,3 +355,31 @@ def test_the_order_is_for_one_seed(tmp_path):
     )
     assert one == same
     assert one != other
+
+
+# --- the probe -------------------------------------------------------------------------------------------------------
+
+
+def test_the_probe_is_a_pair_longer_than_most_framed_as_in_training(tmp_path):
+    lengths = (1, 9, 2, 4, 3)  # words; five rows, of which the fourth in length is chosen
+    lines = [" ".join(["red"] * length) for length in lengths]
+    files = {"source": (write(tmp_path / "a.de", lines),), "target": (write(tmp_path / "a.en", ["blue dog"] * 5),)}
+    task = prepare("translation", **files, valid_source=files["source"], valid_target=files["target"])
+    probe = task.probe()
+    assert list(probe) == ["source", "target"]  # as the model takes them
+    assert probe["source"].tolist() == [words(task, "red red red red )")]
+    assert probe["target"].tolist() == [words(task, "( blue dog")]
+    batch = task.padded(task.valid, Draw((5, 3), np.array([3])))
+    assert all(torch.equal(probe[name], batch[name]) for name in probe)
+    assert task.probe(4)["source"].tolist() == [words(task, "red red )")]  # of 1, 2 and 3 words the middle
+    assert task.probe(2)["source"].tolist() == [words(task, "red )")]  # no pair fits, so the shortest is cut
+    assert task.probe(2)["target"].tolist() == [words(task, "( blue")]
+
+
+@pytest.mark.parametrize("recipe", ["translator", "rnn-attention"])
+def test_a_model_takes_the_probe_of_held_out_pairs(tmp_path, recipe):
+    task = task_of(tmp_path, valid=None)
+    inputs = task.probe()
+    assert all(torch.equal(inputs[name], tensor) for name, tensor in task_of(tmp_path, valid=None).probe().items())
+    logits = model_for(task, recipe)(*inputs.values())
+    assert logits.shape == (*inputs["target"].shape, task.tokenizer.size)

@@ -201,3 +201,15 @@ def test_a_class_that_training_does_not_have(task, tmp_path):
 def test_images_cannot_be_moved_by_less_than_nothing():
     with pytest.raises(ConfigError, match="shift: -1 must be at least 0"):
         VisionTaskConfig(train="a", shift=-1)
+
+
+def test_the_probe_is_a_held_out_image_as_it_is(tmp_path):
+    task = prepare("vision", train=archive(tmp_path / "a.npz"), shift=2, flip=True)
+    before = torch.get_rng_state()
+    probe = task.probe()
+    assert torch.equal(torch.get_rng_state(), before)
+    pixels = task.valid.pixels[task.valid_rows[1:2]] / 255
+    wanted = (pixels - task.config.mean[0]) / task.config.std[0]
+    np.testing.assert_allclose(probe["images"].numpy(), wanted.transpose(0, 3, 1, 2), atol=1e-5)
+    assert list(probe) == ["images"]
+    assert model_for()(*probe.values()).shape == (1, 3)

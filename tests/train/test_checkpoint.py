@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +20,8 @@ from torch import Tensor
 import regard.train.checkpoint
 from regard.errors import RegardError
 from regard.train.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
+
+from ..processes import Forked
 
 CHANGES = {"open", "write", "flush", "mkdir", "rename", "unlink", "rmdir"}
 FILES = ["checksums.json", "facts.json", "state.safetensors"]
@@ -362,25 +365,41 @@ def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def run_and_kill(work: Callable[[], Any], calls: int) -> bool:
-    """Do the work in another process, killed when it is about to change the disk for the given time.
+def work_and_die(work: Callable[[], Any], calls: int) -> None:
+    """Do some work; this process is killed when it is about to change the disk for the given time.
 
     Nothing on the disk changes between two such calls, so these are all the moments there are.
     """
-    child = os.fork()
-    if not child:
-        left = calls
+    os.fsync = lambda _: None
+    left = calls
 
-        def count(_: FrameType, event: str, function: Any) -> None:
-            nonlocal left
-            left -= event == "c_call" and function.__name__ in CHANGES
-            if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def count(_: FrameType, event: str, function: Any) -> None:
+        nonlocal left
+        left -= event == "c_call" and function.__name__ in CHANGES
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        sys.setprofile(count)
-        work()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    sys.setprofile(count)
+    work()
+    sys.setprofile(None)
+
+
+def run_and_kill(work: Callable[[], Any], calls: int) -> bool:
+    """Do some work in another process; whether it was killed before it was done."""
+    ended = Forked(work_and_die, work, calls).end()
+    assert ended.code in (0, -signal.SIGKILL), ended.said
+    return ended.code != 0
+
+
+def save_new(folder: Path, step: int, keep: int) -> None:
+    save_checkpoint(folder, step, state(7), {"new": 1}, keep)
+
+
+def save_on_and_on(folder: Path) -> None:
+    """Go on from what is found."""
+    found = load(folder)
+    for step in range(0 if found is None else found.step, 1000):
+        save(folder, step + 1, keep=1 + step % 2)
 
 
 @pytest.mark.parametrize(
@@ -399,7 +418,7 @@ def test_killed_at_any_moment_a_good_checkpoint_is_left(
         folder = tmp_path / str(moment)
         for step in before:
             save(folder, step, keep)
-        killed = run_and_kill(lambda folder=folder: save_checkpoint(folder, after, state(7), {"new": 1}, keep), moment)
+        killed = run_and_kill(partial(save_new, folder, after, keep), moment)
         found = load(folder)
         new = found is not None and found.facts == {"new": 1}
         seen.add(new)
@@ -423,13 +442,7 @@ def test_killed_again_and_again_a_run_goes_on(tmp_path: Path) -> None:
     """Each life saves until it is killed; the next goes on from what it finds, which never goes back."""
     reached = 0
     for life in range(40):
-
-        def live() -> None:
-            found = load(tmp_path)
-            for step in range(0 if found is None else found.step, 1000):
-                save(tmp_path, step + 1, keep=1 + step % 2)
-
-        assert run_and_kill(live, 20 + 7 * life)
+        assert run_and_kill(partial(save_on_and_on, tmp_path), 20 + 7 * life)
         found = load(tmp_path)
         assert is_state(found, found.step if found else 0)
         assert found is not None

@@ -11,7 +11,9 @@ from regard.config import from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.model import Model
 from regard.tasks.task import Task
+from regard.tasks.text import attends
 from regard.train.config import TrainConfig
+from regard.train.probe import look
 from regard.train.ranks import Ranks
 from regard.train.update import Update
 
@@ -44,7 +46,9 @@ def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tu
             shapes.add(draw.shape)
             update(task.batch(draw, epoch), step)
         model.eval()
-        task.measure(model)  # validations in between change nothing
+        task.measure(model)  # validations in between change nothing, nor do looks
+        if attends(model):
+            look(model, task.probe())
         compiled.append(counter.frame_count)
     return len(shapes), compiled
 

@@ -25,9 +25,11 @@ from regard.models.recipe import build
 from regard.train.checkpoint import load_checkpoint
 from regard.train.log import read_metrics
 from regard.train.loop import Trainer
+from regard.train.probe import read_probe
 from regard.train.ranks import join_ranks
 from regard.train.shard import gathered, shard
 from regard.train.update import Update
+from tests.processes import patient
 from tests.train.pair import Failure, Pair
 
 TRAIN = [
@@ -245,6 +247,13 @@ def check_alike(run: Path, wanted: Path) -> None:
     torch.testing.assert_close(states[0].tensors, states[1].tensors, atol=1e-5, rtol=1e-5)
     kept = [load_file(folder / "model.safetensors") for folder in (run, wanted)]
     torch.testing.assert_close(kept[0], kept[1], atol=1e-5, rtol=1e-5)
+    assert (run / "probe").exists() is (wanted / "probe").exists()
+    if (wanted / "probe").exists():
+        one, other = read_probe(run), read_probe(wanted)
+        assert one.steps == other.steps == (0, 1, 2, 3, 4)
+        torch.testing.assert_close(one.inputs, other.inputs, atol=0, rtol=0)
+        for step in one.steps:  # which are rounded to three digits
+            torch.testing.assert_close(one.weights(step), other.weights(step), atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -394,6 +403,17 @@ def fail_alone(fault: Exception) -> None:
         ranks.wait()
 
 
+def test_a_process_that_dies_without_an_answer_is_said(place: Place) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"a process has died; they said:\nfarewell of 0\n"):
+        place.pair(die)
+
+
+def die() -> None:
+    """End as no job should."""
+    print("farewell of", os.environ["RANK"])
+    os._exit(3)
+
+
 def test_processes_agree(place: Place) -> None:
     assert done(place.pair(agree)) == [(2, 0.25, 3.0)] * 2
 
@@ -425,13 +445,14 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
     )
     assert process.stdout is not None
     lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if "step" in line and "loss" in line and run.exists():
-            process.send_signal(signal.SIGTERM)
-            break
-    lines += process.stdout.readlines()
-    process.wait()
+    with patient(process, signal.SIGTERM):  # which ends the processes that it has started, too
+        for line in process.stdout:
+            lines.append(line)
+            if "step" in line and "loss" in line and run.exists():
+                process.send_signal(signal.SIGTERM)
+                break
+        lines += process.stdout.readlines()
+        process.wait()
     text = "".join(lines)
     assert text.count("all is saved; go on with") == 1, text
     found = load_checkpoint(run / "checkpoints", pytest.fail)

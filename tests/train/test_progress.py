@@ -18,6 +18,8 @@ from regard.tasks.sample import Sample
 from regard.train import progress as progress_module
 from regard.train.progress import Progress, Standing, harmless
 
+from ..processes import PATIENCE
+
 STANDING = Standing(1200, 5000, 2.3104, 3e-4, 12_345.0, 1_200_000_000, 250.0, "BLEU 23.4")
 
 
@@ -231,9 +233,9 @@ def test_forced_colours_do_not_make_a_pipe_a_terminal():
         "    progress.step(Standing(1, 2, 1.0, 1.0, 1.0, 0, 1.0))\n"
         "    progress.say('done', 'bold')\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, env={**os.environ, "FORCE_COLOR": "1"}, check=True
-    )
+    environment = {**os.environ, "FORCE_COLOR": "1"}
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=PATIENCE)
     assert run.stdout.decode() == "step 1/2  loss 1.00  1 tok/s  1 s left\n\x1b[1mdone\x1b[0m\n"
 
 
@@ -393,5 +395,5 @@ with Progress(Console(), 10, 1) as progress:
     progress.say("nor this")
 print("went on", file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "went on\n")

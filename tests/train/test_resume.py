@@ -25,7 +25,8 @@ from regard.train.checkpoint import checkpoint_steps, load_checkpoint
 from regard.train.log import Log, read_metrics
 from regard.train.run import create_run, open_run
 
-from .command import Ended, at_moment, at_update, regard, send
+from ..processes import Ended
+from .command import at_moment, at_update, regard, send
 from .tiny import data, shrunk, training
 
 ADAM = ("train.optimizer.kind=adamw", "train.optimizer.rate=0.003")
@@ -126,8 +127,8 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits(
     while True:
         started = (run / "recipe.toml").exists()
         arguments = ["train", "--resume", run, "--device", "cpu"] if started else command(name, files, run)
-        kill = at_moment(run, int(chance.integers(2, 40)), partial(send, signal.SIGKILL))
-        ended = regard(*arguments, before=kill if kills < 3 else lambda: None)
+        kill = partial(at_moment, run, int(chance.integers(2, 40)), partial(send, signal.SIGKILL))
+        ended = regard(*arguments, before=kill if kills < 3 else None)
         if ended.code != -signal.SIGKILL:
             break
         kills += 1
@@ -141,16 +142,16 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
 ) -> None:
     """Interrupted, terminated, and with a newest checkpoint that is cut and another that has a wrong bit."""
     run = tmp_path / "the run"
-    ended = regard(*command("transformer", files, run), before=at_update(4, partial(send, signal.SIGINT)))
+    ended = regard(*command("transformer", files, run), before=partial(at_update, 4, partial(send, signal.SIGINT)))
     how = f"go on with: regard train --resume '{run}'"
     assert (ended.code, ended.said.splitlines()[-1]) == (130, f"regard: stopped at step 4, all is saved; {how}")
     assert "stopping after this step; a second signal stops at once" in ended.said
-    ended = regard("train", "--resume", run, before=at_update(3, partial(send, signal.SIGTERM)))
+    ended = regard("train", "--resume", run, before=partial(at_update, 3, partial(send, signal.SIGTERM)))
     assert (ended.code, ended.said.splitlines()[-1]) == (143, f"regard: stopped at step 7, all is saved; {how}")
     assert checkpoint_steps(run / "checkpoints") == [6, 7]
     state = run / "checkpoints/step-00000007/state.safetensors"
     os.truncate(state, state.stat().st_size // 2)
-    ended = regard("train", "--resume", run, before=at_update(4, partial(send, signal.SIGKILL)))
+    ended = regard("train", "--resume", run, before=partial(at_update, 4, partial(send, signal.SIGKILL)))
     fault = "state.safetensors does not match its checksum"
     assert f"checkpoint step-00000007 is damaged ({fault}); using step-00000006" in ended.said
     assert checkpoint_steps(run / "checkpoints") == [7, 9]
@@ -175,7 +176,7 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
 def test_a_second_signal_stops_at_once(files: Path, tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = tmp_path / "run"
     both = partial(send, signal.SIGINT, signal.SIGTERM)
-    ended = regard(*command("lstm", files, run), before=at_update(5, both))
+    ended = regard(*command("lstm", files, run), before=partial(at_update, 5, both))
     how = f"go on with: regard train --resume {run}"
     lost = "stopped at once, what came after the last checkpoint is lost"
     assert (ended.code, ended.said.splitlines()[-1]) == (143, f"regard: {lost}; {how}")
@@ -184,11 +185,13 @@ def test_a_second_signal_stops_at_once(files: Path, tmp_path: Path, whole: Calla
     assert_same(run, whole("lstm"))
 
 
-def test_when_all_is_saved_one_signal_is_enough(files: Path, tmp_path: Path, whole: Callable[[str], Path]) -> None:
-    def interrupt_the_end() -> None:
-        finish = loop.Trainer._finish
-        loop.Trainer._finish = lambda trainer: (send(signal.SIGINT), finish(trainer))[1]
+def interrupt_the_end() -> None:
+    """Let this process get a signal when all is saved."""
+    finish = loop.Trainer._finish
+    loop.Trainer._finish = lambda trainer: (send(signal.SIGINT), finish(trainer))[1]
 
+
+def test_when_all_is_saved_one_signal_is_enough(files: Path, tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = tmp_path / "run"
     ended = regard(*command("muon", files, run), before=interrupt_the_end)
     told = "regard: stopped before the last measurement, all is saved; go on with: regard train --resume"
@@ -197,28 +200,47 @@ def test_when_all_is_saved_one_signal_is_enough(files: Path, tmp_path: Path, who
     assert_same(run, whole("muon"))
 
 
-def test_interrupted_while_data_is_read_there_is_no_run_yet(files: Path, tmp_path: Path) -> None:
+def interrupt_reading(path: str) -> None:
+    """Let this process get a signal when it first opens a file."""
+    sent = False
+
+    def audit(event: str, given: tuple[Any, ...]) -> None:
+        nonlocal sent
+        if event == "open" and str(given[0]) == path and not sent:
+            sent = True
+            send(signal.SIGINT)
+
+    sys.addaudithook(audit)
+
+
+def test_interrupted_while_data_is_read_there_is_no_run_yet(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = command("transformer", files, tmp_path / "run")
-
-    def interrupt_reading() -> None:
-        os.environ["REGARD_CACHE"] = str(tmp_path / "cache")  # where nothing is yet
-        sent = False
-
-        def audit(event: str, given: tuple[Any, ...]) -> None:
-            nonlocal sent
-            if event == "open" and str(given[0]) == arguments[2] and not sent:
-                sent = True
-                send(signal.SIGINT)
-
-        sys.addaudithook(audit)
-
-    ended = regard(*arguments, before=interrupt_reading)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))  # where nothing is yet
+    ended = regard(*arguments, before=partial(interrupt_reading, arguments[2]))
     assert ended.code == 130, ended.said
     assert "Traceback" not in ended.said
     assert not (tmp_path / "run").exists()
 
 
 # --- no room ---------------------------------------------------------------------------------------------------------
+
+
+def fill_the_disk(place: str, call: int) -> None:
+    """Let this process have no room from some write on; a limit on the size of files stands for a full disk."""
+    holder, name = (Log, place.removeprefix("Log.")) if place.startswith("Log.") else (loop, place)
+    write = getattr(holder, name)
+    calls = 0
+
+    def limited(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return write(*given, **named)
+
+    setattr(holder, name, limited)
 
 
 @pytest.mark.parametrize(
@@ -243,24 +265,8 @@ def test_interrupted_while_data_is_read_there_is_no_run_yet(files: Path, tmp_pat
 def test_without_room_a_run_ends_with_a_word_and_goes_on_when_there_is_some(
     files: Path, tmp_path: Path, whole: Callable[[str], Path], place: str, call: int, says: str
 ) -> None:
-    """A limit on the size of files stands for a full disk, from some write on."""
-
-    def fill_the_disk() -> None:
-        holder, name = (Log, place.removeprefix("Log.")) if place.startswith("Log.") else (loop, place)
-        write = getattr(holder, name)
-        calls = 0
-
-        def limited(*given: Any, **named: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == call:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-            return write(*given, **named)
-
-        setattr(holder, name, limited)
-
     run = tmp_path / "run"
-    ended = regard(*command("transformer", files, run), before=fill_the_disk)
+    ended = regard(*command("transformer", files, run), before=partial(fill_the_disk, place, call))
     assert ended.code == 2, ended.said
     assert "Traceback" not in ended.said
     assert re.search(f"^regard: .*{says}$", ended.said, re.M), ended.said
@@ -400,7 +406,7 @@ def test_killed_before_its_first_checkpoint_it_begins_from_these_weights_again(
     (text,) = TABLES["language"]["train"]
     arguments = ["train", "language", text, "--init-from", given, "--device", "cpu", "task.window=8", *training()]
     assert_well(regard(*arguments, "--run", tmp_path / "whole"))
-    ended = regard(*arguments, "--run", tmp_path / "run", before=at_update(2, partial(send, signal.SIGKILL)))
+    ended = regard(*arguments, "--run", tmp_path / "run", before=partial(at_update, 2, partial(send, signal.SIGKILL)))
     assert ended.code == -signal.SIGKILL
     assert_well(regard("train", "--resume", tmp_path / "run"))
     assert_same(tmp_path / "run", tmp_path / "whole")

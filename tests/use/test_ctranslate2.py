@@ -167,3 +167,15 @@ def test_what_cannot_be_run(tmp_path):
     (tmp_path / "out" / "regard.json").unlink()
     with pytest.raises(RegardError, match="there is no regard.json, so `regard convert` did not write it; convert the"):
         regard.load(tmp_path / "out", "cpu")
+
+
+def test_the_precision_is_handed_on(tmp_path):
+    """Of numbers that it cannot compute with here, the library says so."""
+    folder = floats(run("translation", tmp_path / "run"))
+    ours = regard.load(folder, "cpu").translate(TEXTS, beam=1)
+    for precision, numbers in (("float32", "float32"), ("int8", "int8_float32")):
+        theirs = regard.load(folder, "cpu", engine="ctranslate2", precision=precision)
+        assert [bool(text) for text in theirs.translate(TEXTS, beam=1)] == [bool(text) for text in ours]
+        assert theirs.outside.model.compute_type == numbers
+    with pytest.raises(RegardError, match="CTranslate2 cannot load it: Requested float16 compute type"):
+        _ = theirs.outside.computing_in("float16").model

@@ -1,0 +1,60 @@
+"""Make the pictures of attention in the documents: `python docs/attention.py`.
+
+They show a translator that is trained in half a minute. Its sentences are those of examples/tiny_translator.py; the one
+drawn is not among those it learned from.
+"""
+
+import random
+import runpy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from rich.console import Console
+
+import regard
+from regard import draw
+from regard.use.load import Loaded
+
+HERE = Path(__file__).parent
+SENTENCE = "im Sommer hat Anna sieben grüne Bücher gekauft"
+CHANGES = ["tokenizer.kind=word", "model.dim=64", "model.encoder.depth=2", "model.decoder.depth=2"]
+CHANGES += ["train.steps=300", "train.tokens=1024", "train.validate_every=150", "train.average=0"]
+
+
+def train(folder: Path) -> Loaded:
+    """Train on one sentence in ten of the grammar."""
+    sentences = runpy.run_path(str(HERE.parent / "examples" / "tiny_translator.py"))["grammar"]()
+    random.Random(0).shuffle(sentences)
+    known = [pair for pair in sentences[: len(sentences) // 10] if pair[0] != SENTENCE]
+    for side, name in enumerate(("de", "en")):
+        (folder / name).write_text("".join(f"{pair[side]}\n" for pair in known), encoding="utf-8")
+    task = {"kind": "translation", "source": [str(folder / "de")], "target": [str(folder / "en")]}
+    regard.train(task, *CHANGES, run=folder / "run", device="cpu", console=Console(quiet=True))
+    return regard.load(folder / "run", device="cpu")
+
+
+@torch.no_grad()
+def look(ready: Loaded) -> tuple[list[np.ndarray], list[str], list[str]]:
+    """Translate the sentence; give the cross-attention of each layer (H x T x S), and the words of both languages."""
+    source, target = (ready.words.encode([text])[0] for text in (SENTENCE, ready.translate([SENTENCE])[0]))
+    read = torch.tensor([[*ready.frame.before, *source, *ready.frame.after]])
+    written = torch.tensor([[ready.first, *target]])  # a word was chosen where the one before it was read
+    with regard.watch(ready.model, "decoder.*.cross") as tape:
+        ready.model(read, written)
+    layers = [tape.weights(name)[0, :, : len(target)].numpy() for name in tape]
+    return layers, ready.words.pieces(target), ready.words.pieces(read[0].tolist())
+
+
+if __name__ == "__main__":
+    with TemporaryDirectory() as temporary:
+        ready = train(Path(temporary))
+    layers, written, source = look(ready)
+    heads = np.ndindex(len(layers), len(layers[0]))
+    layer, head = max(heads, key=lambda place: layers[place[0]][place[1]].max(-1).mean())  # the most peaked
+    weights, title = layers[layer][head], f"L{layer + 1}.H{head + 1} · cross-attention"
+    draw.write(draw.alignment(weights, written, source, title=title), HERE / "alignment.svg")
+    draw.write(draw.alignment(weights, written, source, title=title, look=draw.DARK), HERE / "alignment-dark.svg")
+    draw.write(draw.heatmap(weights, written, source, title=title), HERE / "attention.svg")
+    draw.write(draw.heads(layers, title="cross-attention of all heads"), HERE / "heads.svg")

@@ -1,0 +1,62 @@
+"""Record what `regard look` shows when it is given nothing: three small models on data that may be passed on.
+
+    regard data tatoeba && regard data tinyshakespeare && regard data fashion-mnist
+    for name in translator writer vision; do regard train examples/samples/$name.toml --run runs/$name; done
+    python examples/samples/record.py runs
+
+It writes `regard/look/sample/*.regard`. Sentences of Tatoeba are CC BY 2.0 (tatoeba.org, manythings.org), Fashion-MNIST
+is MIT, Shakespeare is in the public domain.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import regard
+from regard.data.images import read_images
+from regard.data.read import Skipped
+from regard.look.record import record
+from regard.look.recording import Part, Recording, store
+from regard.look.training import record_training
+
+SAMPLE = Path(regard.__file__).parent / "look" / "sample"
+BOOK = "She gave him a beautiful red book."
+BANKS = {"money": "I went to the bank to take out some money.", "water": "He sat on the bank of the river."}
+LINE = "ROMEO:\nWhat light is t"
+CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+def translator(run: Path) -> dict[str, Recording]:
+    """A sentence whose words change places, two sentences with a word in common, and how it learned."""
+    model = regard.load(run)
+    words = {f"bank-{name}": Part(record(model, text), without=("arithmetic", "next")) for name, text in BANKS.items()}
+    return {"book": Part(record(model, BOOK), without=("next",)), **words, "training": training(run)}
+
+
+def writer(run: Path) -> dict[str, Recording]:
+    """A line that it goes on with."""
+    return {"romeo": Part(record(regard.load(run), LINE, tokens=14), without=("hidden", "arithmetic"))}
+
+
+def vision(run: Path) -> dict[str, Recording]:
+    """Trousers, with the names of the classes, which the files do not have."""
+    trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
+    model = replace(regard.load(run), classes=CLOTHES)
+    whole = record(model, "trousers of Fashion-MNIST", image=trousers)
+    return {"trousers": Part(whole, without=("hidden", "arithmetic"))}
+
+
+def training(run: Path) -> Recording:
+    """What the run has left of its training."""
+    found = record_training(run)
+    assert found is not None, f"{run} has left no snapshots"
+    return found
+
+
+if __name__ == "__main__":
+    runs = Path(sys.argv[1])
+    for number, make in enumerate((translator, writer, vision), 1):
+        path = SAMPLE / f"{number}-{make.__name__}.regard"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(store(make(runs / make.__name__)))
+        print(f"{path.name}: {path.stat().st_size // 1024} kB")

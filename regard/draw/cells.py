@@ -1,0 +1,102 @@
+"""A matrix of weights as coloured cells, hatched where a query may not look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.draw.style import SMALL, WEIGHTS, Look, place
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+Array = NDArray[Any]
+
+SLACK = 1e-2  # what half precision may make of a weight of 0 or 1
+KEY_ROOM = 0.5  # inches for the colour bar, its numbers and its name
+LONGEST_KEY = 2.4
+LINED = 9.0  # points of a cell from which on there are lines between cells
+
+
+def check(weights: Array, mask: Array | None, what: str = "the weights") -> None:
+    """Refuse what is no matrix of weights."""
+    if weights.ndim != 2 or not weights.size:
+        raise RegardError(f"{what} have the shape {weights.shape}; give a matrix of queries x keys, not empty")
+    if mask is not None and (mask.shape != weights.shape or mask.dtype != bool):
+        of = f"the shape {mask.shape} and {mask.dtype}"
+        raise RegardError(f"{what} have the shape {weights.shape}, but their mask {of}; give True or False for each")
+    seen = weights if mask is None else weights[mask]
+    if seen.size and not (seen.min() >= -SLACK and seen.max() <= 1 + SLACK):
+        extent = f"from {seen.min():.3g} to {seen.max():.3g}"
+        raise RegardError(f"{what} go {extent}, but attention weights are from 0 to 1; scores need a softmax first")
+
+
+def paint(axes: Axes, weights: Array, mask: Array | None, look: Look, most: int) -> AxesImage:
+    """Draw cells; of more than `most` rows or columns neighbours share one, which shows the largest of them."""
+    rows, columns = weights.shape
+    hidden = np.zeros(weights.shape, bool) if mask is None else ~mask
+    values = _pooled(np.where(hidden, 0, weights), most)
+    hidden = ~_pooled(~hidden, most)
+    image = axes.imshow(
+        np.ma.masked_array(values, hidden),
+        cmap=WEIGHTS,
+        vmin=0,
+        vmax=1,
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, columns - 0.5, rows - 0.5, -0.5),
+    )
+    if hidden.any():
+        _hatch(axes, hidden, columns / hidden.shape[1], rows / hidden.shape[0], look)
+    return image
+
+
+def _pooled(array: Array, most: int) -> Array:
+    """Take the largest of neighbours until there are at most so many rows and columns."""
+    for axis in (0, 1):
+        if array.shape[axis] > most:
+            begins = np.arange(most) * array.shape[axis] // most
+            array = np.maximum.reduceat(array, begins, axis=axis)
+    return array
+
+
+def _hatch(axes: Axes, hidden: Array, wide: float, tall: float, look: Look) -> None:
+    """Hatch hidden cells: one patch, with a rectangle for each run of them in a row."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    rectangles = []
+    for row, cells in enumerate(hidden):
+        edges = np.flatnonzero(np.diff(cells.astype(np.int8), prepend=0, append=0)).reshape(-1, 2)
+        for begin, end in edges:
+            left, right = begin * wide - 0.5, end * wide - 0.5
+            top, bottom = row * tall - 0.5, (row + 1) * tall - 0.5
+            corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
+            rectangles.append(Path(corners, closed=True))
+    patch = PathPatch(
+        Path.make_compound_path(*rectangles), facecolor=look.card, edgecolor=look.faint, linewidth=0, hatch="/////"
+    )
+    axes.add_patch(patch)
+
+
+def rule(axes: Axes, rows: int, columns: int, tall: float, wide: float, look: Look) -> None:
+    """Draw lines between cells where those are large enough; sizes of cells in inches."""
+    if min(tall, wide) * 72 >= LINED:
+        axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
+        axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
+        axes.grid(which="minor", color=look.ground, linewidth=0.7)
+
+
+def key(figure: Figure, image: AxesImage, left: float, top: float, height: float, caption: str, look: Look) -> None:
+    """Draw the colour bar at so many inches from the upper left corner; its ends and its middle are named."""
+    axes = place(figure, left, top, 0.1, min(height, LONGEST_KEY))
+    low, high = image.get_clim()
+    bar = figure.colorbar(image, cax=axes, ticks=[low, (low + high) / 2, high], format="{x:.3g}")
+    bar.outline.set_visible(False)
+    axes.tick_params(colors=look.soft, labelsize=SMALL, length=0, pad=3)
+    axes.set_ylabel(caption, size=SMALL, color=look.soft)

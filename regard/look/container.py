@@ -1,0 +1,41 @@
+"""Container: named bytes packed into one, for bundled samples, exported pages and notebooks.
+
+zlib( length of the index, 4 bytes, little-endian | the index as JSON {path: [offset, size]} | the bytes ), where
+offsets count from the end of the index. A browser opens it without any library: it inflates by itself.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+
+from regard.errors import InputError
+
+
+def pack(entries: Iterable[tuple[str, bytes]]) -> bytes:
+    """Pack paths with their bytes; the same entries always give the same container."""
+    index: dict[str, tuple[int, int]] = {}
+    parts: list[bytes] = []
+    offset = 0
+    for path, data in entries:
+        if path in index:
+            raise ValueError(f"{path!r} is packed twice")
+        index[path] = (offset, len(data))
+        parts.append(data)
+        offset += len(data)
+    header = json.dumps(index, separators=(",", ":")).encode()
+    return zlib.compress(b"".join((len(header).to_bytes(4, "little"), header, *parts)), 9)
+
+
+def unpack(container: bytes) -> dict[str, bytes]:
+    """Give the bytes of every path."""
+    try:
+        whole = zlib.decompress(container)
+        begin = 4 + int.from_bytes(whole[:4], "little")
+        index = json.loads(whole[4:begin])
+        found = {path: whole[begin + offset : begin + offset + size] for path, (offset, size) in index.items()}
+        complete = all(len(found[path]) == size for path, (_, size) in index.items())
+    except (zlib.error, ValueError, TypeError, AttributeError):
+        complete = False
+    if not complete:
+        raise InputError("these bytes are no container of recordings, or not a whole one; make them anew")
+    return found

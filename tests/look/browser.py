@@ -1,0 +1,147 @@
+"""A real browser: Debian's chromium, driven by Playwright, and all that a page in it asked for and complained about."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import numpy as np
+import pytest
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Locator, expect, sync_playwright
+
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+ARGUMENTS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+PATIENCE = 60_000  # milliseconds until something that does not happen is a failure; nothing waits for them to pass
+AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
+
+
+@contextmanager
+def browsing() -> Iterator["Tab"]:
+    """Start the browser, with one page in it; without a browser, tests fail."""
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.fail("there is no chromium to test the page in; install it: apt-get install chromium", pytrace=False)
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        context.set_default_timeout(PATIENCE)
+        yield Tab(context)
+        browser.close()
+
+
+class Tab:
+    """The page. It remembers nothing but its address, so tests share it, one after the other."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context, self.page = context, context.new_page()
+        self.address = ""
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.refused: list[str] = []  # what is meant to fail, by how its address ends
+        context.on("request", lambda request: self.requests.append(request.url))
+        context.on("weberror", lambda error: self.complaints.append(str(error.error)))
+        context.on("console", self._hear)
+        self.page.on("dialog", self._dismiss)
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        meant = any(message.location["url"].endswith(ending) for ending in self.refused)
+        if message.type in ("error", "warning") and not meant:
+            self.complaints.append(message.text)
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.complaints.append(f"a window: {dialog.message}")
+        dialog.dismiss()
+
+    def begin(self, address: str) -> None:
+        """Leave what was there, and forget it."""
+        self.page.goto("about:blank")
+        self.page.unroute_all()
+        self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
+        self.page.set_viewport_size({"width": 1280, "height": 800})
+        self.page.mouse.move(0, 0)
+        self.context.set_offline(False)
+        self.address = address
+        for each in (self.requests, self.complaints, self.refused):
+            each.clear()
+
+    def check(self) -> None:
+        """Nobody else was asked for anything, and there was nothing to complain about."""
+        elsewhere = [url for url in self.requests if not url.startswith((f"{self.address}/", "data:", "blob:"))]
+        assert (elsewhere, self.complaints) == ([], [])
+
+    # --- what is shown -----------------------------------------------------------------------------------------------
+
+    def open(self, recording: str, view: str, **chosen: object) -> None:
+        """Show a view of a recording; heads are counted from 1, as in the address."""
+        self.page.goto(f"{self.address}/#{urlencode({'recording': recording, 'view': view, **chosen})}")
+        expect(self.main(view)).to_be_visible()
+
+    def main(self, view: str) -> Locator:
+        return self.page.get_by_role("main", name=view.capitalize(), exact=True)
+
+    def field(self, name: str) -> Locator:
+        """The control under a name."""
+        fields = self.page.locator("label.field").filter(has=self.page.get_by_text(name, exact=True))
+        return fields.locator("select, input")
+
+    def chosen(self) -> dict[str, str]:
+        """What the address says is chosen."""
+        return dict(parse_qsl(urlsplit(self.page.url).fragment))
+
+    def expect_chosen(self, **wanted: object) -> None:
+        """Wait until the address says so; an empty text is what it does not name."""
+        parts = [re.escape(urlencode({key: value})) for key, value in wanted.items() if value != ""]
+        absent = [f"(?!.*[#&]{key}=)" for key, value in wanted.items() if value == ""]
+        every = "".join(f"(?=.*[#&]{part}(&|$))" for part in parts)
+        expect(self.page).to_have_url(re.compile(f"^{''.join(absent)}{every}"))
+
+    # --- what is done ------------------------------------------------------------------------------------------------
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def download(self, name: str, folder: Path) -> Path:
+        """Choose something from the menu of exports, and save it under the name that it comes with."""
+        with self.page.expect_download() as waiting:
+            self.press("e")
+            self.page.locator(".menu").get_by_text(name).click()
+        path = folder / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        return path
+
+    def violations(self) -> list[str]:
+        """What axe finds wrong: the rule, and where."""
+        if not AXE.exists():
+            pytest.fail("there is no axe-core to test the page with; `make page` installs it", pytrace=False)
+        if not self.page.evaluate("typeof axe === 'object'"):
+            self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = self.page.evaluate("async () => (await axe.run({ resultTypes: ['violations'] })).violations")
+        return [f"{each['id']}: {node['target']} {node['html']}" for each in found for node in each["nodes"]]
+
+
+# --- what is read from it --------------------------------------------------------------------------------------------
+
+
+def number(text: str) -> float:
+    """Read a number as the page writes it; of `<0.01` the middle."""
+    found = re.search(r"(<?)([+−-]?)(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text)
+    assert found, text
+    size = float(found[3]) / (2 if found[1] else 1)
+    return -size if found[2] in ("−", "-") else size
+
+
+def rows(table: Locator) -> list[list[str]]:
+    """The cells of a table that is there or comes, without its head."""
+    expect(table).to_be_visible()
+    return table.locator("tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+    )
+
+
+def close(found: object, wanted: object, digits: int) -> None:
+    """Compare what is rounded to some digits; weights come as float16, which adds a little."""
+    np.testing.assert_allclose(found, wanted, atol=0.5 * 10**-digits + 6e-4)

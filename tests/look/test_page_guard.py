@@ -1,0 +1,140 @@
+"""The page in a real browser: nobody is shut out, and no word does harm.
+
+That no page asks anybody but its own server, or complains, is checked by `Tab` in all tests.
+"""
+
+import re
+from pathlib import Path
+from threading import Lock
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+from .browser import Tab
+from .fake import EVIL
+from .shown import Shown, by_chance
+
+# --- everybody can use it --------------------------------------------------------------------------------------------
+
+VIEWS = {"look": "translator", "heads": "translator", "arithmetic": "translator", "words": "writer"}
+VIEWS |= {"next": "translator", "position": "writer", "training": "trained", "image": "seer", "compare": "aligner"}
+
+
+@pytest.fixture(scope="module")
+def ids(shown: Shown) -> dict[str, str]:
+    return shown.ids | {"trained": shown.shelf.put(by_chance(steps=[0, 10, 100]), Lock(), keep=True)}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_view(tab: Tab, ids: dict[str, str], scheme: str, width: int):
+    tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    for view, name in VIEWS.items():
+        tab.open(ids[name], view)
+        expect(tab.main(view).locator("table, canvas, svg").first).to_be_visible()
+        assert (view, tab.violations()) == (view, [])
+        # nothing makes the whole page wider than the window
+        assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, view
+    tab.press("1", "8")  # which says why not, and offers others
+    expect(tab.page.locator(".elsewhere")).to_be_visible()
+    tab.press("e")
+    expect(tab.page.get_by_role("button", name="Picture, SVG")).to_be_visible()
+    assert tab.violations() == []
+    tab.press("Escape", "?")
+    expect(tab.page.get_by_role("dialog")).to_be_visible()
+    assert tab.violations() == []
+
+
+def test_axe_would_find_something(tab: Tab, ids: dict[str, str]):
+    tab.open(ids["translator"], "look")
+    tab.page.evaluate("document.querySelector('h1').innerHTML = '<img src=\"data:,\">'")
+    assert any(each.startswith("image-alt") for each in tab.violations())
+
+
+def test_every_tab_stop_is_seen_and_has_a_name(tab: Tab, ids: dict[str, str]):
+    tab.open(ids["translator"], "look")
+    expect(tab.page.locator("g.word").first).to_be_visible()
+    names = []
+    for _ in range(60):
+        tab.press("Tab")
+        found = tab.page.evaluate(
+            """() => {
+                const at = document.activeElement, style = getComputedStyle(at);
+                const name = at.ariaLabel || at.labels?.[0]?.innerText || at.innerText || at.textContent;
+                const box = at.getBoundingClientRect();
+                const frame = at.matches("g") ? getComputedStyle(at.querySelector("rect")).stroke : style.outlineStyle;
+                const seen = box.width > 0 && box.height > 0 && frame !== "none";
+                return at === document.body ? null : { name: name.trim(), seen };
+            }"""
+        )
+        if found is None:
+            break
+        assert found["seen"], found
+        names.append(found["name"])
+    assert all(names)
+    assert len(names) > 30
+    assert len([name for name in names if name.startswith(("Encoder L", "Decoder L", "Cross L"))]) == 24
+
+
+def test_what_moves_stands_still_for_those_who_wish_it(tab: Tab, ids: dict[str, str]):
+    tab.open(ids["translator"], "look")
+    expect(tab.page.locator("path.ribbon").first).to_be_visible()
+    moving = (
+        "() => [...document.querySelectorAll('*')].filter(e => getComputedStyle(e).transitionDuration !== '0s').length"
+    )
+    assert tab.page.evaluate(moving) > 0
+    tab.page.emulate_media(reduced_motion="reduce")
+    assert tab.page.evaluate(moving) == 0
+
+
+# --- no word does harm -----------------------------------------------------------------------------------------------
+
+
+def check_harmless(tab: Tab, keys: str) -> None:
+    """No view makes an element of what is a word; a window that one opened would be a complaint."""
+    for key in keys:
+        tab.press(key)
+        expect(tab.page.get_by_role("tab", selected=True)).to_have_text(re.compile(f" {key.upper()}$"))
+        assert tab.page.locator("img, script:not([type=module]):not([type='text/plain'])").count() == 0
+    assert not [url for url in tab.requests if url.endswith("/x")]
+
+
+def test_a_tag_among_the_words_is_a_word(tab: Tab, shown: Shown, tmp_path: Path):
+    answers = [{"question": EVIL, "guesses": [{"text": EVIL, "probability": 1.0}]}]
+    one = by_chance(f"ein {EVIL}", EVIL, model=EVIL, notes=[EVIL], answers=answers)
+    id = shown.shelf.put(one, Lock())
+    tab.open(id, "look", attention="cross.1", head=1, query=2, key=0)
+    expect(tab.page.locator(".sentence")).to_contain_text(f"{EVIL} looks mostly at")
+    expect(tab.page.locator(".note")).to_have_text(EVIL)
+    check_harmless(tab, "25c1")
+    expect(tab.page.locator("path.ribbon").first).to_be_visible()
+    assert "<img" not in tab.download("Picture, SVG", tmp_path).read_text(encoding="utf-8")
+    tab.download("Picture, PNG", tmp_path)
+    tab.page.get_by_role("button", name="Heat map").click()
+    assert "<img" not in tab.download("Picture, SVG", tmp_path).read_text(encoding="utf-8")
+
+    path, chosen = tab.download("This page in one file, HTML", tmp_path), urlsplit(tab.page.url).fragment
+    tab.check()
+    tab.begin("file://")
+    tab.page.goto(f"{path.as_uri()}#{chosen}")
+    expect(tab.page.locator(".sentence")).to_contain_text(f"{EVIL} looks mostly at")
+    check_harmless(tab, "25c1")
+
+
+def test_a_tag_that_is_typed_is_a_text(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "look")
+    tab.page.locator("[data-text]").fill(EVIL)
+    tab.press("Enter")
+    expect(tab.page).not_to_have_url(re.compile(shown.ids["translator"]))
+    expect(tab.field("Recording").locator("option").first).to_have_text(re.compile(f"^translator: {EVIL[:20]}"))
+    expect(tab.page.locator("[data-text]")).to_have_value(EVIL)
+    tab.page.locator("[data-text]").blur()
+    check_harmless(tab, "123456c")
+
+
+def test_an_address_that_is_a_tag(tab: Tab, shown: Shown):
+    tab.page.goto(f"{tab.address}/#recording={EVIL}&view={EVIL}&attention={EVIL}&with={EVIL}*{EVIL}")
+    expect(tab.page.locator(".sentence").first).to_be_visible()
+    check_harmless(tab, "1")

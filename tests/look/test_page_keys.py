@@ -1,0 +1,209 @@
+"""The page in a real browser: every key of the help does what it says, and the address keeps what is chosen."""
+
+import re
+from threading import Lock
+
+import pytest
+from playwright.sync_api import expect
+
+from .browser import Tab
+from .shown import Shown, by_chance
+
+VIEWS = {"1": "look", "2": "heads", "3": "arithmetic", "4": "words", "5": "next", "6": "position", "c": "compare"}
+
+
+@pytest.fixture
+def begun(tab: Tab, shown: Shown) -> Tab:
+    """A translator, somewhere in the middle."""
+    tab.open(shown.ids["translator"], "look", attention="cross.1", head=2, query=1, key=2)
+    expect(tab.page.locator("g.word").first).to_be_visible()
+    return tab
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_arrows_go_from_head_to_head_and_from_layer_to_layer(begun: Tab, shown: Shown):
+    order = [one["id"] for one in shown.manifest("translator")["attentions"]]
+    begun.press("ArrowRight")
+    begun.expect_chosen(head=3)
+    begun.press("ArrowLeft", "ArrowLeft")
+    begun.expect_chosen(head=1)
+    begun.press("ArrowLeft")  # there is none before the first
+    begun.press("ArrowDown")
+    begun.expect_chosen(attention=order[order.index("cross.1") + 1], head=1)
+    begun.press("ArrowUp", "ArrowUp")
+    begun.expect_chosen(attention=order[order.index("cross.1") - 1])
+    expect(begun.page.locator("nav .head[aria-pressed=true]")).to_have_attribute("title", "Decoder L2.H1")
+
+
+def test_letters_go_from_word_to_word(begun: Tab, shown: Shown):
+    lookers, keys = shown.words("translator", "written"), shown.words("translator", "source")
+    sentence, marked = begun.page.locator(".sentence"), begun.page.locator("g.word.marked")
+    begun.press("j")
+    begun.expect_chosen(query=2)
+    expect(sentence).to_contain_text(re.compile(f"^{re.escape(lookers[2])} looks"))
+    begun.press("K", "k")  # large letters do as well
+    begun.expect_chosen(query=0)
+    expect(sentence).to_contain_text(re.compile(f"^{re.escape(lookers[0])} looks"))
+    begun.press("k")  # there is none before the first
+    begun.expect_chosen(query=0)
+    begun.press("l")
+    begun.expect_chosen(key=3)
+    expect(marked).to_contain_text(keys[3])
+    begun.press("h", "h")
+    begun.expect_chosen(key=1)
+    expect(marked).to_contain_text(keys[1])
+
+
+def test_numbers_go_from_view_to_view(begun: Tab):
+    for key, view in VIEWS.items():
+        begun.press(key)
+        begun.expect_chosen(view=view)
+        expect(begun.main(view)).to_be_visible()
+        tab = begun.page.get_by_role("tab", selected=True)
+        expect(tab).to_have_text(f"{view.capitalize()} {key.upper()}")
+    begun.press("7")  # has nothing to show here
+    expect(begun.page.locator(".elsewhere")).to_contain_text("This recording has no training steps.")
+    begun.expect_chosen(view="compare")
+    begun.press("8")
+    expect(begun.page.locator(".elsewhere")).to_contain_text("This model does not look at an image.")
+    begun.page.get_by_role("button", name=re.compile("^Open seer")).first.click()
+    expect(begun.main("image")).to_be_visible()
+
+
+def test_p_pins_and_escape_clears(begun: Tab, shown: Shown):
+    lookers = shown.words("translator", "written")
+    begun.press("p", "j")
+    begun.expect_chosen(query=2, pinned=1)
+    expect(begun.page.locator(".sentence")).to_contain_text(f"{lookers[2]} and {lookers[1]} together look mostly at")
+    begun.press("Escape")
+    begun.expect_chosen(query=2, pinned="")
+    expect(begun.page.locator(".sentence")).to_contain_text(re.compile(f"^{re.escape(lookers[2])} looks mostly at"))
+
+
+def test_e_opens_and_escape_closes_what_can_be_exported(begun: Tab):
+    first = begun.page.get_by_role("button", name="Picture, SVG")
+    begun.press("e")
+    expect(first).to_be_focused()
+    begun.press("Escape")
+    expect(first).to_be_hidden()
+    begun.press("e", "e")
+    expect(first).to_be_hidden()
+
+
+def test_space_plays_word_by_word(begun: Tab):
+    begun.press("Space")
+    begun.expect_chosen(query=2)
+    begun.expect_chosen(query=3)
+    begun.press("Space")
+
+
+def test_brackets_go_from_step_to_step(tab: Tab, shown: Shown):
+    id = shown.shelf.put(by_chance(steps=[0, 10]), Lock())
+    tab.open(id, "look", attention="cross.1", head=1, query=0, key=0, step=0)
+    tab.press("]")
+    tab.expect_chosen(step=1)
+    expect(tab.page.locator(".sentence")).to_contain_text("after 10 steps")
+    tab.press("]", "[")
+    tab.expect_chosen(step=0)
+    expect(tab.page.locator(".sentence")).to_contain_text("after 0 steps")
+
+
+def test_the_help_lists_every_key_and_switches_them_off(begun: Tab):
+    begun.press("?")
+    dialog = begun.page.get_by_role("dialog", name="Help")
+    expect(dialog).to_be_visible()
+    keys = ["← →", "↑ ↓", "J K", "H L", "[ ]", "Space", "1 – 8", "/", "P", "C", "E", "?", "Esc"]
+    assert dialog.locator("kbd").all_inner_texts() == keys
+    dialog.get_by_label("Keys are on").uncheck()
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
+    before = begun.chosen()
+    begun.press("j", "ArrowRight", "2", "p", "e", "?", "Escape")
+    expect(dialog).to_be_hidden()
+    begun.page.get_by_role("button", name="Help").click()  # what comes after is done after all of these
+    expect(dialog).to_be_visible()
+    assert begun.chosen() == before
+    dialog.get_by_label("Keys are on").check()
+    begun.press("Escape")
+    expect(dialog).to_be_hidden()
+    begun.press("j")
+    begun.expect_chosen(query=2)
+
+
+def test_a_text_box_keeps_its_letters(begun: Tab):
+    box = begun.page.locator("[data-text]")
+    begun.press("/")
+    expect(box).to_be_focused()
+    before = begun.chosen()
+    box.fill("")
+    begun.page.keyboard.type("j 2 pck/?e[]")
+    begun.press("ArrowLeft", "Home")
+    expect(box).to_have_value("j 2 pck/?e[]")
+    assert begun.chosen() == before
+    expect(begun.page.get_by_role("dialog")).to_be_hidden()
+    box.blur()
+    begun.press("j")
+    begun.expect_chosen(query=2)
+
+
+def test_controls_keep_the_keys_that_are_theirs(begun: Tab):
+    begun.page.locator("nav .head").first.focus()
+    begun.press("Space")  # chooses the head, does not play
+    begun.expect_chosen(attention="encoder.1", head=1)
+    begun.press("ArrowRight")  # which a button has no use for
+    begun.expect_chosen(head=2)
+    begun.field("Model").focus()
+    begun.press("ArrowDown")
+    expect(begun.field("Model")).not_to_have_value("translator")
+    begun.expect_chosen(attention="encoder.1", head=2)
+
+
+def test_keys_of_the_browser_are_left_alone(begun: Tab):
+    before = begun.chosen()
+    begun.press("Control+j", "Alt+2", "Control+e")
+    begun.press("h")  # done after these
+    begun.expect_chosen(key=1)
+    assert begun.chosen() == before | {"key": "1"}
+
+
+# --- the address -----------------------------------------------------------------------------------------------------
+
+
+def test_a_reload_keeps_everything(begun: Tab):
+    begun.press("ArrowRight", "j", "p", "j", "l")
+    begun.page.get_by_label("Hide special tokens").check()
+    begun.page.get_by_label("Merge pieces into words").check()
+    begun.page.get_by_role("button", name="Heat map").click()
+    begun.page.get_by_label("brighten (√)").check()
+    begun.expect_chosen(head=3, query=3, pinned=2, hide=1, merge=1, map=1, root=1)
+    before, sentence = begun.chosen(), begun.page.locator(".sentence").inner_text()
+    begun.page.reload()
+    expect(begun.page.locator(".sentence")).to_have_text(sentence)
+    assert begun.chosen() == before
+    for name in ("Hide special tokens", "Merge pieces into words", "brighten (√)"):
+        expect(begun.page.get_by_label(name)).to_be_checked()
+    expect(begun.page.get_by_role("button", name="Heat map")).to_have_attribute("aria-pressed", "true")
+
+
+def test_an_address_typed_by_hand_is_followed(begun: Tab, shown: Shown):
+    begun.open(shown.ids["aligner"], "arithmetic", attention="cross.1", head=1, query=2, key=1)
+    expect(begun.page.get_by_label("The word that looks")).to_have_value("2")
+    expect(begun.page.get_by_label("The word looked at")).to_have_value("1")
+
+
+def test_what_an_address_cannot_mean_becomes_what_is_near(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "look", attention="cross.2", head=99, query=999, key="x", step=7)
+    rows = len(shown.words("translator", "written"))
+    tab.expect_chosen(attention="cross.2", head=4, query=rows - 1, key=0, step=0)
+    tab.page.goto("about:blank")
+    tab.open(shown.ids["translator"], "look", attention="cross.9")
+    begin = shown.manifest("translator")["begin"]
+    tab.expect_chosen(attention=begin["attention"], head=begin["head"] + 1, query=begin["query"], key=begin["key"])
+
+
+def test_an_address_of_a_recording_that_is_gone_shows_the_first(tab: Tab):
+    tab.page.goto(f"{tab.address}/#recording=nowhere&view=heads")
+    expect(tab.main("heads")).to_be_visible()
+    assert tab.chosen()["recording"] != "nowhere"

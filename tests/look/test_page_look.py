@@ -1,0 +1,128 @@
+"""The page in a real browser: Look and Heads show what the models attend to."""
+
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from .browser import Tab, close, number, rows
+from .shown import Shown, statistics
+
+# --- Look ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "id", "head", "query"),
+    [
+        ("translator", "encoder.1", 2, 3),
+        ("translator", "decoder.2", 4, 2),
+        ("translator", "cross.2", 1, 1),
+        ("aligner", "cross.1", 1, 2),
+        ("writer", "self.2", 3, 6),
+        ("reader", "self.1", 4, 1),
+        ("seer", "self.2", 2, 5),
+    ],
+)
+def test_look_says_where_a_word_looks(tab: Tab, shown: Shown, name: str, id: str, head: int, query: int):
+    one, weights = shown.attention(name, id), shown.looked(name)[id][head - 1, query].numpy()
+    tab.open(shown.ids[name], "look", attention=id, head=head, query=query, key=0)
+    looker, keys = shown.words(name, one["queries"])[query], shown.words(name, one["keys"])
+    allowed = query + 1 if one["mask"] else len(keys)  # the masks here hide what comes later
+    order = np.argsort(-weights[:allowed], kind="stable")
+
+    kind = f"{one['kind']} " if len({each["kind"] for each in shown.manifest(name)["attentions"]}) > 1 else ""
+    best = keys[order[0]]
+    said = rf"^{re.escape(looker)} looks mostly at {re.escape(best)} \((.+?)\), {kind}layer {one['layer']}, head {head}"
+    sentence = tab.page.locator(".sentence")
+    expect(sentence).to_have_text(re.compile(said))
+    close(number(re.match(said, sentence.inner_text())[1]), weights[order[0]], 2)
+
+    table = tab.page.get_by_role("table", name=f"{looker} looks at")
+    found = [(key, number(weight)) for key, weight in rows(table)]
+    close([weight for _, weight in found], weights[order[:12]], 3)
+    for key, weight in found:  # of keys that are alike in float16, any may come first
+        assert any(word == key and abs(own - weight) < 1.1e-3 for word, own in zip(keys, weights, strict=True))
+
+
+def test_a_ribbon_begins_as_wide_as_its_weight(tab: Tab, shown: Shown):
+    weights = shown.looked("translator")["encoder.2"][1].numpy()
+    tab.open(shown.ids["translator"], "look", attention="encoder.2", head=2, query=0, key=0)
+    seen = weights >= 0.015  # what is less is not drawn
+    ribbons = tab.page.locator("path.ribbon")
+    expect(ribbons).to_have_count(int(seen.sum()))
+    shapes = ribbons.evaluate_all("all => all.map(each => each.getAttribute('d'))")
+    ends = [[float(part) for part in re.findall(r"-?[\d.]+", shape)] for shape in shapes]
+    widths = [abs(each[-2] - each[0]) for each in ends]  # from where it begins to where it comes back
+    for row, drawn, found in zip(weights, seen, np.split(widths, np.cumsum(seen.sum(1))[:-1]), strict=True):
+        np.testing.assert_allclose(found / found.sum(), row[drawn] / row[drawn].sum(), atol=0.02)
+
+
+def test_point_preview_click_choose_shift_click_add_up(tab: Tab, shown: Shown):
+    weights = shown.looked("translator")["cross.1"][0].numpy()
+    lookers, keys = shown.words("translator", "written"), shown.words("translator", "source")
+    tab.open(shown.ids["translator"], "look", attention="cross.1", head=1, query=0, key=0)
+    words, sentence = tab.page.locator("g.word"), tab.page.locator(".sentence")
+    expect(words).to_have_count(len(lookers) + len(keys))
+    words.nth(1).hover()
+    expect(sentence).to_contain_text(f"{lookers[1]} looks mostly at {keys[weights[1].argmax()]}")
+    tab.expect_chosen(query=0)
+    words.nth(1).click()
+    tab.expect_chosen(query=1)
+    words.nth(2).click(modifiers=["Shift"])
+    tab.expect_chosen(query=1, pinned=2)
+    tab.page.mouse.move(0, 0)
+    both = weights[1] + weights[2]
+    expect(sentence).to_contain_text(f"{lookers[1]} and {lookers[2]} together look mostly at {keys[both.argmax()]}")
+    close([number(cell) for _, cell in rows(tab.page.locator("table.row"))], np.sort(both)[::-1][:12], 3)
+
+
+def test_pieces_become_words_and_special_tokens_go_with_their_weight(tab: Tab, shown: Shown):
+    weights = shown.looked("translator")["encoder.1"][0].numpy().astype(np.float64)
+    tokens = shown.manifest("translator")["sequences"]["source"]
+    numbers = [token["word"] for token in tokens]
+    word = next(each for each in set(numbers) if numbers.count(each) > 1)
+    pieces = [place for place, each in enumerate(numbers) if each == word]
+    whole = "".join(tokens[place]["text"].strip() for place in pieces)
+    tab.open(shown.ids["translator"], "look", attention="encoder.1", head=1, query=pieces[0], key=0)
+    tab.page.get_by_label("Merge pieces into words").check()
+    table = tab.page.get_by_role("table", name=f"{whole} looks at")
+    row = weights[pieces].mean(0)
+    sums = {each: sum(row[place] for place, of in enumerate(numbers) if of == each) for each in dict.fromkeys(numbers)}
+    close([number(cell) for _, cell in rows(table)], sorted(sums.values(), reverse=True)[:12], 3)
+
+    tab.page.get_by_label("Hide special tokens").check()
+    outside = sums.pop(-1)
+    aside = tab.page.locator(".sentence .aside").last
+    expect(aside).to_contain_text("lies on hidden special tokens")
+    close(number(aside.inner_text()), outside, 2)
+    close([number(cell) for _, cell in rows(table)], sorted(sums.values(), reverse=True), 3)
+    tab.page.get_by_label("Scale what is left to 1").check()
+    expect(aside).to_contain_text("the rest is scaled up to 1")
+    scaled = [value / (1 - outside) for value in sorted(sums.values(), reverse=True)]
+    close([number(cell) for _, cell in rows(table)], scaled, 3)
+    tab.expect_chosen(merge=1, hide=1, renormalise=1)
+
+
+# --- Heads -----------------------------------------------------------------------------------------------------------
+
+
+def test_heads_in_numbers_and_in_order(tab: Tab, shown: Shown):
+    every = {id: statistics(weights) for id, weights in shown.looked("translator").items()}
+    tab.open(shown.ids["translator"], "heads")
+    cards = tab.page.locator("main .head")
+    expect(cards).to_have_count(24)
+    entropies = np.concatenate([each["Entropy"] for each in every.values()])
+    close([number(text.split()[-2]) for text in cards.all_inner_texts()], entropies, 2)
+    for name, digits, sign in (("Entropy", 2, 1), ("Distance", 1, -1), ("Previous", 2, -1), ("First", 2, -1)):
+        order = tab.page.get_by_role("button", name=name, exact=True)
+        order.click()
+        expect(order).to_have_attribute("aria-pressed", "true")
+        texts = [" ".join(text.split()) for text in cards.all_inner_texts()]
+        found = [re.fullmatch(r"L(\d)\.H(\d) (\w+) (.+?)(?: bits)?", text) for text in texts]
+        values = [every[f"{card[3].lower()}.{card[1]}"][name][int(card[2]) - 1] for card in found]
+        close([number(card[4]) for card in found], values, digits)
+        assert (sign * np.diff(values) > -1e-5).all()
+    cards.nth(3).click()
+    expect(cards.nth(3)).to_have_attribute("aria-pressed", "true")
+    tab.expect_chosen(attention=f"{found[3][3].lower()}.{found[3][1]}", head=found[3][2])

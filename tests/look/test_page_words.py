@@ -1,0 +1,182 @@
+"""The page in a real browser: Words, Next and Position show the numbers that the models have."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import Locator, expect
+
+from .browser import Tab, close, number, rows
+from .shown import Shown, hidden, readable
+
+# --- Words -----------------------------------------------------------------------------------------------------------
+
+
+def test_words_gives_the_cosine_after_each_layer(tab: Tab, shown: Shown):
+    words = shown.words("writer", "tokens")
+    first, second = [place for place, word in enumerate(words) if word == "dog"][:2]
+    states = hidden(shown.models["writer"].model, shown.inputs("writer")["tokens"])
+    cosines = [float(torch.cosine_similarity(layer[first], layer[second], 0)) for layer in states]
+    tab.open(shown.ids["writer"], "words", attention="self.1", head=1, query=first, key=0)
+    table = tab.page.get_by_role("table", name=re.compile("^Cosine after each layer"))
+    assert [name for name, _ in rows(table)] == ["embedding", "layer 1", "layer 2"]
+    close([number(value) for _, value in rows(table)], cosines, 3)
+    expect(tab.page.locator(".sentence")).to_contain_text("dog and dog: cosine")
+
+    tab.page.get_by_role("group", name="Second text").get_by_role("button", name="red", exact=True).first.click()
+    other = words.index("red")
+    cosines = [float(torch.cosine_similarity(layer[first], layer[other], 0)) for layer in states]
+    expect(tab.page.locator(".sentence")).to_contain_text("dog and red: cosine")
+    close([number(value) for _, value in rows(table)], cosines, 3)
+
+
+def test_words_of_another_text_and_their_plane(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "words")
+    tab.page.get_by_label(re.compile("or a new one")).fill("two cats one red dog")
+    tab.page.get_by_role("button", name="Read", exact=True).click()
+    second = tab.page.get_by_role("group", name="Second text").get_by_role("button")
+    expect(second.nth(1)).to_have_text("two")
+    share = tab.page.locator("main figcaption").filter(has_text="of the variance")
+    whole, x, y = map(int, re.findall(r"(\d+) %", share.inner_text()))
+    # the plane is that of the singular vectors of all words that are shown
+    tab.page.get_by_text("All points in numbers").click()
+    points = rows(tab.page.get_by_role("table", name="After layer 2"))
+    found = np.array([[number(cell) for cell in row[1:]] for row in points])
+    partner = tab.chosen()["with"].split("*")[0]
+    other = shown.shelf.find(partner).recording.manifest()["sequences"]["tokens"]
+    model = shown.models["writer"].model
+    states = []
+    for tokens in (shown.manifest("writer")["sequences"]["tokens"], other):
+        last = hidden(model, torch.tensor([[token["id"] for token in tokens]]))[-1].numpy()
+        states += [last[place] for place, token in enumerate(tokens) if not token["special"]]
+    assert len(states) == len(found)
+    middle = np.array(states) - np.mean(states, 0)
+    _, spread, directions = np.linalg.svd(middle, full_matrices=False)
+    shares = 100 * spread**2 / (spread**2).sum()
+    np.testing.assert_allclose([whole, x, y], [shares[:2].sum(), *shares[:2]], atol=0.51)
+    wanted = middle @ directions[:2].T
+    np.testing.assert_allclose(np.abs(found), np.abs(wanted), atol=1e-4)
+
+
+# --- Next ------------------------------------------------------------------------------------------------------------
+
+
+def check_guesses(table: Locator, logits: np.ndarray, vocabulary: list[str], temperature: float) -> None:
+    powers = np.exp((logits - logits.max()) / max(temperature, 1e-9))
+    chances = powers / powers.sum()
+    found, order = rows(table), np.argsort(-logits, kind="stable")
+    wanted = [vocabulary[id] for id in order[:10]]
+    assert [re.sub("(written|in the text)$", "", row[0]) for row in found[:10]] == wanted
+    np.testing.assert_allclose([number(row[1]) for row in found[:10]], chances[order[:10]], atol=1e-4)
+    np.testing.assert_allclose([number(row[2]) for row in found[:10]], logits[order[:10]], atol=6e-3)
+
+
+@pytest.mark.parametrize(("name", "id"), [("writer", "self.1"), ("translator", "cross.1")])
+def test_next_gives_probabilities_at_any_temperature(tab: Tab, shown: Shown, name: str, id: str):
+    _, logits = shown.watched(name)
+    scores = logits[0].double().numpy()
+    vocabulary = [readable(text) for text in shown.models[name].words.pieces(range(scores.shape[1]))]
+    sequence, place = shown.manifest(name)["next"]["sequence"], shown.manifest(name)["next"]["begin"]
+    tab.open(shown.ids[name], "next", attention=id, head=1, query=place, key=0)
+    table = tab.page.get_by_role("table", name=f"What may come next, of {scores.shape[1]} tokens")
+    check_guesses(table, scores[place], vocabulary, 1.0)
+    sentence = tab.page.locator("main .sentence")
+    expect(sentence).to_contain_text(f"{vocabulary[scores[place].argmax()]} is likeliest (")
+    for temperature in (0.5, 2, 0):
+        tab.page.get_by_label("Temperature").fill(str(temperature))
+        expect(sentence).to_contain_text(f"at temperature {temperature},")
+        check_guesses(table, scores[place], vocabulary, temperature)
+    tab.page.get_by_label("Temperature").fill("1")
+    tab.page.get_by_role("button", name=re.compile("^← Back")).click()
+    tab.expect_chosen(query=place - 1)
+    expect(sentence).to_contain_text(f"After {shown.words(name, sequence)[place - 1]}, ")
+    check_guesses(table, scores[place - 1], vocabulary, 1.0)
+
+
+@pytest.mark.parametrize(("name", "id"), [("writer", "self.2"), ("translator", "cross.2")])
+def test_next_shows_where_the_head_looks_meanwhile(tab: Tab, shown: Shown, name: str, id: str):
+    one, weights = shown.attention(name, id), shown.looked(name)[id][1].numpy()
+    lookers = shown.words(name, one["queries"])
+    tab.open(shown.ids[name], "next", attention=id, head=2, query=1, key=0)
+    for query in (1, 2, 3):
+        table = tab.page.get_by_role("table", name=f"{lookers[query]} looks at", exact=True)
+        seen = query + 1 if one["mask"] else one["columns"]  # the row grows with the text
+        close([number(row[1]) for row in rows(table)], np.sort(weights[query, :seen])[::-1][:12], 3)
+        tab.press("j")
+
+
+def test_next_writes_another_token_and_goes_on(tab: Tab, shown: Shown):
+    words = shown.words("writer", "tokens")
+    begin = shown.manifest("writer")["next"]["begin"]
+    tab.open(shown.ids["writer"], "next", attention="self.1", head=1, query=begin - 1, key=0)
+    table = tab.page.get_by_role("table", name=re.compile("What may come next"))
+    other = table.get_by_role("button").nth(2)
+    word = other.inner_text()
+    other.click()
+    line = tab.page.get_by_role("group", name="Text so far").get_by_role("button")
+    expect(line.nth(begin)).to_have_text(word)
+    tab.expect_chosen(query=begin)
+    assert line.all_inner_texts()[:begin] == words[:begin]
+
+
+def test_next_of_a_model_that_fills_in(tab: Tab, shown: Shown):
+    _, logits = shown.watched("reader")
+    place = shown.words("reader", "tokens").index("<mask>")
+    scores = logits[0, place].double()
+    scores[list(shown.models["reader"].frame.never)] = -torch.inf  # no text has these
+    chances = scores.softmax(-1).numpy()
+    tab.open(shown.ids["reader"], "next")
+    (answer,) = shown.manifest("reader")["answers"]
+    found = rows(tab.page.get_by_role("table", name=answer["question"]))
+    assert len(found) >= 3
+    np.testing.assert_allclose([number(row[1]) for row in found], np.sort(chances)[::-1][: len(found)], atol=1e-4)
+
+
+# --- Position --------------------------------------------------------------------------------------------------------
+
+
+def test_position_shows_the_table_and_how_alike_positions_are(tab: Tab, shown: Shown):
+    table = shown.models["writer"].model.embed.position.table.weight.detach().double().numpy()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    alike = unit @ unit.T
+    tab.open(shown.ids["writer"], "position", attention="self.1", head=1, query=3, key=0)
+    heading = f"The table: {len(table)} positions, {table.shape[1]} numbers each"
+    expect(tab.page.get_by_role("heading", name=heading)).to_be_visible()
+    others = np.delete(np.arange(len(table)), 3)
+    best, worst = others[alike[3, others].argmax()], others[alike[3, others].argmin()]
+    sentence = tab.page.locator("main .sentence")
+    expect(sentence).to_have_text(re.compile(rf"^Position 3 is most like position {best} \(.*, least like {worst} \("))
+    tab.page.get_by_text("These numbers as tables").click()
+    for place in (3, 7):
+        tab.page.get_by_role("slider").fill(str(place))
+        own = tab.page.get_by_role("table", name=f"Position {place}", exact=True)
+        likeness = tab.page.get_by_role("table", name=f"Alike to position {place}", exact=True)
+        np.testing.assert_allclose([number(row[1]) for row in rows(own)], table[place], atol=1e-6)
+        np.testing.assert_allclose([number(row[1]) for row in rows(likeness)], alike[place], atol=1e-5)
+
+
+def test_pointing_at_a_cell_of_the_table_reads_it(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "position")
+    picture = tab.page.get_by_role("img", name=re.compile("^Sinusoidal positions"))
+    under = tab.page.locator("figcaption .under").first
+    before = ""
+    for x, y in ((0.5, 0.3), (0.8, 0.7), (0.99, 0.9)):
+        box = picture.bounding_box()
+        tab.page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        expect(under).to_have_text(re.compile(r"^position \d+, feature \d+: "))
+        expect(under).not_to_have_text(before)
+        before = under.inner_text()
+        position, feature, value = map(number, re.split("feature|:", before))
+        angle = position / 10000 ** (2 * (feature // 2) / 16)
+        close(value, np.cos(angle) if feature % 2 else np.sin(angle), 3)
+
+
+def test_position_of_a_bias_is_added_to_scores(tab: Tab, shown: Shown):
+    tab.open(shown.ids["biased"], "position", attention="self.1", head=2, query=4, key=0)
+    expect(tab.page.locator("main .sentence")).to_contain_text("From position 4, head 2 adds most to position 4 (0.00)")
+    tab.page.get_by_text("These numbers as tables").click()
+    table = tab.page.get_by_role("table", name="From position 4")
+    found = np.array([number(row[1]) for row in rows(table)])
+    slope = 2.0 ** (-8 * 2 / 4)  # of the second of four heads
+    np.testing.assert_allclose(found[:5], -slope * np.arange(4, -1, -1), atol=1e-6)

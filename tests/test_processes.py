@@ -1,0 +1,112 @@
+"""The processes of tests: clean, like this one where it matters, and none is waited for for ever."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.train.checkpoint import checkpoint_steps
+
+from . import processes
+from .processes import PATIENCE, Ended, Forked, patient
+
+
+def look_around() -> None:
+    """Say what a process is like."""
+    imported = "tests.train.command" in sys.modules
+    tasks = Path(f"/proc/{os.getppid()}/task")  # the threads of the server, where the system tells
+    threads = len(list(tasks.iterdir())) if tasks.exists() else 1
+    print(imported, threads, torch.get_num_threads(), os.environ["COLOUR"], "PYTHONPATH" in os.environ)
+
+
+def test_the_server_has_no_threads_and_all_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only so a fork is both safe and quick; the environment is that of the moment."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for colour in ("red", "blue"):
+        monkeypatch.setenv("COLOUR", colour)
+        ended = Forked(look_around).end()
+        assert (ended.code, ended.said) == (0, f"True 1 1 {colour} False\n")
+
+
+def test_shapes_are_checked_there_too() -> None:
+    ended = Forked(checkpoint_steps, 5).end()
+    assert ended.code == 1
+    assert "TypeCheckError" in ended.said
+
+
+@pytest.mark.parametrize(
+    ("job", "ended"),
+    [
+        (partial(print, "é"), Ended(0, "é\n")),
+        (partial(sys.exit, 3), Ended(3, "")),
+        (partial(sys.exit, "why"), Ended(1, "why\n")),
+        (partial(signal.raise_signal, signal.SIGKILL), Ended(-signal.SIGKILL, "")),
+    ],
+    ids=["done", "code", "word", "killed"],
+)
+def test_how_it_ended(job: Callable[[], None], ended: Ended) -> None:
+    assert Forked(job).end() == ended
+
+
+def hold_on(ready: Connection) -> None:
+    """Wait for what never comes, in a thread and out of it."""
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Thread(target=lock.acquire).start()
+    print("all is well")
+    ready.send(True)
+    lock.acquire()
+
+
+def test_one_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    ready, theirs = Pipe(duplex=False)
+    process = Forked(hold_on, theirs)
+    assert ready.poll(PATIENCE)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    with pytest.raises(pytest.fail.Exception) as failure:
+        process.end()
+    said = str(failure.value)
+    assert said.startswith("a process hangs; it said:\nall is well\nFatal Python error: Aborted\n")
+    assert "in hold_on" in said
+    assert said.count("(most recent call first)") == 2
+
+
+def test_an_output_that_somebody_else_holds_open_does_not_matter() -> None:
+    ended = Forked(leave_somebody).end()
+    assert ended.code == 0
+    os.kill(int(ended.said), signal.SIGKILL)  # who was still there
+
+
+def leave_somebody() -> None:
+    """End before a child does."""
+    print(subprocess.Popen(["sleep", "1000"]).pid)
+
+
+def test_a_program_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "def hold_on():\n  print('ready', flush=True)\n  input()\nhold_on()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)
+    assert process.stdout.readline() == "ready\n"
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
+    with patient(process):
+        said = process.stdout.read()
+        assert process.wait() == -signal.SIGABRT
+    assert "in hold_on" in said
+    process.stdout.close()
+    process.stdin.close()
+
+
+def test_no_program_outlives_its_test() -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    with pytest.raises(KeyError), patient(process):
+        raise KeyError
+    assert process.returncode == -signal.SIGKILL

@@ -1,0 +1,263 @@
+// Everything a mounted page knows. One App for each place the page is mounted in (a notebook may have several), reached from
+// components through useApp().
+import { batch, computed, effect, signal, type Signal } from "@preact/signals";
+import { createContext } from "preact";
+import { useContext, useEffect } from "preact/hooks";
+import { follow, reason, waiting, type Loaded } from "./load";
+import { groupsOf, paint, rowOf, type Arrangement, type Picture, type Row } from "./picture";
+import { Recording } from "./recording";
+import { read, Selection, write, type Choice } from "./selection";
+import { getJson, type Source } from "./source";
+import type { Listed, Manifest, Model } from "./types";
+import { groupOf, type Group } from "./words";
+
+/** A picture that can be saved, made when it is asked for: a whole SVG document. */
+export type Drawing = () => string;
+
+export class App {
+  readonly selection = new Selection();
+  readonly recordings = signal<Listed[]>([]);
+  readonly models = signal<Model[]>([]);
+  /** The open recording; null while it is being opened. */
+  readonly recording = signal<Recording | null>(null);
+  /** One sentence about what went wrong with the recording as a whole. */
+  readonly failure = signal<string | null>(null);
+  /** What the pointer is over, in tokens; it previews what a click would choose. */
+  readonly hover = signal<{ query: number; key: number | null } | null>(null);
+  readonly drawing = signal<Drawing | null>(null);
+  readonly playing = signal(false);
+  readonly keysOn = signal(true);
+  readonly helpOpen = signal(false);
+  readonly exportOpen = signal(false);
+  /** A view that was asked for and has nothing to show of this recording; "" for none. */
+  readonly refused = signal("");
+  readonly dark = signal(false);
+  readonly picture: Signal<Loaded<Picture>> = signal(waiting);
+  readonly row: Signal<Loaded<Row>> = signal(waiting);
+
+  readonly attention = computed(() => this.recording.value?.attention(this.selection.attention.value) ?? null);
+  readonly queryGroups = computed<Group[]>(() => this.groups(this.attention.value?.queries));
+  readonly keyGroups = computed<Group[]>(() => this.groups(this.attention.value?.keys));
+  /** Whether the word that looks is a special token that is not shown. */
+  readonly wordHidden = computed(() => this.queryGroups.value.length > 0 && groupOf(this.queryGroups.value, this.selection.query.value) < 0);
+
+  private readonly endings: (() => void)[] = [];
+
+  constructor(readonly source: Source, private readonly hash: boolean) {
+    this.watchTheme();
+    this.endings.push(effect(() => this.openChosen()));
+    this.endings.push(follow(this.picture, () => this.loadPicture()));
+    this.endings.push(follow(this.row, () => this.loadRow()));
+    this.endings.push(effect(() => this.play()));
+    if (hash) this.keepHash();
+    void this.start();
+  }
+
+  /** Whether a server stands behind the page, that can run models. */
+  get live(): boolean {
+    return this.source.post !== undefined;
+  }
+
+  dispose(): void {
+    for (const end of this.endings) end();
+  }
+
+  /** Read the list of recordings, then show the one the address names, or the first. */
+  async start(): Promise<void> {
+    try {
+      await this.list();
+      const asked = this.hash ? read(location.hash) : {};
+      const known = this.recordings.value.some((each) => each.id === asked.recording);
+      if (known) this.selection.choose(asked);
+      else this.showFirst(asked);
+      if (this.live) await this.pollModels(known ? null : asked);
+    } catch (error) {
+      this.failure.value = reason(error);
+    }
+  }
+
+  /** Show the newest recording, in the way that the address asked for. */
+  private showFirst(asked: Partial<Choice>): void {
+    const first = this.recordings.value[0]?.id ?? "";
+    this.selection.choose({ ...asked, recording: first });
+    if (!first) this.failure.value = "There is no recording to show yet.";
+  }
+
+  async list(): Promise<void> {
+    this.recordings.value = await getJson<Listed[]>(this.source, "recordings.json");
+  }
+
+  /** Run a model on a text; gives the id of the recording of it, or throws one sentence. */
+  async ask(request: { model: string; text: string; target?: string; image?: string }): Promise<string> {
+    const { id } = (await this.source.post?.("record", request)) as { id: string };
+    await this.list();
+    return id;
+  }
+
+  /** Run a model on a text and show the recording of it; throws one sentence. */
+  async record(request: { model: string; text: string; target?: string; image?: string }): Promise<void> {
+    this.selection.choose({ recording: await this.ask(request) });
+  }
+
+  /** The model that made a recording, if it can be asked with another text. */
+  modelOf({ title, model }: Manifest): Model | null {
+    const found = this.live ? this.models.value.find((each) => each.name === title && each.what === model) : null;
+    return found?.ready && !found.image ? found : null;
+  }
+
+  /** Move the query or the key by so many words. */
+  move(axis: "query" | "key", by: number): void {
+    const groups = axis === "query" ? this.queryGroups.value : this.keyGroups.value;
+    if (!groups.length) return;
+    const now = groupOf(groups, this.selection[axis].value);
+    const next = groups[Math.max(0, Math.min(groups.length - 1, now + by))];
+    this.hover.value = null;
+    this.selection.choose({ [axis]: next.tokens[0] });
+  }
+
+  /** A click: choose a query and a key; with shift the query is added to those chosen, or taken away again. */
+  pick(query: number | null, key: number | null, more: boolean): void {
+    const change = key === null ? {} : { key };
+    if (query === null) return this.selection.choose(change);
+    if (!more) return this.selection.choose({ ...change, query, pinned: [] });
+    this.pin(query);
+  }
+
+  pin(query: number): void {
+    const pinned = this.selection.pinned.value;
+    this.selection.choose({ pinned: pinned.includes(query) ? pinned.filter((each) => each !== query) : [...pinned, query] });
+  }
+
+  /** Go to another attention by its place in the list. */
+  moveLayer(by: number): void {
+    const list = this.recording.value?.manifest.attentions ?? [];
+    const now = list.findIndex((each) => each.id === this.selection.attention.value);
+    const next = list[Math.max(0, Math.min(list.length - 1, now + by))];
+    if (next) this.selection.choose({ attention: next.id });
+  }
+
+  private groups(sequence: string | undefined): Group[] {
+    const recording = this.recording.value;
+    return recording && sequence !== undefined ? groupsOf(recording, sequence, this.how()) : [];
+  }
+
+  private openChosen(): void {
+    const id = this.selection.recording.value;
+    if (!id || this.recording.peek()?.id === id) return;
+    this.recording.value = null;
+    this.failure.value = null;
+    Recording.open(this.source, id).then(
+      (recording) => {
+        if (this.selection.recording.value !== id) return;
+        batch(() => {
+          this.hover.value = null;
+          this.selection.settle(recording.manifest);
+          this.recording.value = recording;
+        });
+      },
+      (error: unknown) => {
+        if (this.selection.recording.value === id) this.failure.value = reason(error);
+      },
+    );
+  }
+
+  private how(): Arrangement {
+    const { merge, hide, renormalise } = this.selection;
+    return { merge: merge.value, hide: hide.value, renormalise: renormalise.value };
+  }
+
+  private async loadPicture(): Promise<Picture | null> {
+    const recording = this.recording.value;
+    const attention = this.attention.value;
+    const head = this.selection.head.value;
+    const step = this.selection.step.value;
+    const how = this.how();
+    return recording && attention ? paint(recording, attention, head, step, how) : null;
+  }
+
+  private async loadRow(): Promise<Row | null> {
+    const picture = this.picture.value.value;
+    const hover = this.hover.value;
+    const tokens = hover ? [hover.query] : [this.selection.query.value, ...this.selection.pinned.value];
+    const how = this.how();
+    return picture ? rowOf(picture, tokens, how) : null;
+  }
+
+  private play(): (() => void) | void {
+    if (!this.playing.value) return;
+    const steps = this.recording.value?.manifest.steps.length ?? 0;
+    const rows = this.attention.value?.rows ?? 1;
+    const timer = setInterval(() => {
+      const { step, query } = this.selection.choice.peek();
+      if (steps > 1) this.selection.choose({ step: (step + 1) % steps });
+      else if (query >= rows - 1) this.selection.choose({ query: 0 });
+      else this.move("query", 1);
+    }, 700);
+    return () => clearInterval(timer);
+  }
+
+  private keepHash(): void {
+    const listen = () => this.selection.choose(read(location.hash));
+    addEventListener("hashchange", listen);
+    this.endings.push(() => removeEventListener("hashchange", listen));
+    this.endings.push(
+      effect(() => {
+        const text = `#${write(this.selection.choice.value)}`;
+        if (this.selection.recording.value && text !== location.hash) history.replaceState(null, "", text);
+      }),
+    );
+  }
+
+  private watchTheme(): void {
+    const query = matchMedia("(prefers-color-scheme: dark)");
+    const set = () => (this.dark.value = query.matches);
+    set();
+    query.addEventListener("change", set);
+    this.endings.push(() => query.removeEventListener("change", set));
+  }
+
+  /** Ask for the models until each of them is ready or has failed. One that becomes ready may have recorded something,
+   * which is shown unless the address names a recording (`asked` is null) or somebody has chosen one meanwhile. */
+  private async pollModels(asked: Partial<Choice> | null): Promise<void> {
+    let ended = false;
+    this.endings.push(() => (ended = true));
+    let settled = 0;
+    while (!ended) {
+      try {
+        this.models.value = await getJson<Model[]>(this.source, "models.json");
+      } catch {
+        return;
+      }
+      const now = this.models.value.filter((model) => model.ready || model.error).length;
+      if (now > settled) {
+        settled = now;
+        const shown = this.recordings.value[0]?.id ?? "";
+        await this.list();
+        const isNew = (this.recordings.value[0]?.id ?? "") !== shown;
+        if (asked && isNew && this.selection.recording.value === shown) this.showFirst(asked);
+      }
+      if (settled === this.models.value.length) return;
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+  }
+}
+
+const Context = createContext<App | null>(null);
+export const AppProvider = Context.Provider;
+
+export function useApp(): App {
+  const app = useContext(Context);
+  if (!app) throw new Error("useApp outside of a page");
+  return app;
+}
+
+/** For views: what Export saves while this view is shown. */
+export function useDrawing(drawing: Drawing): void {
+  const app = useApp();
+  useEffect(() => {
+    app.drawing.value = drawing;
+    return () => {
+      if (app.drawing.peek() === drawing) app.drawing.value = null;
+    };
+  });
+}

@@ -1,0 +1,88 @@
+// The text box: run a model on something new. Only where a server stands behind the page.
+import { useSignal } from "@preact/signals";
+import { useApp } from "./app";
+import { reason, useKept } from "./load";
+
+export function Ask() {
+  const app = useApp();
+  const name = useSignal("");
+  const text = useSignal<string | null>(null);
+  const target = useSignal("");
+  const image = useSignal<string | undefined>(undefined);
+  const running = useSignal(false);
+  const problem = useSignal<string | null>(null);
+  const manifest = useKept(app.recording.value)?.manifest;
+  const shown = manifest?.text ?? "";
+  const models = app.models.value;
+  if (!app.live || !models.length) return <p class="text">{shown}</p>;
+
+  // until one is chosen, the one that made what is shown
+  const model = models.find((each) => each.name === (name.value || manifest?.title)) ?? models[0];
+  const translates = model.verbs.includes("translate");
+  const run = async (event: Event) => {
+    event.preventDefault();
+    running.value = true;
+    problem.value = null;
+    try {
+      await app.record({
+        model: model.name,
+        text: text.value ?? shown,
+        ...(translates && target.value && { target: target.value }),
+        ...(model.image && image.value && { image: image.value }),
+      });
+      text.value = null;
+    } catch (error) {
+      problem.value = reason(error);
+    } finally {
+      running.value = false;
+    }
+  };
+  const trouble = problem.value ?? model.error;
+  const state = model.error ? "" : !model.ready ? "The model is loading …" : running.value ? "Running …" : "";
+  return (
+    <form class="ask" onSubmit={run}>
+      {model.image ? (
+        <label class="field grow">
+          <span>Image</span>
+          <input type="file" accept="image/*" data-text onChange={async (event) => (image.value = await base64(event.currentTarget.files?.[0]))} />
+        </label>
+      ) : (
+        <label class="field grow">
+          <span>Text</span>
+          <input type="text" data-text value={text.value ?? shown} onInput={(event) => (text.value = event.currentTarget.value)} />
+        </label>
+      )}
+      {translates && (
+        <label class="field">
+          <span>Translation, if given</span>
+          <input type="text" value={target.value} onInput={(event) => (target.value = event.currentTarget.value)} />
+        </label>
+      )}
+      <label class="field">
+        <span>Model</span>
+        <select value={model.name} onChange={(event) => (name.value = event.currentTarget.value)}>
+          {models.map((each) => (
+            <option key={each.name} value={each.name}>
+              {each.name} ({each.what})
+            </option>
+          ))}
+        </select>
+      </label>
+      <button type="submit" class="primary" disabled={!model.ready || running.value}>
+        Run
+      </button>
+      <p class={trouble ? "failure" : "soft"} role="status">
+        {trouble ?? state}
+      </p>
+    </form>
+  );
+}
+
+/** The bytes of a file as base64, without the head of a data address. */
+async function base64(file: File | undefined): Promise<string | undefined> {
+  if (!file) return undefined;
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let characters = "";
+  for (const byte of bytes) characters += String.fromCharCode(byte);
+  return btoa(characters);
+}

@@ -1,0 +1,41 @@
+// What may follow: logits as probabilities at a temperature, and the likeliest of them.
+import type { Token } from "./types";
+
+/** Ids of tokens, the likeliest first; equal ones by id. */
+export function likeliest(logits: Float32Array, count: number): number[] {
+  const best: number[] = [];
+  for (let id = 0; id < logits.length; id++) {
+    if (best.length === count && !(logits[id] > logits[best[count - 1]])) continue;
+    let place = best.length;
+    while (place > 0 && logits[id] > logits[best[place - 1]]) place--;
+    best.splice(place, 0, id);
+    if (best.length > count) best.pop();
+  }
+  return best;
+}
+
+/** Probabilities by id. At temperature 0 only the likeliest is left, or those that are equally likely. */
+export function probabilities(logits: Float32Array, temperature: number): (id: number) => number {
+  const most = logits.reduce((high, logit) => Math.max(high, logit), -Infinity);
+  const power = (id: number) => (temperature > 0 ? Math.exp((logits[id] - most) / temperature) : Number(logits[id] === most));
+  let total = 0;
+  for (let id = 0; id < logits.length; id++) total += power(id);
+  return (id) => power(id) / total;
+}
+
+/** From 1: how many tokens are likelier, and one. */
+export function rankOf(logits: Float32Array, id: number): number {
+  return logits.reduce((count, logit) => count + Number(logit > logits[id]), 1);
+}
+
+/** Tokens that stand for no text, or for a part of a character (`\xb0`), cannot be written on from. */
+export function isMark(text: string): boolean {
+  return text.trim() === "" ? text === "" : /^(<[^<>\s]+>|\[[A-Z]+\])$|\\x[0-9a-f]{2}/.test(text);
+}
+
+/** The text up to a token, and one more. A vocabulary in which nothing holds a blank is one of words, with blanks between them. */
+export function writtenOn(tokens: readonly Token[], last: number, more: string, vocabulary: readonly string[]): string {
+  const before = tokens.slice(0, last + 1).filter((token) => !token.special);
+  const between = vocabulary.some((text) => /\s/.test(text)) ? "" : " ";
+  return [...before.map((token) => token.text), more].join(between);
+}

@@ -1,0 +1,73 @@
+// All heads in small. Thumbnail draws one; HeadGrid is the grid at the left: a block for each kind, layers down, heads across.
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { useApp } from "./app";
+import { bitmap } from "./colour";
+import { useLoaded } from "./load";
+import type { Recording, Thumbnail as Small } from "./recording";
+import { headName, kindTitles } from "./say";
+import type { Kind } from "./types";
+
+export function Thumbnail({ thumbnail }: { thumbnail: Small }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { rows, columns, values } = thumbnail;
+  useLayoutEffect(() => {
+    const weights = Float32Array.from(values, (byte) => byte / 255);
+    canvas.current?.getContext("2d")?.putImageData(bitmap(weights, rows, columns, { kind: "weight", root: true }, false), 0, 0);
+  }, [values, rows, columns]);
+  return <canvas ref={canvas} class="thumbnail" width={columns} height={rows} aria-hidden="true" />;
+}
+
+export function HeadButton({ thumbnail, children }: { thumbnail: Small; children?: preact.ComponentChildren }) {
+  const { selection } = useApp();
+  const { attention, head } = thumbnail;
+  const chosen = selection.attention.value === attention.id && selection.head.value === head;
+  const name = `${kindTitles[attention.kind]} ${headName(attention, head)}`;
+  return (
+    <button
+      type="button"
+      class="head"
+      aria-pressed={chosen}
+      aria-label={children ? undefined : name}
+      title={name}
+      onClick={() => selection.choose({ attention: attention.id, head })}
+    >
+      <Thumbnail thumbnail={thumbnail} />
+      {children}
+    </button>
+  );
+}
+
+export function HeadGrid({ recording }: { recording: Recording }) {
+  const { selection } = useApp();
+  const step = selection.step.value;
+  const { value: thumbnails, error } = useLoaded(`${recording.id} ${step}`, () => recording.overview(step));
+  if (error) return <p class="failure">{error}</p>;
+  if (!thumbnails) return null;
+  const kinds = [...new Set(recording.manifest.attentions.map((each) => each.kind))];
+  return (
+    <>
+      {kinds.map((kind) => (
+        <Block key={kind} kind={kind} thumbnails={thumbnails.filter((each) => each.attention.kind === kind)} />
+      ))}
+    </>
+  );
+}
+
+function Block({ kind, thumbnails }: { kind: Kind; thumbnails: Small[] }) {
+  const layers = [...new Set(thumbnails.map((each) => each.attention.layer))];
+  return (
+    <section class="block" aria-label={`Heads: ${kindTitles[kind]}`}>
+      <h2>{kindTitles[kind]}</h2>
+      {layers.map((layer) => (
+        <div class="layer" key={layer}>
+          <span class="number">L{layer}</span>
+          {thumbnails
+            .filter((each) => each.attention.layer === layer)
+            .map((each) => (
+              <HeadButton key={each.head} thumbnail={each} />
+            ))}
+        </div>
+      ))}
+    </section>
+  );
+}

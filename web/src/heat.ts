@@ -1,0 +1,223 @@
+// Drawing a heat map: how large cells are, the bitmap with one pixel a cell, hatching, marks and labels. No component here.
+import { bitmap, type Scale } from "./colour";
+
+export interface Cell {
+  row: number;
+  column: number;
+}
+
+/** What is drawn; the component around it is in matrix.tsx. */
+export interface Heat {
+  rows: string[];
+  columns: string[];
+  /** rows x columns. */
+  values: Float32Array;
+  /** 1 where there is nothing to show: hatched. */
+  masked?: Uint8Array | null;
+  scale: Scale;
+  /** Marked rows and columns. */
+  marked?: { rows: number[]; columns: number[] };
+}
+
+/** The fixed convention: rows look, columns are looked at. */
+export type Axes = [rows: string, columns: string];
+
+/** Who looks at whom, as written on the axes. */
+export function axesOf(queries: string): Axes {
+  return [queries === "written" ? "to write this, it looks …" : "this word looks …", "… at these"];
+}
+
+const LABELLED = 12;
+const LARGEST = 40;
+const FONT = "12px system-ui, sans-serif";
+
+/** How large a cell is drawn; below a pixel `block` of them (not a whole number) share one. Labels have left and top. */
+export interface Layout {
+  cell: number;
+  block: number;
+  left: number;
+  top: number;
+}
+
+export function layOut({ rows, columns }: Heat, width: number, height: number, zoom: number): Layout {
+  const longest = (texts: string[]) => Math.max(1, ...texts.slice(0, 200).map((text) => [...text].length));
+  const left = Math.min(120, 14 + 7 * longest(rows));
+  const top = Math.min(96, 14 + 6.4 * longest(columns));
+  const fit = Math.min((width - left - 2) / columns.length, Math.max((height - top - 2) / rows.length, LABELLED));
+  if (fit * zoom >= LABELLED) return { cell: Math.min(Math.floor(fit * zoom), LARGEST * zoom), block: 1, left, top };
+  const bare = Math.min((width - 2) / columns.length, (height - 2) / rows.length) * zoom;
+  if (bare >= 1) return { cell: bare >= 2 ? Math.floor(bare) : bare, block: 1, left: 0, top: 0 };
+  return { cell: 1, block: 1 / bare, left: 0, top: 0 };
+}
+
+export interface Pooled {
+  values: Float32Array;
+  rows: number;
+  columns: number;
+}
+
+/** Of the cells that share a place the one farthest from 0, so that a peak never vanishes. */
+export function pool(values: Float32Array, rows: number, columns: number, block: number): Pooled {
+  if (block <= 1) return { values, rows, columns };
+  const height = Math.ceil(rows / block);
+  const width = Math.ceil(columns / block);
+  const pooled = new Float32Array(height * width);
+  const place = Int32Array.from({ length: columns }, (_, column) => Math.floor(column / block));
+  for (let row = 0; row < rows; row++) {
+    const begin = Math.floor(row / block) * width;
+    for (let column = 0; column < columns; column++) {
+      const at = begin + place[column];
+      const value = values[row * columns + column];
+      if (Math.abs(value) > Math.abs(pooled[at])) pooled[at] = value;
+    }
+  }
+  return { values: pooled, rows: height, columns: width };
+}
+
+/** The colours of all cells, a pixel each. */
+export function colours({ rows, columns, values, scale }: Heat, block: number, dark: boolean): HTMLCanvasElement {
+  const small = pool(values, rows.length, columns.length, block);
+  return canvasOf(bitmap(small.values, small.rows, small.columns, scale, dark));
+}
+
+/** The cells to hatch, a pixel each; of cells that share a pixel all must be masked. */
+export function hatches({ rows, columns, masked }: Heat, block: number): HTMLCanvasElement | null {
+  if (!masked) return null;
+  const open = new Float32Array(masked.length);
+  for (let at = 0; at < open.length; at++) open[at] = 1 - masked[at];
+  const small = pool(open, rows.length, columns.length, block);
+  const image = new ImageData(Math.max(1, small.columns), Math.max(1, small.rows));
+  for (let at = 0; at < small.values.length; at++) image.data[at * 4 + 3] = small.values[at] ? 0 : 255;
+  return canvasOf(image);
+}
+
+export interface Plate {
+  picture: HTMLCanvasElement;
+  hatch: HTMLCanvasElement | null;
+}
+
+export function canvasOf(image: ImageData): HTMLCanvasElement {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.width;
+  canvas.height = image.height;
+  canvas.getContext("2d")?.putImageData(image, 0, 0);
+  return canvas;
+}
+
+interface Size {
+  width: number;
+  height: number;
+}
+
+/** A layout and how far it is scrolled. */
+export type Window = Layout & { x: number; y: number };
+
+/** Draw what is seen through the window. */
+export function render(canvas: HTMLCanvasElement, at: Window, view: Size, heat: Heat, { picture, hatch }: Plate, under: Cell | null): void {
+  const ratio = devicePixelRatio || 1;
+  resize(canvas, view, ratio);
+  canvas.style.width = `${view.width}px`;
+  canvas.style.height = `${view.height}px`;
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const style = getComputedStyle(canvas);
+  const colour = (name: string) => style.getPropertyValue(name).trim();
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, view.width, view.height);
+  context.save();
+  context.beginPath();
+  context.rect(at.left, at.top, view.width - at.left, view.height - at.top);
+  context.clip();
+  context.imageSmoothingEnabled = false;
+  const place = [at.left - at.x, at.top - at.y, picture.width * at.cell, picture.height * at.cell] as const;
+  context.drawImage(picture, ...place);
+  if (hatch) context.drawImage(hatching(hatch, place, view, ratio, colour("--paper"), colour("--ink-soft")), 0, 0, view.width, view.height);
+  context.translate(place[0], place[1]);
+  mark(context, at, heat, place[2], place[3], colour("--accent"), under);
+  context.restore();
+  if (at.left > 0) label(context, at, view, heat, colour("--ink-soft"), colour("--accent"));
+}
+
+function resize(canvas: HTMLCanvasElement, view: Size, ratio: number): void {
+  const width = Math.max(1, Math.round(view.width * ratio));
+  const height = Math.max(1, Math.round(view.height * ratio));
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+}
+
+let cover: HTMLCanvasElement | null = null;
+
+/** Slanted lines on paper wherever the mask is, as large as the view. */
+function hatching(mask: HTMLCanvasElement, place: readonly [number, number, number, number], view: Size, ratio: number, paper: string, ink: string): HTMLCanvasElement {
+  cover ??= document.createElement("canvas");
+  resize(cover, view, ratio);
+  const context = cover.getContext("2d");
+  if (!context) return cover;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.globalCompositeOperation = "copy";
+  context.fillStyle = paper;
+  context.fillRect(0, 0, view.width, view.height);
+  context.globalCompositeOperation = "source-over";
+  context.globalAlpha = 0.35;
+  context.strokeStyle = ink;
+  context.beginPath();
+  for (let x = ((place[0] + place[1]) % 6) - view.height; x < view.width; x += 6) {
+    context.moveTo(x, view.height);
+    context.lineTo(x + view.height, 0);
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+  context.globalCompositeOperation = "destination-in";
+  context.imageSmoothingEnabled = false;
+  context.drawImage(mask, ...place);
+  return cover;
+}
+
+function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: number, height: number, colour: string, under: Cell | null): void {
+  const step = at.cell / at.block;
+  const thick = Math.max(step, 3);
+  context.strokeStyle = colour;
+  context.lineWidth = 1.5;
+  for (const row of heat.marked?.rows ?? []) context.strokeRect(0.75, row * step + 0.75, width - 1.5, thick - 1.5);
+  for (const column of heat.marked?.columns ?? []) context.strokeRect(column * step + 0.75, 0.75, thick - 1.5, height - 1.5);
+  if (!under) return;
+  context.strokeStyle = "#fff";
+  context.strokeRect(under.column * step + 0.5, under.row * step + 0.5, thick - 1, thick - 1);
+}
+
+function label(context: CanvasRenderingContext2D, at: Window, view: Size, heat: Heat, ink: string, strong: string): void {
+  const { cell, left, top } = at;
+  const rows = new Set(heat.marked?.rows);
+  const columns = new Set(heat.marked?.columns);
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.save();
+  context.beginPath();
+  context.rect(0, top, left, view.height - top);
+  context.clip();
+  context.textAlign = "right";
+  for (let row = Math.floor(at.y / cell); row < heat.rows.length && top + row * cell - at.y < view.height; row++) {
+    context.fillStyle = rows.has(row) ? strong : ink;
+    context.fillText(short(heat.rows[row]), left - 7, top + (row + 0.5) * cell - at.y);
+  }
+  context.restore();
+  context.save();
+  context.beginPath();
+  context.rect(left, 0, view.width - left, top);
+  context.clip();
+  context.textAlign = "left";
+  for (let column = Math.floor(at.x / cell); column < heat.columns.length && left + column * cell - at.x < view.width; column++) {
+    context.save();
+    context.translate(left + (column + 0.5) * cell - at.x, top - 6);
+    context.rotate(-Math.PI / 2);
+    context.fillStyle = columns.has(column) ? strong : ink;
+    context.fillText(short(heat.columns[column]), 0, 0);
+    context.restore();
+  }
+  context.restore();
+}
+
+function short(text: string): string {
+  const characters = [...text];
+  return characters.length > 16 ? `${characters.slice(0, 15).join("")}…` : text;
+}

@@ -1,0 +1,105 @@
+// What is looked at: the weights of one head as a picture of groups x groups, and the row of the chosen words in it.
+import type { Recording } from "./recording";
+import type { Choice } from "./selection";
+import type { Attention } from "./types";
+import { arrange, arrangeMask, groupOf, groupTokens, stretches, type Group } from "./words";
+
+export interface Picture {
+  recording: Recording;
+  attention: Attention;
+  head: number;
+  step: number;
+  queries: Group[];
+  keys: Group[];
+  /** queries x keys. */
+  values: Float32Array;
+  /** 1 where looking is not allowed. */
+  masked: Uint8Array | null;
+  /** For every query the weight on keys that are not shown. */
+  outside: Float32Array;
+  /** Only a max-pooled picture of a long input. */
+  pooled: boolean;
+}
+
+export interface Row {
+  attention: Attention;
+  head: number;
+  step: number;
+  queries: Group[];
+  keys: Group[];
+  /** One weight a key; of several queries the sum. */
+  values: Float32Array;
+  masked: Uint8Array | null;
+  outside: number;
+}
+
+export type Arrangement = Pick<Choice, "merge" | "hide" | "renormalise">;
+
+export function groupsOf(recording: Recording, sequence: string, how: Arrangement): Group[] {
+  return groupTokens(recording.tokens(sequence), how.merge, how.hide);
+}
+
+export async function paint(recording: Recording, attention: Attention, head: number, step: number, how: Arrangement): Promise<Picture> {
+  const pooled = recording.isPooled(attention);
+  const common = { recording, attention, head, step, pooled };
+  const mask = recording.mask(attention);
+  if (pooled && attention.pooled) {
+    const queries = stretches(recording.tokens(attention.queries), attention.pooled[0]);
+    const keys = stretches(recording.tokens(attention.keys), attention.pooled[1]);
+    const values = await recording.pooled(attention, head, step);
+    const masked = maskOf(await mask, attention, queries, keys, "pooled");
+    return { ...common, queries, keys, values, masked, outside: new Float32Array(queries.length) };
+  }
+  const queries = groupsOf(recording, attention.queries, how);
+  const keys = groupsOf(recording, attention.keys, how);
+  const weights = await recording.weights(attention, head, step);
+  const { values, outside } = arrange(weights, attention.columns, queries, keys, how.renormalise);
+  const masked = maskOf(await mask, attention, queries, keys, `${how.merge} ${how.hide}`);
+  return { ...common, queries, keys, values, outside, masked };
+}
+
+const masks = new WeakMap<Uint8Array, { name: string; masked: Uint8Array | null }>();
+
+/** The mask brought together by groups, kept because all heads share it. */
+function maskOf(visible: Uint8Array | null, attention: Attention, queries: Group[], keys: Group[], arrangement: string): Uint8Array | null {
+  if (!visible) return null;
+  const name = `${attention.queries} ${attention.keys} ${arrangement}`;
+  const known = masks.get(visible);
+  if (known?.name === name) return known.masked;
+  const masked = arrangeMask(visible, attention.columns, queries, keys);
+  masks.set(visible, { name, masked });
+  return masked;
+}
+
+/** The row of the words that hold these tokens; null where they are hidden. */
+export async function rowOf(picture: Picture, tokens: readonly number[], how: Arrangement): Promise<Row | null> {
+  const { recording, attention, head, step } = picture;
+  const all = picture.pooled ? groupsOf(recording, attention.queries, how) : picture.queries;
+  const keys = picture.pooled ? groupsOf(recording, attention.keys, how) : picture.keys;
+  const chosen = [...new Set(tokens.map((token) => groupOf(all, token)))].filter((index) => index >= 0);
+  if (!chosen.length) return null;
+  const queries = chosen.map((index) => all[index]);
+  const values = new Float32Array(keys.length);
+  let outside = 0;
+  for (const index of chosen) {
+    const part = picture.pooled
+      ? await pooledRow(picture, all[index], keys, how)
+      : { values: picture.values.subarray(index * keys.length, (index + 1) * keys.length), outside: picture.outside.subarray(index) };
+    part.values.forEach((weight, column) => (values[column] += weight));
+    outside += part.outside[0];
+  }
+  const masked = arrangeMask(await recording.mask(attention), attention.columns, [merged(queries)], keys);
+  return { attention, head, step, queries, keys, values, masked, outside };
+
+  async function pooledRow(of: Picture, query: Group, columns: Group[], arrangement: Arrangement) {
+    const rows = await Promise.all(query.tokens.map((token) => recording.weightRow(of.attention, head, token, step)));
+    const together = new Float32Array(rows.length * attention.columns);
+    rows.forEach((row, index) => together.set(row, index * attention.columns));
+    const group = { ...query, tokens: rows.map((_, index) => index) };
+    return arrange(together, attention.columns, [group], columns, arrangement.renormalise);
+  }
+}
+
+function merged(groups: Group[]): Group {
+  return { text: "", tokens: groups.flatMap((group) => group.tokens), special: false };
+}

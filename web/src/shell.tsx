@@ -1,0 +1,241 @@
+// The frame around the views: the text box, the recordings, the tabs, the grid of heads, help and export.
+import { useSignal } from "@preact/signals";
+import { useEffect, useId, useRef } from "preact/hooks";
+import { useApp } from "./app";
+import { Ask } from "./ask";
+import { Elsewhere } from "./elsewhere";
+import { download, pictureCsv, rasterise } from "./export";
+import { HeadGrid } from "./grid";
+import { listen, table } from "./keys";
+import { reason } from "./load";
+import type { Recording } from "./recording";
+import { headName, Sentence } from "./say";
+import { views } from "./views";
+
+export function Shell({ wide }: { wide: boolean }) {
+  const app = useApp();
+  const root = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = root.current;
+    if (!element) return;
+    const focusText = () => element.querySelector<HTMLElement>("[data-text]")?.focus();
+    return listen(app, wide ? document : element, focusText);
+  }, [app, wide]);
+  const recording = app.recording.value;
+  return (
+    <div class="shell" ref={root}>
+      <header>
+        <h1>regard</h1>
+        <Ask />
+        <Recordings />
+        <div class="actions">
+          <ExportMenu />
+          <button type="button" onClick={() => (app.helpOpen.value = true)}>
+            Help
+          </button>
+        </div>
+      </header>
+      {recording ? <Opened recording={recording} /> : <Closed />}
+      <footer>
+        <p class="caution">A weight is not an explanation.</p>
+        <p>Rows look, columns are looked at; each row sums to 1.</p>
+      </footer>
+      <Help />
+    </div>
+  );
+}
+
+function Closed() {
+  const { failure } = useApp();
+  return <main class="closed">{failure.value ? <p class="failure">{failure.value}</p> : <p class="soft">Opening …</p>}</main>;
+}
+
+function Opened({ recording }: { recording: Recording }) {
+  const { selection } = useApp();
+  const { manifest } = recording;
+  const fitting = views.filter((view) => view.fits(manifest) === true);
+  const view = fitting.find((each) => each.name === selection.view.value) ?? fitting[0];
+  const attends = manifest.attentions.length > 0;
+  return (
+    <>
+      <Tabs recording={recording} current={view?.name ?? ""} />
+      <Elsewhere recording={recording} />
+      <div class={attends ? "body" : "body alone"}>
+        {attends && (
+          <nav aria-label="Heads">
+            <HeadGrid recording={recording} />
+            <Options />
+          </nav>
+        )}
+        <main aria-label={view?.title ?? "Nothing to show"}>
+          {attends && !view?.says && <Sentence />}
+          {manifest.notes.map((note) => (
+            <p class="note" key={note}>
+              {note}
+            </p>
+          ))}
+          {view ? <view.component key={recording.id} recording={recording} /> : <p class="soft">None of the views has something to show of this recording.</p>}
+        </main>
+      </div>
+    </>
+  );
+}
+
+function Tabs({ recording, current }: { recording: Recording; current: string }) {
+  const { selection, refused } = useApp();
+  const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const tab = list.current?.querySelector<HTMLElement>("[aria-selected=true]");
+    if (tab && list.current) list.current.scrollLeft = tab.offsetLeft - list.current.offsetLeft - (list.current.clientWidth - tab.offsetWidth) / 2;
+  }, [current]);
+  return (
+    <nav aria-label="Views">
+      <div class="tabs" role="tablist" aria-label="Views" ref={list}>
+        {views.map((view) => {
+          const fits = view.fits(recording.manifest);
+          return (
+            <button
+              key={view.name}
+              type="button"
+              role="tab"
+              aria-selected={view.name === current}
+              aria-disabled={fits !== true}
+              aria-description={fits === true ? undefined : fits}
+              title={fits === true ? `${view.title} (key ${view.key.toUpperCase()})` : fits}
+              onClick={() => (fits === true ? selection.choose({ view: view.name }) : (refused.value = view.name))}
+            >
+              {view.title} <kbd aria-hidden="true">{view.key.toUpperCase()}</kbd>
+            </button>
+          );
+        })}
+      </div>
+    </nav>
+  );
+}
+
+function Recordings() {
+  const { recordings, selection } = useApp();
+  if (recordings.value.length < 2) return null;
+  return (
+    <label class="field">
+      <span>Recording</span>
+      <select value={selection.recording.value} onChange={(event) => selection.choose({ recording: event.currentTarget.value })}>
+        {recordings.value.map((each) => (
+          <option key={each.id} value={each.id}>
+            {each.title}
+            {each.text && `: ${each.text.length > 40 ? `${each.text.slice(0, 39)}…` : each.text}`}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** What is done with pieces of words and with special tokens. */
+function Options() {
+  const { selection, recording } = useApp();
+  const tokens = Object.values(recording.value?.manifest.sequences ?? {}).flat();
+  const pieces = tokens.some((token, index) => token.word >= 0 && token.word === tokens[index + 1]?.word);
+  const specials = tokens.some((token) => token.special);
+  const flags = [
+    { name: "merge", title: "Merge pieces into words", shown: pieces },
+    { name: "hide", title: "Hide special tokens", shown: specials },
+    { name: "renormalise", title: "Scale what is left to 1", shown: specials && selection.hide.value },
+  ] as const;
+  return (
+    <div class="options">
+      {flags.map(
+        (flag) =>
+          flag.shown && (
+            <label key={flag.name}>
+              <input type="checkbox" checked={selection[flag.name].value} onChange={(event) => selection.choose({ [flag.name]: event.currentTarget.checked })} />{" "}
+              {flag.title}
+            </label>
+          ),
+      )}
+    </div>
+  );
+}
+
+function ExportMenu() {
+  const app = useApp();
+  const { value: picture } = app.picture.value;
+  const recording = app.recording.value;
+  const name = picture ? `${picture.recording.id}-${picture.attention.id}-${headName(picture.attention, picture.head)}` : (recording?.id ?? "regard");
+  const menu = useRef<HTMLDivElement>(null);
+  const problem = useSignal<string | null>(null);
+  const id = useId();
+  const open = app.exportOpen.value;
+  useEffect(() => {
+    if (open) menu.current?.querySelector<HTMLElement>("button:not(:disabled), a")?.focus();
+  }, [open]);
+  const save = async (make: () => Promise<Blob> | Blob, ending: string) => {
+    try {
+      download(await make(), `${name}.${ending}`);
+      app.exportOpen.value = false;
+    } catch (error) {
+      problem.value = reason(error);
+    }
+  };
+  const svg = () => app.drawing.value?.() ?? "";
+  return (
+    <div class="menu">
+      <button type="button" aria-expanded={open} aria-controls={id} onClick={() => (app.exportOpen.value = !open)}>
+        Export
+      </button>
+      <div id={id} ref={menu} hidden={!open}>
+        <button type="button" disabled={!app.drawing.value} onClick={() => save(() => new Blob([svg()], { type: "image/svg+xml" }), "svg")}>
+          Picture, SVG
+        </button>
+        <button type="button" disabled={!app.drawing.value} onClick={() => save(() => rasterise(svg()), "png")}>
+          Picture, PNG
+        </button>
+        <button type="button" disabled={!picture} onClick={() => picture && save(() => new Blob([pictureCsv(picture)], { type: "text/csv" }), "csv")}>
+          This head, CSV
+        </button>
+        {app.live && recording && (
+          <a href={`export/${encodeURIComponent(recording.id)}.html`} download={`${recording.id}.html`}>
+            This page in one file, HTML
+          </a>
+        )}
+        {problem.value && <p class="failure">{problem.value}</p>}
+      </div>
+    </div>
+  );
+}
+
+function Help() {
+  const app = useApp();
+  const dialog = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  const open = app.helpOpen.value;
+  useEffect(() => {
+    if (open && !dialog.current?.open) dialog.current?.showModal();
+    if (!open) dialog.current?.close();
+  }, [open]);
+  return (
+    <dialog ref={dialog} aria-labelledby={id} onClose={() => (app.helpOpen.value = false)}>
+      <h2 id={id}>Help</h2>
+      <p>
+        Every picture shows one head: a row is a word that looks, a column a word it looks at, and the weights of a row sum to 1. Point to
+        preview, click to choose, shift-click to add up several words.
+      </p>
+      <dl>
+        {table.map((each) => (
+          <div key={each.shown}>
+            <dt>
+              <kbd>{each.shown}</kbd>
+            </dt>
+            <dd>{each.what}</dd>
+          </div>
+        ))}
+      </dl>
+      <label>
+        <input type="checkbox" checked={app.keysOn.value} onChange={(event) => (app.keysOn.value = event.currentTarget.checked)} /> Keys are on
+      </label>
+      <button type="button" onClick={() => (app.helpOpen.value = false)}>
+        Close
+      </button>
+    </dialog>
+  );
+}

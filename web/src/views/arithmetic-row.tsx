@@ -1,0 +1,133 @@
+// The second half of the Arithmetic view: the softmax of the whole row, and the sum of weighted values.
+import { useSignal } from "@preact/signals";
+import { useApp } from "../app";
+import { farthest, mixedOf, valueOf } from "../arithmetic";
+import { Of } from "../formulas";
+import { numberText, weightText } from "../say";
+import { reach, Strip } from "../strip";
+import type { Told } from "../told";
+
+const FEW = 24;
+const HEAVIEST = 12;
+const SHOWN = 4;
+
+export function Softmax({ told }: { told: Told }) {
+  const { selection } = useApp();
+  const all = useSignal(false);
+  const { row, worked, allowed, key, words, attention } = told;
+  const long = words.length > FEW;
+  const heavy = new Set([...farthest(row.weights, HEAVIEST).places, key]);
+  const shown = words.map((_, at) => at).filter((at) => !long || all.value || heavy.has(at));
+  const rest = words.length - shown.length;
+  const left = (numbers: ArrayLike<number>, total: number) => Math.max(0, shown.reduce((sum, at) => sum - numbers[at], total));
+  const total = row.weights.reduce((sum, weight) => sum + weight, 0);
+  return (
+    <>
+      {long && (
+        <Strip
+          name={<Of of="a" at="i" />}
+          label={`The whole row: weights of ${words.length} keys`}
+          values={row.weights}
+          masked={allowed?.map((seen) => 1 - seen)}
+          scale={{ kind: "signed", limit: reach(row.weights) }}
+          cell={(at) => words[at]}
+          onPick={(at) => selection.choose({ key: at })}
+        />
+      )}
+      <table class="ledger softmax">
+        <caption class="unseen">The row: score, power and weight of each key</caption>
+        <thead>
+          <tr>
+            <th scope="col">key</th>
+            <th scope="col">score</th>
+            {row.bias && <th scope="col">+ bias</th>}
+            <th scope="col">
+              e<sup>s − m</sup>
+            </th>
+            <th scope="col" class="wide">
+              weight
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((at) => {
+            const hidden = allowed?.[at] === 0;
+            return (
+              <tr key={at} class={at === key ? "chosen" : ""}>
+                <th scope="row">
+                  <button type="button" aria-pressed={at === key} onClick={() => selection.choose({ key: at })}>
+                    {words[at]}
+                  </button>
+                </th>
+                <td>{numberText(row.scores[at])}</td>
+                {row.bias && <td>{numberText(row.scores[at] + row.bias[at])}</td>}
+                <td>{hidden ? "hidden" : numberText(worked.powers[at])}</td>
+                <td class={hidden ? "wide hatched-cell" : "wide"}>
+                  <span class="bar" style={{ width: `calc((100% - 86px) * ${row.weights[at]})` }} />
+                  <span class="number">{weightText(row.weights[at], 4)}</span>
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+        <tfoot>
+          {rest > 0 && (
+            <tr>
+              <th scope="row">
+                <button type="button" onClick={() => (all.value = true)}>
+                  {rest} others
+                </button>
+              </th>
+              <td />
+              {row.bias && <td />}
+              <td>{numberText(left(worked.powers, worked.powerSum))}</td>
+              <td class="wide">{weightText(left(row.weights, total), 4)}</td>
+            </tr>
+          )}
+          <tr class="strong">
+            <th scope="row">sum</th>
+            <td>m = {Number.isFinite(worked.largest) ? numberText(worked.largest) : "none"}</td>
+            {row.bias && <td />}
+            <td>{numberText(worked.powerSum)}</td>
+            <td class="wide">{weightText(total, 4)}</td>
+          </tr>
+        </tfoot>
+      </table>
+      {worked.powerSum === 0 && <p class="soft">Everything is hidden from this word, so it takes nothing from anywhere.</p>}
+      {attention.mask && !allowed?.includes(0) && <p class="soft">The mask hides nothing from this word.</p>}
+    </>
+  );
+}
+
+export function Output({ told }: { told: Told }) {
+  const { row, words, looker } = told;
+  const mixed = mixedOf(told);
+  const { places } = farthest(row.weights, SHOWN);
+  const parts = places.map((at) => valueOf(told, at).map((number) => number * row.weights[at]));
+  const others = new Float64Array(mixed.length);
+  row.weights.forEach((weight, at) => {
+    if (!places.includes(at)) valueOf(told, at).forEach((number, place) => (others[place] += weight * number));
+  });
+  const scale = { kind: "signed" as const, limit: reach(mixed, ...parts) };
+  return (
+    <>
+      {places.map((at, place) => (
+        <Strip
+          key={place}
+          name={
+            <>
+              <span class="number">{weightText(row.weights[at], 3)}</span> × <em>{words[at]}</em>
+            </>
+          }
+          label={`${weightText(row.weights[at], 3)} times the value of ${words[at]}`}
+          values={parts[place]}
+          scale={scale}
+        />
+      ))}
+      {words.length > places.length && <Strip name={`${words.length - places.length} others`} label="All other values, weighted and added up" values={others} scale={scale} />}
+      <div class="total">
+        <Strip name={<Of of="y" at="i" word={looker} />} label={`Output of the head for ${looker}`} values={mixed} scale={scale} />
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,286 @@
+// Arithmetic: how one head comes to one weight, in the model's own numbers, and whether the sum comes out the same here.
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { useApp } from "../app";
+import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
+import { CheckFormula, MadeFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
+import { useLoaded } from "../load";
+import { Folded, Numbers } from "../numbers";
+import type { Recording } from "../recording";
+import { headName, kindTitles, numberText, weightText } from "../say";
+import { reach, Strip } from "../strip";
+import { gather, tell, type Gathered, type Told } from "../told";
+import type { Manifest } from "../types";
+import { readable } from "../words";
+import "./arithmetic.css";
+import { Output, Softmax } from "./arithmetic-row";
+
+export function whyNoArithmetic({ attentions }: Manifest): true | string {
+  if (!attentions.length) return "This model has no attention.";
+  return attentions.some((each) => each.arithmetic) || "This recording holds no vectors; look at the model itself: regard look -m RUN";
+}
+
+export function Arithmetic({ recording }: { recording: Recording }) {
+  const app = useApp();
+  const { selection } = app;
+  const attention = app.attention.value;
+  const head = selection.head.value;
+  const query = selection.query.value;
+  const there = attention?.arithmetic ?? false;
+  const { value, error } = useLoaded(`${attention?.id} ${head} ${query}`, async () => (attention && there ? gather(recording, attention, head, query) : null));
+  const before = useRef<Gathered | null>(null);
+  if (value) before.current = value; // stays until the next is there, so that nothing jumps
+  if (!there) return <p class="soft">This recording holds no vectors of this layer; look at the model itself: regard look -m RUN</p>;
+  if (error) return <p class="failure">{error}</p>;
+  if (!before.current) return null;
+  const told = tell(before.current, selection.key.value);
+  return (
+    <div class="arithmetic">
+      <Cell told={told} recording={recording} />
+      <CheckLine told={told} />
+      <ol>
+        <Inputs told={told} />
+        <Made told={told} />
+        <Score told={told} />
+        <Step title="Softmax over the row" formula={<SoftmaxFormula />}>
+          <Softmax told={told} />
+        </Step>
+        <Step title="Values, weighted" formula={<OutputFormula />}>
+          <Output told={told} />
+        </Step>
+        <Check told={told} />
+      </ol>
+      <Everything told={told} />
+    </div>
+  );
+}
+
+function Step({ title, formula, children }: { title: string; formula: preact.ComponentChildren; children: preact.ComponentChildren }) {
+  return (
+    <li>
+      <div class="how">
+        <h3>{title}</h3>
+        {formula}
+      </div>
+      <div class="what">{children}</div>
+    </li>
+  );
+}
+
+/** Which cell: the two words can be chosen here too. */
+function Cell({ told, recording }: { told: Told; recording: Recording }) {
+  const { selection } = useApp();
+  const { attention, head } = told;
+  const choice = (axis: "query" | "key", words: string[]) => (
+    <select
+      aria-label={axis === "query" ? "The word that looks" : "The word looked at"}
+      value={selection[axis].value}
+      onChange={(event) => selection.choose({ [axis]: Number(event.currentTarget.value) })}
+    >
+      {words.map((word, at) => (
+        <option key={at} value={at}>
+          {at}: {word}
+        </option>
+      ))}
+    </select>
+  );
+  return (
+    <div class="cell">
+      <span>
+        {choice("query", recording.tokens(attention.queries).map((token) => readable(token.text)))} looks at {choice("key", told.words)}
+      </span>
+      <span class="soft">
+        {kindTitles[attention.kind]} {headName(attention, head)}
+      </span>
+      <Copy told={told} recording={recording} />
+    </div>
+  );
+}
+
+function Copy({ told, recording }: { told: Told; recording: Recording }) {
+  const said = useSignal("");
+  const script = useSignal<string | null>(null);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => area.current?.select(), [script.value]);
+  const copy = async () => {
+    const cell = `${told.attention.id}, ${headName(told.attention, told.head)}: ${JSON.stringify(told.looker)} looks at ${JSON.stringify(told.words[told.key])}`;
+    const text = numpyScript(told, `${cell}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs NumPy alone.`);
+    try {
+      await navigator.clipboard.writeText(text);
+      script.value = null;
+      said.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It runs with NumPy alone.`;
+    } catch {
+      script.value = text;
+      said.value = "The browser keeps its clipboard to itself; copy it from here.";
+    }
+  };
+  return (
+    <>
+      <span class="soft" role="status">
+        {said.value}
+      </span>
+      <button type="button" onClick={copy}>
+        Copy as NumPy
+      </button>
+      {script.value !== null && <textarea ref={area} readOnly rows={12} spellcheck={false} aria-label="NumPy script" value={script.value} />}
+    </>
+  );
+}
+
+const difference = (value: number) => (value === 0 ? "0" : value.toExponential(1));
+
+function CheckLine({ told: { worked, row, key } }: { told: Told }) {
+  const { score, weight, output } = worked.difference;
+  return (
+    <p class={worked.far ? "failure" : "soft"} role="status" data-check>
+      Check: weight recomputed {weightText(worked.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; of score,
+      weight and output together at most {difference(Math.max(score, weight, output))}.
+      {worked.far && " That is more than rounding explains: take this page's account of the cell with care, and tell those who made it."}
+    </p>
+  );
+}
+
+function Inputs({ told }: { told: Told }) {
+  const { from, looker, words, key } = told;
+  const scale = { kind: "signed" as const, limit: reach(...from) };
+  return (
+    <Step title="What comes in" formula={<p class="soft">What this attention reads of the two: the embedding, or what earlier layers made of it. Blue is negative, orange positive.</p>}>
+      <Strip name={<Of of="x" at="i" word={looker} />} label={`Input of ${looker}`} values={from[0]} scale={scale} />
+      <Strip name={<Of of="x" at="j" word={words[key]} />} label={`Input of ${words[key]}`} values={from[1]} scale={scale} />
+    </Step>
+  );
+}
+
+function Made({ told }: { told: Told }) {
+  const { attention, looker, words, key } = told;
+  const [q, k, v] = [queryOf(told), keyOf(told, key), valueOf(told, key)];
+  const scale = { kind: "signed" as const, limit: reach(q, k) };
+  return (
+    <Step title="Query, key and value" formula={<MadeFormulas attention={attention} bare={told.bare} />}>
+      <Strip name={<Of of="q" at="i" word={looker} />} label={`Query of ${looker}`} values={q} scale={scale} />
+      <Strip name={<Of of="k" at="j" word={words[key]} />} label={`Key of ${words[key]}`} values={k} scale={scale} />
+      <Strip name={<Of of="v" at="j" word={words[key]} />} label={`Value of ${words[key]}`} values={v} scale={{ kind: "signed", limit: reach(v) }} />
+      <p class="soft">
+        {attention.position === "rope" && "Query and key are turned to their positions (rope). "}
+        {attention.groups > 1 && `Keys and values are shared by ${attention.groups} heads. `}
+        {!told.bare && "Biases and norms, where the model has them here, are in these numbers."}
+      </p>
+    </Step>
+  );
+}
+
+const LARGEST = 6;
+
+function Score({ told }: { told: Told }) {
+  const { attention, worked, row, allowed, key, words } = told;
+  const { scale, cap, kind } = attention.score;
+  const additive = kind === "additive";
+  const { terms, sum, scaled } = worked;
+  const { places, rest } = farthest(terms, LARGEST);
+  const root = Math.abs(scale - attention.width ** -0.5) < 1e-9 ? ` (1/√${attention.width})` : "";
+  const line = (name: string, value: number, strong = false) => (
+    <tr class={strong ? "strong" : ""}>
+      <th scope="row">{name}</th>
+      <td>{numberText(value)}</td>
+    </tr>
+  );
+  return (
+    <Step title={additive ? "Energy" : "Score"} formula={<ScoreFormula attention={attention} />}>
+      <Strip
+        name={additive ? "terms" : "products"}
+        label={additive ? "Terms of the energy" : "Products of query and key"}
+        values={terms}
+        scale={{ kind: "signed", limit: reach(terms) }}
+      />
+      <table class="ledger">
+        <caption class="unseen">The largest terms of the score, and what becomes of their sum</caption>
+        <tbody>
+          {places.map((at) => (
+            <tr key={at}>
+              <th scope="row">
+                dim {at}: <Term told={told} at={at} />
+              </th>
+              <td>{signed(terms[at])}</td>
+            </tr>
+          ))}
+          {terms.length > places.length && (
+            <tr>
+              <th scope="row">{terms.length - places.length} others together</th>
+              <td>{signed(rest)}</td>
+            </tr>
+          )}
+          {line(additive ? "their sum, the energy" : "their sum, q · k", sum, additive && !row.bias)}
+          {!additive && line(`× the scale ${numberText(scale, 4)}${root}`, scaled, !row.bias && cap === null)}
+          {cap !== null && line(`capped: ${cap} tanh(s / ${cap})`, row.scores[key], !row.bias)}
+          {row.bias && line(`plus the bias ${signed(row.bias[key])} (${attention.position ?? "position"})`, row.scores[key] + row.bias[key], true)}
+          {allowed && (
+            <tr>
+              <th scope="row">{allowed[key] ? "the mask lets it through" : `the mask hides ${words[key]}: no weight, whatever the score`}</th>
+              <td>{allowed[key] ? "" : <span class="hatched" />}</td>
+            </tr>
+          )}
+        </tbody>
+      </table>
+    </Step>
+  );
+}
+
+const signed = (value: number) => (value < 0 ? numberText(value) : `+${numberText(value)}`);
+
+function Term({ told, at }: { told: Told; at: number }) {
+  const q = numberText(queryOf(told)[at]);
+  const other = keyOf(told, told.key)[at];
+  const { energy } = told.vectors;
+  const k = numberText(Math.abs(other));
+  return <span class="number">{energy ? `${numberText(energy[at])} × tanh(${q} ${other < 0 ? "−" : "+"} ${k})` : `${q} × ${numberText(other)}`}</span>;
+}
+
+function Check({ told }: { told: Told }) {
+  const { worked, row, key } = told;
+  const own = mixedOf(told);
+  const far = farthest(worked.output.map((number, at) => number - own[at]), 1).places[0] ?? 0;
+  const lines: [string, number, number, number][] = [
+    ["score", worked.scores[key], row.scores[key], worked.difference.score],
+    ["weight", worked.weights[key], row.weights[key], worked.difference.weight],
+    [`output, farthest dim ${far}`, worked.output[far], own[far], worked.difference.output],
+  ];
+  return (
+    <Step title="Check" formula={<CheckFormula />}>
+      <table class="ledger">
+        <thead>
+          <tr>
+            <td />
+            <th scope="col">recomputed</th>
+            <th scope="col">the model's own</th>
+            <th scope="col">difference</th>
+          </tr>
+        </thead>
+        <tbody>
+          {lines.map(([name, here, model, apart]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>{numberText(here, 6)}</td>
+              <td>{numberText(model, 6)}</td>
+              <td>{difference(apart)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Step>
+  );
+}
+
+function Everything({ told }: { told: Told }) {
+  const { from, worked, key, words, looker } = told;
+  return (
+    <Folded summary="All numbers as tables">
+      {() => (
+        <>
+          <Numbers caption="Query and key" columns={{ [`q ${looker}`]: queryOf(told), [`k ${words[key]}`]: keyOf(told, key), term: worked.terms }} />
+          <Numbers caption="Value and output" columns={{ [`v ${words[key]}`]: valueOf(told, key), output: mixedOf(told), recomputed: worked.output }} />
+          <Numbers caption="Inputs" columns={{ [`query ${looker}`]: from[0], [`key ${words[key]}`]: from[1] }} />
+        </>
+      )}
+    </Folded>
+  );
+}

@@ -1,0 +1,101 @@
+// Heads: every head in small with what it does in numbers, in the order of the layers or sorted by one of the numbers.
+import { useSignal } from "@preact/signals";
+import { useApp } from "../app";
+import { HeadButton } from "../grid";
+import { useLoaded } from "../load";
+import type { Recording, Thumbnail } from "../recording";
+import { headName, kindTitles } from "../say";
+import type { StatisticName } from "../types";
+
+type Order = "layer" | StatisticName;
+
+const orders: { name: Order; title: string; what: string; digits: number; descending: boolean }[] = [
+  { name: "layer", title: "Layer", what: "In the order of the layers.", digits: 2, descending: false },
+  { name: "entropy", title: "Entropy", what: "Mean entropy of a row in bits: 0 looks at one word only. Most peaked first.", digits: 2, descending: false },
+  { name: "distance", title: "Distance", what: "Mean distance looked, in tokens. Farthest first.", digits: 1, descending: true },
+  { name: "previous", title: "Previous", what: "Mean weight on the token just before. Most first.", digits: 2, descending: true },
+  { name: "first", title: "First", what: "Mean weight on the first token; near 1 the head is a sink. Most first.", digits: 2, descending: true },
+];
+
+export function statistic(thumbnail: Thumbnail, name: StatisticName, step: number): number | null {
+  return thumbnail.attention.statistics[name][step]?.[thumbnail.head] ?? null;
+}
+
+export function Heads({ recording }: { recording: Recording }) {
+  const step = useApp().selection.step.value;
+  const order = useSignal<Order>("layer");
+  const { value: thumbnails, error } = useLoaded(`${recording.id} ${step}`, () => recording.overview(step));
+  const chosen = orders.find((each) => each.name === order.value) ?? orders[0];
+  if (error) return <p class="failure">{error}</p>;
+  return (
+    <div class="heads">
+      <div class="choices" role="group" aria-label="Sort by">
+        {orders.map((each) => (
+          <button key={each.name} type="button" aria-pressed={each === chosen} onClick={() => (order.value = each.name)}>
+            {each.title}
+          </button>
+        ))}
+        <span class="soft">{chosen.what}</span>
+      </div>
+      {thumbnails && chosen.name === "layer" && <ByLayer thumbnails={thumbnails} step={step} />}
+      {thumbnails && chosen.name !== "layer" && (
+        <div class="cards">
+          {sorted(thumbnails, chosen.name, step, chosen.descending).map((each) => (
+            <Card key={`${each.attention.id} ${each.head}`} thumbnail={each} name={chosen.name as StatisticName} digits={chosen.digits} step={step} kind />
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function ByLayer({ thumbnails, step }: { thumbnails: Thumbnail[]; step: number }) {
+  const attentions = [...new Set(thumbnails.map((each) => each.attention))];
+  return (
+    <>
+      {attentions.map((attention) => (
+        <section key={attention.id}>
+          <h2>
+            {kindTitles[attention.kind]}, layer {attention.layer}
+          </h2>
+          <div class="cards">
+            {thumbnails
+              .filter((each) => each.attention === attention)
+              .map((each) => (
+                <Card key={each.head} thumbnail={each} name="entropy" digits={2} step={step} />
+              ))}
+          </div>
+        </section>
+      ))}
+    </>
+  );
+}
+
+interface CardProps {
+  thumbnail: Thumbnail;
+  name: StatisticName;
+  digits: number;
+  step: number;
+  /** Say the kind too: cards of several kinds stand beside each other. */
+  kind?: boolean;
+}
+
+function Card({ thumbnail, name, digits, step, kind }: CardProps) {
+  const value = statistic(thumbnail, name, step);
+  return (
+    <HeadButton thumbnail={thumbnail}>
+      <span class="name">{headName(thumbnail.attention, thumbnail.head)}</span>
+      {kind && <span class="soft">{kindTitles[thumbnail.attention.kind]}</span>}
+      <span class="soft number">{value === null ? "–" : `${value.toFixed(digits)}${name === "entropy" ? " bits" : ""}`}</span>
+    </HeadButton>
+  );
+}
+
+/** Heads without the number come last. */
+function sorted(thumbnails: Thumbnail[], name: StatisticName, step: number, descending: boolean): Thumbnail[] {
+  const rank = (each: Thumbnail) => {
+    const value = statistic(each, name, step);
+    return value === null ? Infinity : descending ? -value : value;
+  };
+  return [...thumbnails].sort((a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b)));
+}

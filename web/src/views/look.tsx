@@ -1,0 +1,70 @@
+// Look: ribbons from the words that look to the words looked at, up to 64 of them; a heat map above that or on request.
+import { useApp, useDrawing, type App } from "../app";
+import { matrixSvg } from "../export";
+import { axesOf } from "../heat";
+import { Matrix, type MatrixProps } from "../matrix";
+import type { Picture } from "../picture";
+import type { Recording } from "../recording";
+import { Ribbons } from "../ribbons";
+import { headName, kindTitles } from "../say";
+import { RowTable } from "../table";
+import { groupOf } from "../words";
+
+const RIBBONS = 64;
+
+export function Look(_: { recording: Recording }) {
+  const app = useApp();
+  const { value: picture, error } = app.picture.value;
+  if (error) return <p class="failure">{error}</p>;
+  if (!picture) return null;
+  const few = picture.queries.length <= RIBBONS && picture.keys.length <= RIBBONS && !picture.pooled;
+  const map = !few || app.selection.map.value;
+  return (
+    <div class="look">
+      <div class="picture">
+        <div class="choices" role="group" aria-label="Drawn as">
+          <button type="button" aria-pressed={!map} disabled={!few} onClick={() => app.selection.choose({ map: false })}>
+            Ribbons
+          </button>
+          <button type="button" aria-pressed={map} onClick={() => app.selection.choose({ map: true })}>
+            Heat map
+          </button>
+          <span class="soft">
+            {kindTitles[picture.attention.kind]} {headName(picture.attention, picture.head)}
+            {!few && (picture.pooled ? ", each cell the largest weight of a stretch" : `, ribbons are for up to ${RIBBONS} tokens`)}
+          </span>
+        </div>
+        {map ? <HeatMap picture={picture} /> : <Ribbons picture={picture} />}
+      </div>
+      <div class="beside">
+        <RowTable />
+      </div>
+    </div>
+  );
+}
+
+function HeatMap({ picture }: { picture: Picture }) {
+  const app = useApp();
+  const props = headMatrix(app, picture);
+  useDrawing(() => matrixSvg(props, app.dark.value));
+  return <Matrix {...props} />;
+}
+
+/** A head as a heat map, with the chosen words marked; pointing and clicking choose. */
+export function headMatrix(app: App, picture: Picture): MatrixProps {
+  const { query, pinned, key, root } = app.selection;
+  const rows = [query.value, ...pinned.value].map((token) => groupOf(picture.queries, token)).filter((row) => row >= 0);
+  const column = groupOf(picture.keys, key.value);
+  return {
+    label: `Heat map of ${kindTitles[picture.attention.kind]} ${headName(picture.attention, picture.head)}`,
+    captions: axesOf(picture.attention.queries),
+    rows: picture.queries.map((group) => group.text),
+    columns: picture.keys.map((group) => group.text),
+    values: picture.values,
+    masked: picture.masked,
+    scale: { kind: "weight", root: root.value },
+    marked: { rows, columns: column >= 0 ? [column] : [] },
+    onHover: (at) => (app.hover.value = at && { query: picture.queries[at.row].tokens[0], key: picture.keys[at.column].tokens[0] }),
+    onPick: (at, shift) => app.pick(picture.queries[at.row].tokens[0], picture.keys[at.column].tokens[0], shift),
+  };
+}

@@ -1,0 +1,283 @@
+// Next: what may come after the chosen token, how temperature changes that, and writing token by token, with what the chosen
+// head looks at meanwhile.
+import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import { useApp } from "../app";
+import { useToken } from "../chosen";
+import { isMark, likeliest, probabilities, rankOf, writtenOn } from "../following";
+import { Line } from "../line";
+import { reason, useKept, useLoaded } from "../load";
+import type { Recording } from "../recording";
+import { headName, kindTitles, numberText, weightText } from "../say";
+import { RowTable } from "../table";
+import { readBy, type Answer, type Manifest } from "../types";
+import { groupTokens, readable } from "../words";
+import "./next.css";
+
+const SHOWN = 10;
+
+export function whyNoNext({ next, answers, steps }: Manifest): true | string {
+  if (next || answers.length) return true;
+  return steps.length ? "Training keeps weights, not what may come next; look at the model itself: regard look TEXT -m RUN" : "This model says nothing about what comes next.";
+}
+
+export function Next({ recording }: { recording: Recording }) {
+  const { next, answers } = recording.manifest;
+  return (
+    <div class="next">
+      {next && <Following recording={recording} sequence={next.sequence} begin={next.begin} />}
+      {!next && answers.map((answer) => <Answers key={answer.question} answer={answer} />)}
+    </div>
+  );
+}
+
+/** What a model answers that writes nothing. */
+function Answers({ answer }: { answer: Answer }) {
+  const [best] = answer.guesses;
+  return (
+    <section>
+      <p class="sentence" aria-live="polite">
+        {best && (
+          <>
+            <em>{best.text}</em> ({weightText(best.probability)})
+          </>
+        )}
+      </p>
+      <table class="row bars">
+        <caption>{answer.question}</caption>
+        <tbody>
+          {answer.guesses.map((guess, at) => (
+            <tr key={at}>
+              <th scope="row">{guess.text}</th>
+              <Bar share={guess.probability} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function Bar({ share }: { share: number }) {
+  return (
+    <td>
+      <span class="bar" style={{ width: `calc((100% - 60px) * ${share})` }} />
+      <span class="number">{weightText(share, 4)}</span>
+    </td>
+  );
+}
+
+interface Logits {
+  at: number;
+  logits: Float32Array;
+  vocabulary: string[];
+}
+
+function Following({ recording, sequence, begin }: { recording: Recording; sequence: string; begin: number }) {
+  const app = useApp();
+  const tokens = recording.tokens(sequence);
+  const [at, choose] = useToken(sequence, begin - 1);
+  const temperature = useSignal(1);
+  const { value, error } = useLoaded(String(at), async (): Promise<Logits> => {
+    const [logits, vocabulary] = await Promise.all([recording.next(at), recording.vocabulary()]);
+    return { at, logits, vocabulary };
+  });
+  const found = useKept(value);
+  const attention = app.attention.value;
+  const reads = attention !== null && readBy(attention) === sequence;
+  const step = (by: number) => (reads ? app.move("query", by) : choose(Math.max(0, Math.min(tokens.length - 1, at + by))));
+  const play = app.playing.value;
+  return (
+    <>
+      <Texts recording={recording} sequence={sequence} begin={begin} at={at} choose={choose} />
+      <div class="controls">
+        <span class="choices">
+          <button type="button" disabled={at <= 0} onClick={() => step(-1)}>
+            ← Back {reads && <kbd aria-hidden="true">K</kbd>}
+          </button>
+          <button type="button" disabled={at >= tokens.length - 1} onClick={() => step(1)}>
+            Forward → {reads && <kbd aria-hidden="true">J</kbd>}
+          </button>
+          {reads && (
+            <button type="button" aria-pressed={play} onClick={() => (app.playing.value = !play)}>
+              {play ? "Stop" : "Play"}
+            </button>
+          )}
+        </span>
+        <label class="slider">
+          Temperature
+          <input type="range" min={0} max={2} step={0.05} value={temperature.value} onInput={(event) => (temperature.value = Number(event.currentTarget.value))} />
+          <output class="number">{temperature.value.toFixed(2)}</output>
+          {temperature.value === 0 && <span class="soft">greedy: always the likeliest</span>}
+        </label>
+      </div>
+      {error && <p class="failure">{error}</p>}
+      {found && !error && (
+        <div class="look">
+          <Guesses recording={recording} sequence={sequence} begin={begin} found={found} temperature={temperature.value} />
+          <div class="beside">
+            {reads && attention ? (
+              <>
+                <h3>
+                  {kindTitles[attention.kind]} {headName(attention, app.selection.head.value)}
+                </h3>
+                <RowTable />
+              </>
+            ) : (
+              attention && <p class="soft">The chosen head does not look from this text. Choose one that does, at the left, to see where it looks.</p>
+            )}
+          </div>
+        </div>
+      )}
+    </>
+  );
+}
+
+interface TextsProps {
+  recording: Recording;
+  sequence: string;
+  begin: number;
+  at: number;
+  choose(token: number): void;
+}
+
+/** The text so far, tinted by the weights of the chosen head; the source above it where that is what the head looks at. */
+function Texts({ recording, sequence, begin, at, choose }: TextsProps) {
+  const app = useApp();
+  const row = app.row.value.value;
+  const source = "source" in recording.manifest.sequences ? "source" : undefined;
+  const weights = useMemo(() => {
+    const found = new Map<number, number>();
+    row?.keys.forEach((key, column) => key.tokens.forEach((token) => found.set(token, row.values[column])));
+    return found;
+  }, [row]);
+  const looks = row && readBy(row.attention) === sequence ? row.attention.keys : null;
+  const tint = (name: string) => (looks === name ? (token: number) => weights.get(token) ?? 0 : undefined);
+  const title = (name: string) => (looks === name ? (token: number) => weights.has(token) ? `weight ${weightText(weights.get(token) ?? 0, 3)}` : undefined : undefined);
+  const groups = (name: string) => groupTokens(recording.tokens(name), false, false);
+  return (
+    <div class="texts">
+      {source && (
+        <>
+          <h3>Source</h3>
+          <Line label="Source" groups={groups(source)} chosen={looks === source ? app.selection.key.value : -1} strength={tint(source)} title={title(source)} onPick={(token) => looks === source && app.pick(null, token, false)} />
+        </>
+      )}
+      <h3>Text so far</h3>
+      <Line
+        label="Text so far"
+        groups={groups(sequence)}
+        chosen={at}
+        strength={tint(sequence)}
+        title={title(sequence)}
+        style={(token) => `${token >= begin ? "written " : ""}${token > at ? "later" : ""}`}
+        onPick={choose}
+      />
+      <span />
+      <p class="soft">
+        Underlined is what was written, pale what comes later{looks && "; the tint is the weight of the chosen head"}.
+      </p>
+    </div>
+  );
+}
+
+interface GuessesProps {
+  recording: Recording;
+  sequence: string;
+  begin: number;
+  found: Logits;
+  temperature: number;
+}
+
+function Guesses({ recording, sequence, begin, found, temperature }: GuessesProps) {
+  const app = useApp();
+  const { at, logits, vocabulary } = found;
+  const tokens = recording.tokens(sequence);
+  const actual = tokens[at + 1]?.id ?? null;
+  const best = useMemo(() => likeliest(logits, SHOWN), [logits]);
+  const chance = useMemo(() => probabilities(logits, temperature), [logits, temperature]);
+  const shown = actual === null || best.includes(actual) ? best : [...best, actual];
+  const rest = Math.max(0, shown.reduce((left, id) => left - chance(id), 1));
+  const rank = actual === null ? 0 : rankOf(logits, actual);
+  const verb = at + 1 < begin ? "stands in the text" : "was written";
+  const word = (id: number) => readable(vocabulary[id] ?? `#${id}`);
+  const writing = useWriting(recording, sequence, at, vocabulary);
+  return (
+    <div class="guesses">
+      <p class="sentence" aria-live="polite">
+        After <em>{readable(tokens[at].text)}</em>, {temperature !== 1 && `at temperature ${temperature}, `}
+        <em>{word(best[0])}</em> is likeliest ({weightText(chance(best[0]))}
+        {actual === best[0] && `, and ${verb}`})
+        {actual !== null && actual !== best[0] && (
+          <>
+            ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, place {rank})
+          </>
+        )}
+        {actual === null && <span class="aside"> · nothing more was written</span>}
+      </p>
+      <table class="row bars">
+        <caption>What may come next, of {logits.length} tokens</caption>
+        <thead>
+          <tr>
+            <th scope="col">token</th>
+            <th scope="col">probability</th>
+            <th scope="col">logit</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((id) => (
+            <tr key={id} class={id === actual ? "chosen" : ""}>
+              <th scope="row">
+                {writing.model && !isMark(vocabulary[id]) ? (
+                  <button type="button" disabled={writing.running} title="Write this, and see what comes after it" onClick={() => writing.write(vocabulary[id])}>
+                    {word(id)}
+                  </button>
+                ) : (
+                  word(id)
+                )}
+                {id === actual && <span class="mark">{at + 1 < begin ? "in the text" : "written"}</span>}
+              </th>
+              <Bar share={chance(id)} />
+              <td class="logit number">{numberText(logits[id], 2)}</td>
+            </tr>
+          ))}
+        </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row">{logits.length - shown.length} others</th>
+            <Bar share={rest} />
+            <td />
+          </tr>
+        </tfoot>
+      </table>
+      <p class={writing.problem ? "failure" : "soft"} role="status">
+        {writing.problem ?? (writing.running ? "Writing …" : writing.model ? "Click a token to write it here, and see what comes after it." : app.live ? "" : "In a running viewer a click on a token writes on from here.")}
+      </p>
+    </div>
+  );
+}
+
+/** Let the model read the text so far with another token, and go on after that. */
+function useWriting(recording: Recording, sequence: string, at: number, vocabulary: readonly string[]) {
+  const app = useApp();
+  const running = useSignal(false);
+  const problem = useSignal<string | null>(null);
+  const { manifest } = recording;
+  const model = app.modelOf(manifest);
+  const write = async (token: string) => {
+    if (!model) return;
+    const text = writtenOn(recording.tokens(sequence), at, token, vocabulary);
+    running.value = true;
+    problem.value = null;
+    try {
+      const id = await app.ask({ model: model.name, ...(sequence === "target" ? { text: manifest.text, target: text } : { text }) });
+      const { attention, head } = app.selection.choice.peek();
+      app.selection.choose({ recording: id, attention, head, query: at + 1, pinned: [] });
+    } catch (error) {
+      problem.value = reason(error);
+    } finally {
+      running.value = false;
+    }
+  };
+  return { model, write, running: running.value, problem: problem.value };
+}

@@ -1,0 +1,106 @@
+// What a row or a column of a picture stands for: a token, a word made of several, or a stretch of a long input. Merging
+// sums over the pieces of a key and takes the mean over the pieces of a query, so that a row still sums to 1.
+import type { Token } from "./types";
+
+export interface Group {
+  text: string;
+  /** Indices into the sequence. */
+  tokens: number[];
+  special: boolean;
+}
+
+/** A token as a person reads it: the marks of tokenizers off, white space made visible. */
+export function readable(text: string): string {
+  const bare = text.replace(/^##(?=.)|^[▁Ġ](?=.)|@@$|<\/w>$/gu, "");
+  if (bare === "▁" || bare === "Ġ" || (bare !== "" && bare.trim() === "")) return bare.replace(/\n/g, "⏎").replace(/[^⏎]/g, "␣");
+  return bare === "" ? "∅" : bare.trim().replace(/\n/g, "⏎");
+}
+
+export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Group[] {
+  const groups: Group[] = [];
+  let word = -1;
+  tokens.forEach((token, index) => {
+    if (token.special && hide) {
+      word = -1;
+      return;
+    }
+    const last = groups[groups.length - 1];
+    if (merge && !token.special && token.word >= 0 && token.word === word) {
+      last.tokens.push(index);
+      last.text += readable(token.text);
+      return;
+    }
+    word = token.special ? -1 : token.word;
+    groups.push({ text: readable(token.text), tokens: [index], special: token.special });
+  });
+  return groups;
+}
+
+/** A long sequence in `count` stretches, as max-pooling cuts it. */
+export function stretches(tokens: Token[], count: number): Group[] {
+  return Array.from({ length: count }, (_, part) => {
+    const begin = Math.floor((part * tokens.length) / count);
+    const end = Math.max(begin + 1, Math.floor(((part + 1) * tokens.length) / count));
+    const members = Array.from({ length: end - begin }, (_unused, index) => begin + index);
+    const text = members.length === 1 ? readable(tokens[begin].text) : `${readable(tokens[begin].text)} … ${readable(tokens[end - 1].text)}`;
+    return { text, tokens: members, special: false };
+  });
+}
+
+/** Which group a token is in; -1 if it is hidden. */
+export function groupOf(groups: Group[], token: number): number {
+  return groups.findIndex((group) => group.tokens.includes(token));
+}
+
+/** Whether the groups are simply all tokens, one by one: then nothing has to be brought together. */
+function every(groups: Group[], size: number): boolean {
+  return groups.length === size && groups.every((group) => group.tokens.length === 1);
+}
+
+/** Values of groups x groups, and for each row the weight that lies on keys that are not shown. */
+export interface Arranged {
+  values: Float32Array;
+  outside: Float32Array;
+}
+
+/** Weights (any x columns) brought together by groups; renormalised to sum to 1 over what is shown only on request. */
+export function arrange(weights: Float32Array, columns: number, queries: Group[], keys: Group[], renormalise: boolean): Arranged {
+  const rows = weights.length / columns;
+  if (every(queries, rows) && every(keys, columns)) return { values: weights, outside: new Float32Array(rows) };
+  const values = new Float32Array(queries.length * keys.length);
+  const outside = new Float32Array(queries.length);
+  const row = new Float64Array(columns);
+  queries.forEach((query, r) => {
+    row.fill(0);
+    for (const token of query.tokens) {
+      for (let column = 0; column < columns; column++) row[column] += weights[token * columns + column] / query.tokens.length;
+    }
+    let total = 0;
+    let shown = 0;
+    for (const weight of row) total += weight;
+    const sums = keys.map((key) => {
+      let sum = 0;
+      for (const token of key.tokens) sum += row[token];
+      shown += sum;
+      return sum;
+    });
+    outside[r] = Math.max(0, total - shown);
+    const divisor = renormalise && shown > 0 ? shown : 1;
+    sums.forEach((sum, c) => (values[r * keys.length + c] = sum / divisor));
+  });
+  return { values, outside };
+}
+
+/** 1 where no piece of the query may look at any piece of the key; null if nothing is hidden that way. */
+export function arrangeMask(visible: Uint8Array | null, columns: number, queries: Group[], keys: Group[]): Uint8Array | null {
+  if (!visible) return null;
+  if (every(queries, visible.length / columns) && every(keys, columns)) return visible.map((seen) => 1 - seen);
+  const masked = new Uint8Array(queries.length * keys.length);
+  queries.forEach((query, r) =>
+    keys.forEach((key, c) => {
+      const seen = query.tokens.some((i) => key.tokens.some((j) => visible[i * columns + j] === 1));
+      masked[r * keys.length + c] = seen ? 0 : 1;
+    }),
+  );
+  return masked;
+}

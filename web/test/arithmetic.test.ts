@@ -1,0 +1,153 @@
+import { describe, expect, it } from "vitest";
+import { farthest, numpyScript, workOut, type Question } from "../src/arithmetic";
+import { gather, tell } from "../src/told";
+import { Recording } from "../src/recording";
+import type { Attention } from "../src/types";
+import { FakeSource, fakeFiles } from "./fake";
+
+type Change = Partial<Pick<Question, "allowed" | "key">> & { score?: Partial<Attention["score"]>; bias?: number[]; energy?: number[] };
+
+/** One query and three keys of two dimensions: q.k is 2, -1 and 4. */
+function question({ score = {}, bias, energy, allowed = null, key = 0 }: Change = {}): Question {
+  const attention = {
+    score: { kind: energy ? "additive" : "dot", scale: 1, cap: null, ...score },
+    columns: 3,
+    width: 2,
+    value: 2,
+    bias: bias !== undefined,
+  } as Attention;
+  return {
+    attention,
+    vectors: {
+      query: Float32Array.of(9, 9, 1, 2),
+      key: Float32Array.of(2, 0, 1, -1, 0, 2),
+      value: Float32Array.of(1, 0, 0, 1, 4, 4),
+      mixed: Float32Array.of(9, 9, 0, 0),
+      energy: energy ? Float32Array.from(energy) : null,
+    },
+    row: { scores: new Float32Array(3), bias: bias ? Float32Array.from(bias) : null, weights: new Float32Array(3) },
+    allowed,
+    query: 1,
+    key,
+  };
+}
+
+const close = (numbers: ArrayLike<number>, wanted: number[]) => {
+  expect(numbers).toHaveLength(wanted.length);
+  wanted.forEach((value, at) => expect(numbers[at]).toBeCloseTo(value, 12));
+};
+
+function softmax(totals: number[]): number[] {
+  const powers = totals.map(Math.exp);
+  const sum = powers.reduce((a, b) => a + b);
+  return powers.map((power) => power / sum);
+}
+
+describe("working a row out again", () => {
+  it("takes scaled products, their softmax, and the mean of the values", () => {
+    const worked = workOut(question({ score: { scale: 0.5 }, key: 1 }));
+    close(worked.terms, [1, -2]);
+    expect([worked.sum, worked.scaled, worked.largest]).toEqual([-1, -0.5, 2]);
+    close(worked.scores, [1, -0.5, 2]);
+    const weights = softmax([1, -0.5, 2]);
+    close(worked.weights, weights);
+    close(worked.powers, [Math.exp(-1), Math.exp(-2.5), 1]);
+    close(worked.output, [weights[0] + 4 * weights[2], weights[1] + 4 * weights[2]]);
+  });
+
+  it("caps scores softly before anything is added", () => {
+    const worked = workOut(question({ score: { cap: 3 }, bias: [0, 10, 0] }));
+    const capped = [2, -1, 4].map((score) => 3 * Math.tanh(score / 3));
+    close(worked.scores, capped);
+    close(worked.totals, [capped[0], capped[1] + 10, capped[2]]);
+    close(worked.weights, softmax([capped[0], capped[1] + 10, capped[2]]));
+  });
+
+  it("knows the additive score", () => {
+    const worked = workOut(question({ energy: [2, -3], key: 2 }));
+    close(worked.terms, [2 * Math.tanh(1), -3 * Math.tanh(4)]);
+    close(worked.scores, [2 * Math.tanh(3) - 3 * Math.tanh(2), 2 * Math.tanh(2) - 3 * Math.tanh(1), 2 * Math.tanh(1) - 3 * Math.tanh(4)]);
+  });
+
+  it("gives no weight to what is hidden, and none at all where all is", () => {
+    const some = workOut(question({ allowed: Uint8Array.of(1, 1, 0) }));
+    expect(some.largest).toBe(2);
+    close(some.weights, [...softmax([2, -1]), 0]);
+    const none = workOut(question({ allowed: new Uint8Array(3) }));
+    close(none.weights, [0, 0, 0]);
+    close(none.output, [0, 0]);
+  });
+
+  it("stands scores that e to their power would not", () => {
+    const worked = workOut(question({ score: { scale: 1000 } }));
+    close(worked.weights, [0, 0, 1]);
+  });
+
+  it("says how far it is from the model, and whether that is too far", () => {
+    const asked = question({ key: 2 });
+    const { scores, weights, output } = workOut(asked);
+    asked.row.scores.set(scores);
+    asked.row.weights.set(weights);
+    asked.vectors.mixed.set(output, 2);
+    const same = workOut(asked);
+    expect(Math.max(...Object.values(same.difference))).toBeLessThan(1e-6);
+    expect(same.far).toBe(false);
+    asked.vectors.mixed[3] += 0.25;
+    expect(workOut(asked).difference.output).toBeCloseTo(0.25, 6);
+    expect(workOut(asked).far).toBe(true);
+    asked.vectors.mixed[3] = NaN;
+    expect(workOut(asked).far).toBe(true);
+  });
+
+  it("forgives a large score what float32 does to it", () => {
+    const asked = question({ score: { scale: 1e4 }, key: 2 });
+    asked.row.scores[2] = 40_000.5;
+    asked.row.weights[2] = 1;
+    asked.vectors.mixed.set([4, 4], 2);
+    expect(workOut(asked).difference.score).toBe(0.5);
+    expect(workOut(asked).far).toBe(false);
+  });
+});
+
+describe("the farthest numbers", () => {
+  it("are told with the sum of the others", () => {
+    expect(farthest([1, -5, 2, 0.5], 2)).toEqual({ places: [1, 2], rest: 1.5 });
+    expect(farthest([1], 3)).toEqual({ places: [0], rest: 0 });
+  });
+});
+
+describe("the script", () => {
+  it("has every float32 exactly, and what the score needs", () => {
+    const asked = question({ score: { scale: 0.125, cap: 30 }, bias: [-Infinity, 0.1, 1e-9], allowed: Uint8Array.of(1, 0, 1), key: 2 });
+    asked.vectors.query[2] = 0.1;
+    const script = numpyScript(asked, "two\nlines");
+    expect(script).toContain("# two\n# lines\nimport numpy as np\n");
+    expect(script).toContain("query = np.array([0.100000001, 2], np.float32)");
+    expect(Math.fround(0.100000001)).toBe(Math.fround(0.1));
+    expect(script).toContain("bias = np.array([-inf, 0.100000001, 9.99999972e-10], np.float32)");
+    expect(script).toContain("allowed = np.array([1, 0, 1], np.bool_)");
+    expect(script).toContain("scores = 0.125 * (keys @ query)\nscores = 30 * np.tanh(scores / 30)\ntotals = scores + bias\n");
+    expect(script).toContain("key = 2 ");
+  });
+
+  it("of the simplest head has nothing else", () => {
+    const script = numpyScript(question(), "plain");
+    for (const word of ["tanh", "allowed", "bias", "energy"]) expect(script).not.toContain(word);
+    expect(script).toContain("totals = scores\npowers = np.exp(totals - totals.max())\n");
+    expect(numpyScript(question({ energy: [2, -3] }), "additive")).toContain("scores = np.tanh(query + keys) @ energy");
+  });
+});
+
+describe("what is told of a cell", () => {
+  it("agrees with the recording", async () => {
+    const recording = await Recording.open(new FakeSource(fakeFiles()), "translator");
+    for (const id of ["cross.2", "decoder.1"]) {
+      const told = tell(await gather(recording, recording.attention(id)!, 1, 4), 99);
+      expect([told.key, told.looker, told.words.length]).toEqual([10, "dérive", 11]);
+      expect(told.worked.far).toBe(false);
+      expect(Math.max(...Object.values(told.worked.difference))).toBeLessThan(1e-4);
+      expect(told.from.map((each) => each.length)).toEqual([8, 8]);
+      expect(told.bare).toBe(false);
+    }
+  });
+});

@@ -1,0 +1,115 @@
+import { describe, expect, it } from "vitest";
+import { arrange, arrangeMask, groupOf, groupTokens, readable, stretches } from "../src/words";
+import { noise, words } from "./fake";
+
+const tokens = words("<s> slow ##ly down </s>", ["<s>", "</s>"]);
+
+/** Rows that sum to 1. */
+function softmaxes(rows: number, columns: number, seed: number): Float32Array {
+  const random = noise(seed);
+  const weights = Float32Array.from({ length: rows * columns }, () => random() + 0.01);
+  for (let row = 0; row < rows; row++) {
+    const part = weights.subarray(row * columns, (row + 1) * columns);
+    const total = part.reduce((sum, weight) => sum + weight, 0);
+    part.forEach((weight, at) => (part[at] = weight / total));
+  }
+  return weights;
+}
+
+describe("readable", () => {
+  it.each([
+    ["##ly", "ly"],
+    ["▁river", "river"],
+    ["Ġriver", "river"],
+    [" the", "the"],
+    ["low@@", "low"],
+    [" ", "␣"],
+    ["▁", "␣"],
+    ["\n", "⏎"],
+    ["", "∅"],
+    ["##", "##"],
+    ["</script><img src=x onerror=alert(1)>", "</script><img src=x onerror=alert(1)>"],
+  ])("%j is read as %j", (text, shown) => expect(readable(text)).toBe(shown));
+});
+
+describe("groupTokens", () => {
+  it("keeps tokens one by one", () => {
+    expect(groupTokens(tokens, false, false).map((group) => group.tokens)).toEqual([[0], [1], [2], [3], [4]]);
+  });
+
+  it("merges the pieces of a word and leaves special tokens alone", () => {
+    const groups = groupTokens(tokens, true, false);
+    expect(groups.map((group) => group.text)).toEqual(["<s>", "slowly", "down", "</s>"]);
+    expect(groups[1].tokens).toEqual([1, 2]);
+  });
+
+  it("hides special tokens", () => {
+    expect(groupTokens(tokens, false, true).map((group) => group.tokens)).toEqual([[1], [2], [3]]);
+  });
+
+  it("does not merge special tokens beside each other, nor pieces with a special token between them", () => {
+    const odd = [...words("<s> <s>", ["<s>"]), { text: "a", id: 1, special: false, word: 0 }, { text: "<s>", id: 0, special: true, word: -1 }, { text: "b", id: 2, special: false, word: 0 }];
+    expect(groupTokens(odd, true, false)).toHaveLength(5);
+    expect(groupTokens(odd, true, true).map((group) => group.text)).toEqual(["a", "b"]);
+  });
+
+  it("finds the group of a token", () => {
+    const groups = groupTokens(tokens, true, true);
+    expect([0, 1, 2, 3, 4].map((token) => groupOf(groups, token))).toEqual([-1, 0, 0, 1, -1]);
+  });
+});
+
+describe("arrange", () => {
+  it("sums over the pieces of a key and takes the mean over the pieces of a query", () => {
+    const weights = Float32Array.of(0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.2, 0.7, 0.1, 0.1, 0.1);
+    const queries = [
+      { text: "a", tokens: [0, 1], special: false },
+      { text: "b", tokens: [2], special: false },
+    ];
+    const keys = [
+      { text: "x", tokens: [0], special: false },
+      { text: "y", tokens: [1, 2, 3], special: false },
+    ];
+    const { values, outside } = arrange(weights, 4, queries, keys, false);
+    [0.3, 0.7, 0.7, 0.3].forEach((value, at) => expect(values[at]).toBeCloseTo(value, 6));
+    outside.forEach((mass) => expect(mass).toBeCloseTo(0, 6));
+  });
+
+  it.each([1, 2, 3, 4, 5])("keeps rows at 1 with what is hidden, and without it when renormalised (%i)", (seed) => {
+    const weights = softmaxes(5, 5, seed);
+    const groups = groupTokens(tokens, true, true);
+    const plain = arrange(weights, 5, groups, groups, false);
+    const scaled = arrange(weights, 5, groups, groups, true);
+    groups.forEach((_, row) => {
+      const sum = (values: Float32Array) => values.subarray(row * groups.length, (row + 1) * groups.length).reduce((total, each) => total + each, 0);
+      expect(plain.outside[row]).toBeGreaterThan(0);
+      expect(sum(plain.values) + plain.outside[row]).toBeCloseTo(1, 5);
+      expect(sum(scaled.values)).toBeCloseTo(1, 5);
+      expect(scaled.outside[row]).toBeCloseTo(plain.outside[row], 6);
+    });
+  });
+
+  it("gives back the very weights where there is nothing to bring together", () => {
+    const weights = softmaxes(5, 5, 9);
+    const groups = groupTokens(tokens, false, false);
+    expect(arrange(weights, 5, groups, groups, false).values).toBe(weights);
+  });
+
+  it("masks a merged cell only if all its pieces are masked", () => {
+    const visible = Uint8Array.of(1, 0, 0, 1, 1, 0, 1, 1, 1);
+    const groups = [
+      { text: "a", tokens: [0, 1], special: false },
+      { text: "b", tokens: [2], special: false },
+    ];
+    expect([...(arrangeMask(visible, 3, groups, groups) ?? [])]).toEqual([0, 1, 0, 0]);
+    expect(arrangeMask(null, 3, groups, groups)).toBeNull();
+  });
+});
+
+it("stretches cover a long sequence without gap or overlap", () => {
+  const many = words(Array.from({ length: 103 }, (_, at) => `w${at}`).join(" "));
+  const parts = stretches(many, 10);
+  expect(parts).toHaveLength(10);
+  expect(parts.flatMap((part) => part.tokens)).toEqual(many.map((_, at) => at));
+  expect(parts[0].text).toBe("w0 … w9");
+});
