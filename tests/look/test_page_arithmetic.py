@@ -111,7 +111,7 @@ def check_script(tab: Tab, explained: Explanation, row: int, key: int, script: P
 
 def test_where_the_clipboard_is_closed_the_script_can_be_copied_by_hand(tab: Tab, shown: Shown):
     tab.open(shown.ids["aligner"], "arithmetic")
-    tab.page.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no'))")
+    tab.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     tab.page.get_by_role("button", name="Copy as NumPy").click()
     script = tab.page.get_by_label("NumPy script")
     expect(script).to_have_value(re.compile("^# cross.1, L1.H1: [^$]*import numpy as np"))

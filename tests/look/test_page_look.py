@@ -77,6 +77,29 @@ def test_point_preview_click_choose_shift_click_add_up(tab: Tab, shown: Shown):
     close([number(cell) for _, cell in rows(tab.page.locator("table.row"))], np.sort(both)[::-1][:12], 3)
 
 
+def test_a_cell_of_the_heat_map_is_read_by_pointing_and_chosen_by_a_click(tab: Tab, shown: Shown):
+    weights = shown.looked("writer")["self.2"][0].numpy()
+    words, last = shown.words("writer", "tokens"), len(weights) - 1
+    tab.open(shown.ids["writer"], "look", attention="self.2", head=1, query=0, key=0, map=1)
+    picture, under = tab.page.locator("main .pane canvas"), tab.page.locator("figcaption .under")
+    expect(picture).to_be_visible()
+    box = picture.bounding_box()
+    seen = set()
+    for x, y in ((0.5, 0.9), (0.7, 0.95), (0.95, 0.5)):
+        picture.click(position={"x": x * box["width"], "y": y * box["height"]})
+        expect(under).to_have_text(re.compile("→"))
+        query, key = int(tab.chosen()["query"]), int(tab.chosen()["key"])
+        assert under.inner_text().startswith(f"{words[query]} → {words[key]} ")
+        seen.add((query, key))
+        if key > query:
+            expect(under).to_have_text(re.compile("may not look$"))
+        else:
+            close(number(under.inner_text().rsplit(" ", 1)[1]), weights[query, key], 3)
+    assert len(seen) == 3
+    assert {key > query for query, key in seen} == {True, False}
+    assert max(max(each) for each in seen) <= last
+
+
 def test_pieces_become_words_and_special_tokens_go_with_their_weight(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["encoder.1"][0].numpy().astype(np.float64)
     tokens = shown.manifest("translator")["sequences"]["source"]

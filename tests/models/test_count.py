@@ -1,7 +1,5 @@
 """Counts against numbers counted by hand or published, and against torch's own counter of FLOPs."""
 
-from contextlib import nullcontext
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -10,7 +8,7 @@ import regard
 from regard.errors import InputError
 from regard.models.count import cache_bytes, cost, parameters
 from regard.models.recipe import build_empty, load_recipe
-from regard.parts.attend import Watchable
+from regard.parts import attend
 from tests.laws.cases import Case, batch, call, cases, name_of
 
 LLAMA_3_8B = [
@@ -81,18 +79,18 @@ def test_flops_of_gpt2_by_hand():
     ],
     ids=name_of,
 )
-def test_flops_agree_with_torch(case: Case):
-    """Torch counts what it runs, if that is a plain product: so attention is watched.
+def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
+    """Torch counts what it runs, if that is a plain product: so attention is computed as it is defined.
 
-    Left out are fused cells, experts, and windows, whose hidden part the watched path computes too.
+    Left out are fused cells, experts, and windows, whose hidden part the definition computes too.
     """
+    monkeypatch.setattr(attend, "attend", attend.explicit)
     model, data = case.build(torch.float32), batch(case, rows=1, dtype=torch.float32)
     data.lengths = None
     if data.source is not None:
         data.source, data.source_lengths = data.tokens, None
     counter = FlopCounterMode(display=False)
-    attends = any(isinstance(module, Watchable) for module in model.modules())
-    with counter, torch.no_grad(), regard.watch(model) if attends else nullcontext():
+    with counter, torch.no_grad():
         call(model, data)
     length = None if data.tokens is None else data.tokens.shape[1]
     assert cost(model, length).flops == counter.get_total_flops()
