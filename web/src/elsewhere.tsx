@@ -1,5 +1,5 @@
 // Said when somebody asks for a view that has nothing to show of this recording: why, and which recordings it would fit.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
 import { useLoaded } from "./load";
 import { Recording } from "./recording";
@@ -9,7 +9,8 @@ import { views, type View } from "./views";
 export function Elsewhere({ recording }: { recording: Recording }) {
   const { refused, selection } = useApp();
   const shown = selection.view.value;
-  useEffect(() => {
+  // before the next key can be pressed, or it would take back what that key asked for
+  useLayoutEffect(() => {
     refused.value = "";
   }, [recording.id, shown]);
   const view = views.find((each) => each.name === refused.value);
