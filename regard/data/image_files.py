@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,7 +168,7 @@ def _look(file: Path) -> tuple[int, int, bool] | None:
         return None
 
 
-def decode_file(file: Path, shape: Shape) -> UInt8[np.ndarray, "H W C"] | None:
+def decode_file(file: Path | BytesIO, shape: Shape) -> UInt8[np.ndarray, "H W C"] | None:
     """Decode a file (the first frame, if it moves) upright and in this shape; None if it is broken.
 
     A JPEG that is much larger is decoded at a half, a quarter or an eighth; at twice the size wanted nothing is lost.

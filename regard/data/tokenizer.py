@@ -95,7 +95,7 @@ class Tokenizer:
         self._plain_target = self._plain if target is None else _unspoken(target)
         self._varied = _unspoken(backend, dropout) if dropout else self._plain
         self._look_up = _look_up(backend)
-        self._specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
+        self.specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
         self._decoder = json.dumps(json.loads(backend.to_str())["decoder"], ensure_ascii=False)
         names = backend.get_vocab() if "ByteFallback" in self._decoder else {}
         self.spare_bytes = {id for name, id in names.items() if fullmatch(_SPARE_BYTE, name)}  # for unknown characters
@@ -125,7 +125,7 @@ class Tokenizer:
 
     def joins_blanks(self) -> bool:
         """Tell whether words have the blank before them in their tokens."""
-        ids = sorted({*self._backend.get_vocab().values()} - self._specials)
+        ids = sorted({*self._backend.get_vocab().values()} - self.specials)
         return any(piece[0].isspace() and not piece.isspace() for piece in self.pieces(ids) if piece)
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -150,7 +150,7 @@ class Tokenizer:
         name = self._backend.id_to_token(id)
         if name is None:
             raise InputError(f"the vocabulary of {self.size} tokens has no token {id}")
-        if id in self._specials:
+        if id in self.specials:
             return name
         if "ByteLevel" in self._decoder and all(letter in _BYTE_OF for letter in name):
             return bytes(_BYTE_OF[letter] for letter in name).decode(errors="backslashreplace")

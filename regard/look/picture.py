@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -77,10 +76,7 @@ def _decode(image: Image, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W
     if isinstance(image, np.ndarray):
         image = _png(_checked(image))
     if isinstance(image, bytes):
-        with TemporaryDirectory() as folder:
-            path = Path(folder, "image")
-            path.write_bytes(image)
-            pixels, name = decode_file(path, shape), "the image"
+        pixels, name = decode_file(BytesIO(image), shape), "the image"
     else:
         path = Path(image)
         if not path.is_file():

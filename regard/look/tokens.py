@@ -42,7 +42,7 @@ def is_special(tokenizer: Tokenizer, id: int) -> bool:
     """Tell whether a token stands for no text: what is masked or unknown does, unless one token is all of them."""
     if id in (tokenizer.pad, tokenizer.start, tokenizer.end):
         return True
-    return id in tokenizer._specials and id not in (tokenizer.unk, tokenizer.mask)
+    return id in tokenizer.specials and id not in (tokenizer.unk, tokenizer.mask)
 
 
 def text_of(tokenizer: Tokenizer | None, id: int) -> str:

@@ -4,32 +4,28 @@ import type { Choice } from "./selection";
 import type { Attention } from "./types";
 import { arrange, arrangeMask, groupOf, groupTokens, stretches, type Group } from "./words";
 
-export interface Picture {
-  recording: Recording;
+interface Looked {
   attention: Attention;
   head: number;
   step: number;
   queries: Group[];
   keys: Group[];
-  /** queries x keys. */
+  /** Of a picture queries x keys; of a row one a key, of several queries the sum. */
   values: Float32Array;
   /** 1 where looking is not allowed. */
   masked: Uint8Array | null;
+}
+
+export interface Picture extends Looked {
+  recording: Recording;
   /** For every query the weight on keys that are not shown. */
   outside: Float32Array;
   /** Only a max-pooled picture of a long input. */
   pooled: boolean;
 }
 
-export interface Row {
-  attention: Attention;
-  head: number;
-  step: number;
-  queries: Group[];
-  keys: Group[];
-  /** One weight a key; of several queries the sum. */
-  values: Float32Array;
-  masked: Uint8Array | null;
+export interface Row extends Looked {
+  /** The weight on keys that are not shown. */
   outside: number;
 }
 

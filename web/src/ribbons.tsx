@@ -1,11 +1,12 @@
 // Ribbons: at the query a ribbon is as wide as its weight (a row fills its word exactly), at the key they lie side by side.
 // Words stand in two rows where they fit, in two columns where they do not.
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { useApp, useDrawing } from "./app";
 import { elementSvg } from "./export";
 import { axesOf } from "./heat";
 import type { Picture } from "./picture";
 import { heaviest, weightText } from "./say";
+import { useWidth } from "./size";
 import { groupOf, type Group } from "./words";
 
 const MOST = 2000;
@@ -98,18 +99,8 @@ function down(y0: number, y1: number): (ends: number[]) => string {
 
 export function Ribbons({ picture }: { picture: Picture }) {
   const app = useApp();
-  const frame = useRef<HTMLDivElement>(null);
+  const [frame, width] = useWidth<HTMLDivElement>();
   const svg = useRef<SVGSVGElement>(null);
-  const [width, setWidth] = useState(0);
-  useLayoutEffect(() => {
-    const element = frame.current;
-    if (!element) return;
-    const measure = () => setWidth(element.clientWidth);
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
   useDrawing(() => (svg.current ? elementSvg(svg.current) : ""));
 
   const plan = width > 0 ? planned(picture, width) : null;
