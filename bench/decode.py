@@ -10,6 +10,7 @@ Nothing ends before its time: the weights are random, and the end token is forbi
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.timing import Row, milliseconds, show
+from bench.timing import Row, Works, milliseconds, milliseconds_apart, show
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
@@ -97,30 +98,62 @@ def ctranslate2_translation(folder: Path, kind: str, source: Tensor, tokens: int
     return run
 
 
+SETTINGS = {  # rows and beams
+    "batch 1, greedy": (1, 1),
+    "batch 1, beam 4": (1, 4),
+    "batch 32, greedy": (32, 1),
+    "batch 32, beam 4": (32, 4),
+}
+
+
+def cpu_source(batch: int) -> Tensor:
+    """Give the sentences that all translate on the CPU."""
+    return torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
+
+
+def ours(precision: str) -> Works:
+    """Translate by this project."""
+    model = prepared("cpu", *BASE, precision=precision)
+    return {
+        name: translation(eager(model), model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()
+    }
+
+
+def theirs() -> Works:
+    """Translate by Hugging Face."""
+    model = their_translator("cpu", torch.float32)
+    return {name: their_translation(model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()}
+
+
+def by_ctranslate2(folder: Path, precision: str) -> Works:
+    """Translate by CTranslate2."""
+    return {
+        name: ctranslate2_translation(folder, precision, cpu_source(batch), 32, beam)
+        for name, (batch, beam) in SETTINGS.items()
+    }
+
+
 def cpu_rows() -> list[Row]:
     """Transformer base on the CPU. What CTranslate2 does with the same model is shown, and is no goal."""
-    whole, small = (prepared("cpu", *BASE, precision=precision) for precision in ("float32", "int8"))
-    theirs = their_translator("cpu", torch.float32)
     words = Words([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
-    rows = []
     with tempfile.TemporaryDirectory() as name:
-        write_ctranslate2(whole, words, Path(name) / "model")
-        for batch in (1, 32):
-            source = torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
-            for beam in (1, 4):
-                calls = {
-                    "float32": translation(eager(whole), whole, source, 32, beam),
-                    "int8": translation(eager(small), small, source, 32, beam),
-                    "Hugging Face float32": their_translation(theirs, source, 32, beam),
-                    "CTranslate2 float32": ctranslate2_translation(Path(name) / "model", "float32", source, 32, beam),
-                    "CTranslate2 int8": ctranslate2_translation(Path(name) / "model", "int8", source, 32, beam),
-                }
-                found = milliseconds(calls, "cpu", repeats=9 if batch == 1 else 5)
-                peers = {"Hugging Face float32": 0.5, "CTranslate2 float32": inf, "CTranslate2 int8": inf}
-                for ours in ("float32", "int8"):
-                    what = f"base, batch {batch}, {'greedy' if beam == 1 else f'beam {beam}'}, {ours}"
-                    rows += [Row("decode", what, peer, found[ours], found[peer], goal) for peer, goal in peers.items()]
-    return rows
+        folder = Path(name) / "model"
+        write_ctranslate2(prepared("cpu", *BASE, precision="float32"), words, folder)
+        makers = {
+            "float32": partial(ours, "float32"),
+            "int8": partial(ours, "int8"),
+            "Hugging Face float32": theirs,
+            "CTranslate2 float32": partial(by_ctranslate2, folder, "float32"),
+            "CTranslate2 int8": partial(by_ctranslate2, folder, "int8"),
+        }
+        found = milliseconds_apart(makers, rounds=3)
+    peers = {"Hugging Face float32": 0.5, "CTranslate2 float32": inf, "CTranslate2 int8": inf}
+    return [
+        Row("decode", f"base, {setting}, {precision}", peer, found[precision][setting], found[peer][setting], goal)
+        for setting in SETTINGS
+        for precision in ("float32", "int8")
+        for peer, goal in peers.items()
+    ]
 
 
 def cuda_rows() -> list[Row]:

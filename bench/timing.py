@@ -1,9 +1,11 @@
 """Timing calls against each other: they take turns, so that all meet the same load, and medians are compared."""
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 import torch
 
@@ -43,6 +45,46 @@ def milliseconds(calls: dict[str, Callable[[], object]], device: str, repeats: i
         for name, call in calls.items():
             times[name].append(once(call))
     return {name: statistics.median(values) for name, values in times.items()}
+
+
+Works = dict[str, Callable[[], object]]
+
+
+def milliseconds_apart(makers: dict[str, Callable[[], Works]], rounds: int) -> dict[str, dict[str, float]]:
+    """Median time of each of the works that each maker makes, every maker in a process of its own.
+
+    Libraries that bring their own threads let them spin for a while after each call, in the way of others. So whoever
+    has the turn works once for nothing, while those settle down.
+    """
+    context = multiprocessing.get_context("spawn")
+    lines = {}
+    for name, make in makers.items():
+        lines[name], theirs = context.Pipe()
+        context.Process(target=_serve, args=(make, theirs), daemon=True).start()
+    works = {name: line.recv() for name, line in lines.items()}
+    times: dict[str, dict[str, list[float]]] = {name: {work: [] for work in works[name]} for name in works}
+    for _ in range(rounds):
+        for work in next(iter(works.values())):
+            for name, line in lines.items():
+                line.send(work)
+                times[name][work] += line.recv()
+    for line in lines.values():
+        line.send(None)
+    return {name: {work: statistics.median(values) for work, values in found.items()} for name, found in times.items()}
+
+
+def _serve(make: Callable[[], Works], line: Connection) -> None:
+    works = make()
+    line.send(list(works))
+    for name in iter(line.recv, None):
+        work = works[name]
+        work()
+        times = []
+        for _ in range(3):
+            begin = time.perf_counter()
+            work()
+            times.append(1000 * (time.perf_counter() - begin))
+        line.send(times)
 
 
 def show(rows: list[Row]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.decode.engine import Engine, Given
 from regard.decode.rows import Rows, end_ids
-from regard.decode.scores import forbid, log_total, precise, top
+from regard.decode.scores import forbid, likeliest, log_total, precise, top
 from regard.errors import ConfigError
 
 LENGTH_PENALTY = 0.6
@@ -109,7 +109,7 @@ def greedy(log_p: Float[Tensor, "B 1"], logits: Float[Tensor, "B V"], never: Int
     """Go on with the most likely token; if that ends the row, it does not matter what is carried on."""
     total = log_total(logits)
     forbid(logits, never)
-    value, token = logits.max(-1, keepdim=True)
+    value, token = likeliest(logits)
     found = Beams(token, torch.zeros_like(token), log_p + (value - total))
     return found, found
 

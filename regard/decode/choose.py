@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.config import Count, NotNegative, Positive, Rate
-from regard.decode.scores import precise, top
+from regard.decode.scores import likeliest, precise, top
 from regard.errors import ConfigError
 
 ONE = 2**40  # the weight of the most likely token; as many tokens of that weight as any vocabulary has fit 64 bits
@@ -53,7 +53,7 @@ def choose(
     """
     scores = logits if seen is None else penalise(logits, seen, sampling.repetition)
     if sampling.temperature == 0:
-        return scores.argmax(-1)
+        return likeliest(scores)[1][:, 0]
     summed = weigh(scores, sampling).cumsum(-1)
     total = summed[:, -1:]
     place = torch.minimum((chance[:, None] * total).long(), total - 1)  # the product may have been rounded up

@@ -28,6 +28,20 @@ def forbid(logits: Float[Tensor, "B V"], never: Int[Tensor, "_f"]) -> None:
         logits.index_fill_(-1, never, -torch.inf)
 
 
+def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Give the best score of each row and its token, the first of equals."""
+    rows, size = scores.shape
+    blocks = size // BLOCK
+    if blocks < 2 or not scores.is_cpu:
+        return scores.max(-1, keepdim=True)
+    end = blocks * BLOCK
+    whole = scores[:, :end].unflatten(1, (blocks, BLOCK))
+    chosen = whole.amax(-1).argmax(-1)
+    candidates = torch.cat((whole[torch.arange(rows), chosen], scores[:, end:]), 1)
+    value, place = candidates.max(-1, keepdim=True)
+    return value, place + torch.where(place < BLOCK, chosen[:, None] * BLOCK, end - BLOCK)
+
+
 def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Give the best scores of each row and their tokens, the best first; fewer if there are not as many.
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
-from regard.parts.mask import Causal, Padding, Place, Rule, arrange, dense
+from regard.parts.mask import Causal, Padding, Place, Rule, Siblings, arrange, dense, includes
 from regard.parts.position import Relative
 from regard.parts.score import Score
 from regard.parts.state import Memo, once
@@ -81,9 +81,10 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
 
 def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
-    """Flex is a kernel only where it is compiled; it knows no dropout, no single queries and no narrow heads."""
-    compiled = torch.compiler.is_compiling() and query.is_cuda
-    return compiled and terms.dropout == 0 and query.shape[2] > 1 and min(query.shape[3], value.shape[3]) >= 16
+    """Flex is a kernel only where it is compiled; it knows no dropout and no narrow heads, and is not for steps."""
+    compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
+    step = query.shape[2] == 1 or includes(terms.mask, Siblings)
+    return compiled and not step and min(query.shape[3], value.shape[3]) >= 16
 
 
 def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:

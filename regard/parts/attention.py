@@ -7,7 +7,6 @@ Five questions, five answers: what are q, k, v? `heads`. Where am I? `position`.
 from dataclasses import dataclass, field
 from typing import Any
 
-from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from regard.parts.mask import Documents, Padding, Rule, Window, arrange, include
 from regard.parts.mixer import Mixer
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Turn, stay
 from regard.parts.score import DotConfig, Score, ScoreConfig
-from regard.parts.state import Cache, Memo, Memory, once
+from regard.parts.state import Cache, Memo, Memory, apart, once, together
 
 
 class Attention(Watchable, Mixer):
@@ -65,26 +64,25 @@ class Attention(Watchable, Mixer):
     def look_at(
         self, memory: Memory, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
     ) -> Float[Tensor, "B H T E"]:
-        """Attend to a source. Rows that share it ask together, as if they were more queries of one row."""
+        """Attend to a source. Siblings share it and ask together, as if they were more queries of one row."""
         query = self.score.query(self.heads.query(x, self.turn(x, positions, None)))
         if memory.positions is not None:
             mask = Padding() & mask
         if self.window is not None:
             mask = Window(self.window) & mask
-        together = memory.share > 1
-        if together:
-            query = rearrange(query, "(B share) H T E -> B H (share T) E", share=memory.share)
-            if positions is not None:
-                positions = rearrange(positions, "(B share) T -> B (share T)", share=memory.share)
+        if memory.share > 1:
+            query = together(query, memory.share)
+            positions = None if positions is None else positions.reshape(len(query), -1)
         lasting = mask == Padding() and not self.has_bias  # then the mask is the same at every step
         terms = self.terms(mask, positions, memory.positions, memory.memo if lasting else None)
         mixed = self.attend(query, memory.keys, memory.values, terms)
-        return rearrange(mixed, "B H (share T) E -> (B share) H T E", share=memory.share) if together else mixed
+        return apart(mixed, memory.share) if memory.share > 1 else mixed
 
     def look_back(
         self, cache: Cache | None, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
     ) -> Float[Tensor, "B H T E"]:
-        """Attend to x itself, and to what the cache remembers."""
+        """Attend to x itself, and to what the cache remembers; siblings share one, and ask together."""
+        share = 1 if cache is None else cache.places.share
         memo = cache.places.memo if cache is not None and cache.places.shared else None
         query, kept = self.heads.project(x, self.turn(x, positions, memo))
         key_positions = positions
@@ -97,13 +95,17 @@ class Attention(Watchable, Mixer):
             if key_positions is None and not cache.places.begins:  # a single new token in each row, which sees all
                 mask = None
                 positions = positions if self.has_bias else None
+            if cache.places.siblings is not None and positions is not None:
+                query, positions = together(query, share), positions.view(-1, share)
+                mask = cache.places.siblings & mask
         if positions is not None and key_positions is not None:
             mask = Padding() & mask
         if self.window is not None:
             mask = Window(self.window) & mask
         key, value = self.heads.expand(kept)
         terms = self.terms(mask, positions, key_positions, memo)
-        return self.attend(self.score.query(query), self.score.key(key), value, terms)
+        mixed = self.attend(self.score.query(query), self.score.key(key), value, terms)
+        return apart(mixed, share) if share > 1 else mixed
 
     @property
     def has_bias(self) -> bool:

@@ -110,6 +110,21 @@ class Prefix(Rule):
         return (key.position <= query.position) | (key.position < self.length[batch])
 
 
+@dataclass(frozen=True, eq=False)
+class Siblings(Rule):
+    """Look only at one's own tokens, when siblings share a cache: key `share * s + j` was written by j.
+
+    `writers` says for each of them, and for each s, whose token it has there.
+    """
+
+    writers: Int[Tensor, "B share S"]
+
+    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+        """The writer of what the query has there is the writer of the key."""
+        share = self.writers.shape[1]
+        return self.writers[batch, query.index, key.index // share] == key.index % share
+
+
 def includes(rule: Rule | None, kind: type[Rule]) -> bool:
     """Tell whether a rule of this kind is in force; what is not attention reads the mask so."""
     return rule is not None and any(isinstance(simple, kind) for simple in rule.rules())

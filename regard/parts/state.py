@@ -1,8 +1,11 @@
 """What is remembered between steps: caches of keys and values, a fixed memory, hidden vectors.
 
-Every kind can `reorder` its rows, which is all that beam search asks of it. In a cache, a token's slot is its
-position modulo the size, so rows of different lengths share one tensor: padding (position -1) goes to a spare slot
+Every kind can `repeat` and `reorder` its rows, which is all that beam search asks of it. In a cache, a token's slot is
+its position modulo the size, so rows of different lengths share one tensor: padding (position -1) goes to a spare slot
 at the end that nobody reads, and a slot that nothing was written to has position -1, which the mask hides.
+
+The rows that a row was repeated to are siblings and share one cache, with a slot for each of them at every position.
+When they change places nothing is copied: a table says whose token each of them has at a position.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import InputError, too_long
+from regard.parts.mask import Siblings
 
 Kept = tuple[Tensor, ...]  # each (B, heads, tokens, width)
 Memo = dict[Any, Any]  # what all layers need alike: masks by their rule, turns by their position
@@ -37,6 +42,10 @@ class Hidden:
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
         """Let row i become what row index[i] was."""
         self.values = tuple(value.index_select(0, index) for value in self.values)
+
+    def repeat(self, times: int) -> None:
+        """Let each row become `times` neighbouring rows."""
+        self.values = tuple(value.repeat_interleave(times, 0) for value in self.values)
 
     def tensors(self) -> Kept:
         """All that a step may change."""
@@ -69,7 +78,7 @@ class Memory:
         if self.share > 1:
             if len(index) == self.share * len(self.keys):
                 return
-            index = index[:: self.share] // self.share
+            index = origins(index, self.share)
         self.memo = {}
         self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
         if self.positions is not None and len(self.positions) > 1:
@@ -94,12 +103,29 @@ class Memory:
         return self.keys.nbytes + self.values.nbytes
 
 
+def together(x: Float[Tensor, "_b H T E"], share: int) -> Float[Tensor, "_o H _t E"]:
+    """Let siblings be one row, and what they have stand side by side in it."""
+    return x.unflatten(0, (-1, share)).transpose(1, 2).flatten(2, 3)
+
+
+def apart(x: Float[Tensor, "_o H _t E"], share: int) -> Float[Tensor, "_b H T E"]:
+    """Let siblings be rows of their own again."""
+    return x.unflatten(2, (share, -1)).transpose(1, 2).flatten(0, 1)
+
+
+def origins(index: Int[Tensor, "_b"], share: int) -> Int[Tensor, "_o"]:
+    """Give the rows that groups of siblings come from; the siblings of a group stay together."""
+    return index[::share] // share
+
+
 class Places:
     """Which token is in which slot of a cache; one for all caches of a model that have as many slots.
 
     With a `capacity` the slots are fixed (static shapes, for compiled steps); without one they grow by doubling; with
     a `window` they are a ring in which a token overwrites the one it can no longer see. As long as all rows have
     seen as many tokens, slots that grow need no table of positions.
+
+    Where `share` siblings share a cache, sibling j writes into slot `share * s + j` instead of s.
     """
 
     def __init__(self, capacity: int | None = None, window: int | None = None) -> None:
@@ -112,6 +138,9 @@ class Places:
         self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
         self.slots: tuple[Tensor, Tensor] | slice = slice(0, 0)  # where the new tokens go: rows (B, 1) and slots (B, T)
         self.seen: Tensor | None = None  # the positions of all that the new tokens may look at; None: see `note`
+        self.share = 1
+        self.writers: Tensor | None = None  # which sibling wrote what a row has in each slot, (B * share, size)
+        self.siblings: Siblings | None = None  # the rule by which they look only at what they have
         self.memo: Memo = {}
 
     def note(self, positions: Int[Tensor, "B T"], begin: int | None = None) -> None:
@@ -120,13 +149,16 @@ class Places:
         `seen` is None if no mask is needed but that of a causal pass: the tokens are the first, or there is only one.
         """
         T = positions.shape[1]
+        positions = positions[:: self.share]  # siblings have the same
         self.memo = {}
         before = self.tokens
         self.begins = before == 0
         self._make_room(positions, before + T)
         if self.grows and self.positions is None and begin is not None and begin == before:
-            self.slots = slice(before, self.tokens)
+            self.slots = slice(self.share * before, self.share * self.tokens)
             self.seen = None if T == 1 or before == 0 else torch.arange(self.tokens, device=positions.device)[None]
+            if self.share > 1:
+                self._note_siblings(positions)
             return
         table = self._table(positions, before)
         slots = torch.where(positions >= 0, positions % self.size, self.size)
@@ -139,6 +171,24 @@ class Places:
             table.scatter_(1, slots, positions)
             self.seen = table[:, : self.tokens if self.grows else self.size]
         self.slots = torch.arange(len(slots), device=slots.device)[:, None], slots
+        if self.share > 1:
+            self._note_siblings(slots)
+
+    def _note_siblings(self, slots: Int[Tensor, "B T"]) -> None:
+        """Give each sibling a slot of its own, and note that what it has there is its own."""
+        assert self.writers is not None
+        if slots.shape[1] > 1:
+            raise InputError("rows that share a cache read one token at a time")
+        if (more := self.size - self.writers.shape[1]) > 0:
+            self.writers = F.pad(self.writers, (0, more))
+        siblings = torch.arange(self.share, device=slots.device)
+        self.writers.scatter_(1, slots.repeat_interleave(self.share, 0), siblings.repeat(len(slots))[:, None])
+        used = self.tokens if self.grows else self.size
+        self.siblings = Siblings(self.writers[:, :used].unflatten(0, (-1, self.share)))
+        seen = torch.arange(used, device=slots.device)[None] if self.seen is None else self.seen
+        self.seen = seen.repeat_interleave(self.share, 1)
+        if not isinstance(self.slots, slice):
+            self.slots = self.slots[0], self.share * slots + siblings
 
     def _make_room(self, positions: Tensor, tokens: int) -> None:
         """Count the new tokens; more slots if they grow, else refuse what does not fit."""
@@ -166,16 +216,29 @@ class Places:
 
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
         """Let row i become what row index[i] was."""
+        if self.writers is not None:
+            stay = len(index) == len(self.writers)
+            self.writers = self.writers.index_select(0, index)
+            if stay:
+                return
         if self.positions is not None:
-            self.positions = self.positions.index_select(0, index)
+            self.positions = self.positions.index_select(0, origins(index, self.share))
+
+    def repeat(self, times: int, rows: int, device: torch.device) -> None:
+        """Let each of so many rows become `times` siblings. What is there counts as written by the first of them."""
+        assert self.share == 1 < times
+        self.share = times
+        self.writers = torch.zeros(rows * times, self.size, dtype=torch.long, device=device)
 
     def tensors(self) -> Kept:
-        """The table, if there is one."""
-        return () if self.positions is None else (self.positions,)
+        """The tables that there are."""
+        return tuple(table for table in (self.positions, self.writers) if table is not None)
 
     def put(self, tensors: Kept) -> None:
-        """Go on with another table."""
-        self.positions = tensors[0] if tensors else None
+        """Go on with other tables."""
+        rest = list(tensors)
+        self.positions = None if self.positions is None else rest.pop(0)
+        self.writers = None if self.writers is None else rest.pop(0)
 
 
 class Cache:
@@ -190,17 +253,19 @@ class Cache:
         places = self.places
         if not places.shared:
             places.note(positions)
-        self._make_room(kept, places.size)
+        if places.share > 1:
+            kept = tuple(together(each, places.share) for each in kept)
+        self._make_room(kept, places.share * places.size)
         if isinstance(places.slots, slice):
             for old, new in zip(self.kept, kept, strict=True):
                 old[:, :, places.slots] = new
-            return tuple(old[:, :, : places.tokens] for old in self.kept), places.seen
+            return tuple(old[:, :, : places.slots.stop] for old in self.kept), places.seen
         if places.window is not None and positions.shape[1] > 1:
             ring = tuple(torch.cat((o[:, :, : places.size], k), 2) for o, k in zip(self.kept, kept, strict=True))
             self._write(kept, *places.slots)
             return ring, places.seen
         self._write(kept, *places.slots)
-        end = places.tokens if places.grows else places.size
+        end = places.share * (places.tokens if places.grows else places.size)
         return tuple(old[:, :, :end] for old in self.kept), places.seen
 
     def _make_room(self, kept: Kept, size: int) -> None:
@@ -218,7 +283,15 @@ class Cache:
         """Let row i become what row index[i] was."""
         if not self.places.shared:
             self.places.reorder(index)
-        self.kept = tuple(old.index_select(0, index) for old in self.kept)
+        share = self.places.share
+        if share == 1 or len(index) != share * len(self.kept[0]):
+            self.kept = tuple(old.index_select(0, origins(index, share)) for old in self.kept)
+
+    def repeat(self, times: int) -> None:
+        """Let each row become `times` siblings, which share its slots; each of them will need its own."""
+        if not self.places.shared:
+            self.places.repeat(times, len(self.kept[0]), self.kept[0].device)
+        self.kept = tuple(_spread(old, times) for old in self.kept)
 
     def tensors(self) -> Kept:
         """The slots."""
@@ -230,7 +303,15 @@ class Cache:
 
     def nbytes(self) -> int:
         """Count the bytes of its slots, the spare one left out."""
-        return sum(old[:, :, : self.places.size].nbytes for old in self.kept)
+        return sum(old[:, :, : self.places.share * self.places.size].nbytes for old in self.kept)
+
+
+def _spread(old: Float[Tensor, "B H _s E"], times: int) -> Float[Tensor, "B H _t E"]:
+    """Make each slot but the spare one the first of so many."""
+    B, H, slots, E = old.shape
+    new = old.new_zeros(B, H, (slots - 1) * times + 1, E)
+    new[:, :, :-1:times] = old[:, :, :-1]
+    return new
 
 
 LayerState = Hidden | Memory | Cache
@@ -312,15 +393,13 @@ class State:
 
     def repeat(self, times: int) -> None:
         """Let each row become `times` neighbouring rows."""
-        index = torch.arange(len(self.length), device=self.length.device).repeat_interleave(times)
-        self.length = self.length.index_select(0, index)
+        if times == 1:
+            return
         for places in self.places.values():
-            places.reorder(index)
+            places.repeat(times, len(self.length), self.length.device)
         for part in self.parts():
-            if isinstance(part, Memory):
-                part.repeat(times)
-            else:
-                part.reorder(index)
+            part.repeat(times)
+        self.length = self.length.repeat_interleave(times)
 
     def tensors(self) -> Kept:
         """All tensors that steps read and write, always in the same order."""

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.decode.scores import AT_ONCE, BLOCK, forbid, log_total, top
+from regard.decode.scores import AT_ONCE, BLOCK, forbid, likeliest, log_total, top
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -37,6 +37,15 @@ def test_equals_and_what_is_impossible(seed, count, size):
     assert scores.gather(1, tokens).equal(values)
     assert all(len(set(row)) == count for row in tokens.tolist())
     assert [top(scores[row : row + 1], count)[1][0].tolist() for row in range(3)] == tokens.tolist()
+
+
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 5), size=st.integers(1, 4 * BLOCK), rounded=st.booleans())
+def test_the_likeliest_is_the_first_of_the_best(seed, rows, size, rounded):
+    scores = random(rows, size, seed=seed)
+    scores = scores.round() if rounded else scores
+    value, token = likeliest(scores)
+    assert value.equal(scores.amax(-1, keepdim=True))
+    assert token[:, 0].tolist() == [row.index(max(row)) for row in scores.tolist()]
 
 
 @pytest.mark.parametrize("rows", [1, AT_ONCE, AT_ONCE + 1, 5 * AT_ONCE])

@@ -370,6 +370,41 @@ def test_rows_that_share_a_memory_see_it_as_their_own():
     close(attention(x[:3], positions=positions[:3], state=shared), attention(x[:3], positions=positions[:3], state=own))
 
 
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("capacity", [None, 9])
+@pytest.mark.parametrize("lengths", [[2, 2], [3, 1]])
+def test_siblings_that_share_a_cache_write_as_if_each_had_its_own(heads, position, window, capacity, lengths):
+    """Change places at random, let a group leave, and compare with each text read anew."""
+    share, generator = 3, torch.Generator().manual_seed(1)
+    attention = make(heads, position, window)
+    state = State([{"mixer": attention.start(2, capacity)}], torch.zeros(2, dtype=torch.long))
+    begun = random(2, max(lengths), DIM)
+    feed([attention], state, begun, None if lengths == [2, 2] else torch.tensor(lengths))
+    state.repeat(share)
+    texts = [begun[row // share, : lengths[row // share]] for row in range(2 * share)]
+    for step in range(5):
+        x = random(len(texts), 1, DIM, seed=step)
+        (found,) = feed([attention], state, x)
+        texts = [torch.cat((text, new)) for text, new in zip(texts, x, strict=True)]
+        for text, row in zip(texts, found, strict=True):
+            close(row[-1], attention(text[None], mask=Causal())[0, -1])
+        groups = range(2) if step < 2 else range(1, 2) if step == 2 else range(1)
+        parents = torch.randint(share, (len(groups), share), generator=generator)
+        index = (torch.tensor(groups)[:, None] * share + parents).flatten()
+        state.reorder(index)
+        texts = [texts[row] for row in index]
+
+
+def test_siblings_read_one_token_at_a_time():
+    (attention,), state = caches(1)
+    feed([attention], state, random(2, 2, DIM))
+    state.repeat(2)
+    with pytest.raises(InputError, match="one token at a time"):
+        feed([attention], state, random(4, 2, DIM))
+
+
 @pytest.mark.parametrize("position", [None, AlibiConfig(), RelativeBiasConfig(8, 6)])
 @pytest.mark.parametrize("window", [None, 2])
 def test_a_memory_is_masked_anew_where_the_query_matters(position, window):
