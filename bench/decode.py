@@ -111,7 +111,7 @@ def cpu_source(batch: int) -> Tensor:
     return torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
 
 
-def ours(precision: str) -> Works:
+def by_regard(precision: str) -> Works:
     """Translate by this project."""
     model = prepared("cpu", *BASE, precision=precision)
     return {
@@ -119,7 +119,7 @@ def ours(precision: str) -> Works:
     }
 
 
-def theirs() -> Works:
+def by_hugging_face() -> Works:
     """Translate by Hugging Face."""
     model = their_translator("cpu", torch.float32)
     return {name: their_translation(model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()}
@@ -140,9 +140,9 @@ def cpu_rows() -> list[Row]:
         folder = Path(name) / "model"
         write_ctranslate2(prepared("cpu", *BASE, precision="float32"), words, folder)
         makers = {
-            "float32": partial(ours, "float32"),
-            "int8": partial(ours, "int8"),
-            "Hugging Face float32": theirs,
+            "float32": partial(by_regard, "float32"),
+            "int8": partial(by_regard, "int8"),
+            "Hugging Face float32": by_hugging_face,
             "CTranslate2 float32": partial(by_ctranslate2, folder, "float32"),
             "CTranslate2 int8": partial(by_ctranslate2, folder, "int8"),
         }
@@ -161,7 +161,8 @@ def cuda_rows() -> list[Row]:
     gpt, base = prepared("cuda", "gpt2"), prepared("cuda", *BASE)
     source = torch.randint(5, VOCABULARY, (64, 64), device="cuda")
     works: list[tuple[str, int, float, Callable[[], object]]] = []
-    for batch, engine, theirs in ((1, compiled(gpt), 436), (64, captured(gpt), 31_900)):
+    engine = compiled(gpt)
+    for batch, theirs in ((1, 436), (64, 31_900)):
         prompt = torch.randint(5, VOCABULARY, (batch, 32), device="cuda")
         works.append((f"GPT-2 124M, batch {batch}, greedy", 256 * batch, theirs, writing(engine, gpt, prompt, 256)))
     engine = captured(base)

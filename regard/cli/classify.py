@@ -56,7 +56,7 @@ def classify(
                 return as_object(line, labels=as_table(found))
             return "\t".join(f"{guess.label}\t{guess.probability:.4f}" for guess in found)
 
-        answer_all(lines, classes_of(loaded, lines.chunks(), top, fit, batch_tokens), sink, show)
+        answer_all(lines, classes_of(loaded, lines.chunks(), top, fit, batch_tokens, lines.done), sink, show)
     warn([] if fit is None else fit.report())
 
 

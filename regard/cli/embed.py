@@ -63,7 +63,7 @@ def embed(
             vector = [] if found is None else [round(value, 6) for value in found.tolist()]
             return as_object(line, vector=vector) if as_json else json.dumps(vector)
 
-        answer_all(lines, vectors(loaded, lines.chunks(), fit, batch_tokens), sink, show)
+        answer_all(lines, vectors(loaded, lines.chunks(), fit, batch_tokens, lines.done), sink, show)
     warn([] if fit is None else fit.report())
 
 

@@ -20,6 +20,7 @@ from regard.cli.text import (
     answer_all,
     as_object,
     open_model,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ def fill(
 
     The guesses for several masks of a line are set apart by a bar.
     """
-    from regard.use.fill import fillings
+    from regard.use.fill import Masked, fillings
 
     lines = Lines(texts, file)
     with Sink(output) as sink:
         loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
+        fit = Masked(loaded)
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:
@@ -54,4 +56,5 @@ def fill(
             shown = ("\t".join(f"{one.label} {one.probability:.4f}" for one in guesses) for guesses in found)
             return "\t|\t".join(shown)
 
-        answer_all(lines, fillings(loaded, lines.chunks(), top, batch_tokens), sink, show)
+        answer_all(lines, fillings(loaded, lines.chunks(), top, fit, batch_tokens, lines.done), sink, show)
+    warn(fit.report())

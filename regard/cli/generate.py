@@ -111,7 +111,8 @@ def generate(
                 return "\n".join(_one_line(line + text) for text in found)
 
             blank = bool(texts)  # of a file or pipe, an empty line stays one
-            answer_all(lines, continuations(loaded, lines.chunks(), options, fit, blank), sink, show)
+            found = continuations(loaded, lines.chunks(), options, fit, blank, lines.done)
+            answer_all(lines, found, sink, show)
     warn(fit.report())
 
 

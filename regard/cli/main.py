@@ -2,6 +2,7 @@
 
 import os
 import sys
+from inspect import cleandoc
 from typing import Annotated
 
 import typer
@@ -29,17 +30,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(train, name="train")
-app.command()(translate)
-app.command()(generate)
-app.command()(classify)
-app.command()(fill)
-app.command()(embed)
-app.command()(evaluate)
-app.command()(look)
-app.command()(convert)
-app.command()(data)
-app.command()(show)
-app.command()(recipes)
+for verb in (translate, generate, classify, fill, embed, evaluate, look, convert, data, show, recipes):
+    # the lines of a paragraph are joined, to be broken where the terminal ends
+    paragraphs = cleandoc(verb.__doc__ or "").split("\n\n")
+    app.command(help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(verb)
 
 
 def _print_version(wanted: bool) -> bool:

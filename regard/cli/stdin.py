@@ -20,10 +20,10 @@ def read_available() -> Iterator[list[str]]:
     while open_:
         data, open_ = _arrived(source)
         *whole, rest = (rest + data).split(b"\n")
-        if number == 1 and whole:
-            whole[0] = whole[0].removeprefix(BOM_UTF8)
         lines = whole if open_ or not rest else [*whole, rest]
         if lines:
+            if number == 1:
+                lines[0] = lines[0].removeprefix(BOM_UTF8)
             yield [_text(line, number + place) for place, line in enumerate(lines)]
             number += len(lines)
 

@@ -59,6 +59,21 @@ def open_model(
     return load(folder, device, engine, allow_pickle, precision)
 
 
+def named(file: Path | None) -> Path | None:
+    """Give a file's path; None, which is standard input or output, also for `-`."""
+    return None if file == Path("-") else file
+
+
+def check_apart(output: Path | None, other: Path | None, what: str) -> None:
+    """Refuse to write something else to where the answers go."""
+    if other is None:
+        return
+    places = [None if path is None else path.resolve() for path in (named(output), named(other))]
+    if places[0] == places[1]:
+        where = named(other) or "standard output"
+        raise InputError(f"{where}: would get the answers and the {what}; name another file for one of them")
+
+
 # --- lines come -------------------------------------------------------------------------------------------------------
 
 
@@ -68,11 +83,10 @@ class Lines:
     def __init__(self, texts: list[str] | None, file: Path | None) -> None:
         if texts and file is not None:
             raise InputError(f"there are texts and the file {file}; give one or the other")
-        if file == Path("-"):
-            file = None
-        self.texts, self.file = texts, file
-        self.live = not texts and file is None  # somebody may wait for the answer before saying more
+        self.texts, self.file = texts, named(file)
+        self.live = not texts and self.file is None  # somebody may wait for the answer before saying more
         self.waiting: deque[str] = deque()
+        self.bar: Callable[[int], None] | None = None
         self.total = self._count()
 
     @property
@@ -110,13 +124,18 @@ class Lines:
 
             if self.typed:
                 print("one line after the other; Ctrl-D ends", file=sys.stderr)
-            return read_available()
+            return (part for chunk in read_available() for part in in_chunks(chunk))
         return in_chunks(self.texts or []) if self.file is None else in_chunks(read_lines(self.file))
 
     def paired(self, answers: Iterator[Answer]) -> Iterator[tuple[str, Answer]]:
         """Give each answer with its line."""
         for answer in answers:
             yield self.waiting.popleft(), answer
+
+    def done(self, count: int) -> None:
+        """Move the bar, if there is one, by so many lines."""
+        if self.bar is not None:
+            self.bar(count)
 
 
 # --- answers go -------------------------------------------------------------------------------------------------------
@@ -129,6 +148,7 @@ class Sink:
     """
 
     def __init__(self, path: Path | None, mode: str = "w") -> None:
+        path = named(path)
         self.path, self.mode = path, mode
         self.part = path  # where it is written first; a pipe or /dev/null has no second name
         if path is not None and (path.is_file() or not path.exists()):
@@ -193,19 +213,18 @@ def answer_all(
     lines: Lines, answers: Iterator[Answer], sink: Sink, show: Callable[[int, str, Answer], str | None]
 ) -> None:
     """Write what `show` makes of each line's number (from 0), text and answer; None writes nothing."""
-    with _bar(lines, sink) as tick:
+    with _bar(lines, sink):
         for number, (line, answer) in enumerate(lines.paired(answers)):
             text = show(number, line, answer)
             if text is not None:
                 sink.write(f"{text}\n", flush=lines.live)
-            tick()
 
 
 @contextmanager
-def _bar(lines: Lines, sink: Sink) -> Iterator[Callable[[], None]]:
+def _bar(lines: Lines, sink: Sink) -> Iterator[None]:
     """Show a bar on standard error if that is a terminal and a file is worked on whose answers go elsewhere."""
     if lines.total is None or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
-        yield lambda: None
+        yield
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -219,7 +238,8 @@ def _bar(lines: Lines, sink: Sink) -> Iterator[Callable[[], None]]:
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=lines.total)
-        yield lambda: progress.update(task, advance=1)
+        lines.bar = lambda count: progress.update(task, advance=count)
+        yield
 
 
 def as_object(line: str, **found: Any) -> str:

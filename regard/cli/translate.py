@@ -21,6 +21,7 @@ from regard.cli.text import (
     Texts,
     answer_all,
     as_object,
+    check_apart,
     open_model,
     warn,
 )
@@ -80,6 +81,7 @@ def translate(
         "alignments": alignments is not None,
         "batch_tokens": batch_tokens,
     }
+    check_apart(output, alignments, "alignments")
     lines = Lines(texts, file)
     with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
         loaded = open_model(model, device, engine, allow_pickle, precision)
@@ -95,8 +97,8 @@ def translate(
                 return found.text
             return "\n".join(f"{number} ||| {one.text} ||| {one.score:.4f}" for one in found.candidates)
 
-        answer_all(lines, translations(loaded, lines.chunks(), options, fit), sink, show)
-    warn(fit.report())
+        answer_all(lines, translations(loaded, lines.chunks(), options, fit, lines.done), sink, show)
+    warn(fit.report("--long split keeps all of it"))
 
 
 def _object(line: str, found: "Translation", n_best: int | None) -> str:

@@ -5,6 +5,7 @@ Length and coverage penalty: Wu et al. 2016. With one beam it is greedy search.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.decode.engine import Engine, Given
+from regard.decode.engine import Engine, Given, Work
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid, likeliest, log_total, precise, top
 from regard.errors import ConfigError
@@ -48,6 +49,7 @@ class Beams:
 
 
 Found = tuple[Beams, Beams]  # the best there are, and the best of those that do not end
+Parts = tuple[Tensor, ...]  # the tensors of both, one after the other
 
 
 def beam_search(
@@ -82,9 +84,11 @@ def beam_search(
     logits = steps.begin()
     log_p = torch.zeros(len(logits), 1, dtype=precise(logits).dtype, device=device)  # each row has one beam yet
     origin = torch.arange(len(logits), device=device)[:, None] * beam
+    work = greedy if beam == 1 else widening(beam)
     pending: list[Found] = []
     for written in range(1, rows.steps + 1):
-        found = greedy(log_p, logits, never) if beam == 1 else widen(log_p, logits, never, ending, beam)
+        parts = steps.apply(work, logits, (log_p,), (never, ending))
+        found = Beams(*parts[:3]), Beams(*parts[-3:])
         pending.append(found)
         beams, index, stay = found[1], origin, None
         if rows.look(written):
@@ -105,22 +109,29 @@ def beam_search(
     return notes.best(best)
 
 
-def greedy(log_p: Float[Tensor, "B 1"], logits: Float[Tensor, "B V"], never: Int[Tensor, "_f"]) -> Found:
+def greedy(
+    logits: Float[Tensor, "B V"], log_p: Float[Tensor, "B 1"], never: Int[Tensor, "_f"], ending: Int[Tensor, "_e"]
+) -> Parts:
     """Go on with the most likely token; if that ends the row, it does not matter what is carried on."""
     total = log_total(logits)
     forbid(logits, never)
     value, token = likeliest(logits)
-    found = Beams(token, torch.zeros_like(token), log_p + (value - total))
-    return found, found
+    return token, torch.zeros_like(token), log_p + (value - total)
+
+
+@cache
+def widening(beam: int) -> Work:
+    """Give the function that ranks for so many beams, always the same one."""
+    return partial(widen, beam=beam)
 
 
 def widen(
-    log_p: Float[Tensor, "B _K"],
     logits: Float[Tensor, "_BK V"],
+    log_p: Float[Tensor, "B _K"],
     never: Int[Tensor, "_f"],
     ending: Int[Tensor, "_e"],
     beam: int,
-) -> Found:
+) -> Parts:
     """Rank how the beams of each row may go on."""
     enough = beam * (1 + len(ending))  # so that `beam` are left when all that end are taken out
     total = log_total(logits)
@@ -136,8 +147,8 @@ def widen(
     tokens, parents = tokens.gather(1, order), (order // each).clamp(max=log_p.shape[1] - 1)
     ends = (tokens[..., None] == ending).any(-1)
     on = ends.byte().argsort(dim=-1, stable=True)[:, :beam]  # the ranks of those that do not end
-    going = Beams(tokens.gather(1, on), parents.gather(1, on), ranked.masked_fill(ends, -torch.inf).gather(1, on))
-    return Beams(tokens[:, :beam], parents[:, :beam], ranked[:, :beam]), going
+    going = tuple(part.gather(1, on) for part in (tokens, parents, ranked.masked_fill(ends, -torch.inf)))
+    return tokens[:, :beam], parents[:, :beam], ranked[:, :beam], *going
 
 
 class Notes:

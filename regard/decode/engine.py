@@ -1,4 +1,4 @@
-"""How steps are run. A search sees only `Steps`: begin, step, repeat, reorder; an engine makes them for a batch.
+"""How steps are run. A search sees only `Steps`: begin, step, apply, repeat, reorder; an engine makes them for a batch.
 
 The eager engine calls the model as it is, with caches that grow.
 """
@@ -31,6 +31,9 @@ class Given:
     source_lengths: Int[Tensor, "B"] | None = None
 
 
+Work = Callable[..., tuple[Tensor, ...]]  # of tensors alone
+
+
 class Steps(ABC):
     """A batch that is being written, one token a row at a time."""
 
@@ -41,6 +44,16 @@ class Steps(ABC):
     @abstractmethod
     def step(self, tokens: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
         """Read the next token of each row; score what follows it."""
+
+    def apply(
+        self, work: Work, logits: Float[Tensor, "B V"], rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """Give work(logits, *rows, *fixed): what a search makes of the scores that it just got.
+
+        `rows`, and what comes back, have a row for each that was given; `fixed` is the same for all. An engine may do
+        the same work again without asking for it, as long as it is the same function.
+        """
+        return work(logits, *rows, *fixed)
 
     @abstractmethod
     def repeat(self, times: int) -> None:

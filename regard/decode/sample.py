@@ -1,6 +1,7 @@
 """Writing token by token: each is drawn, or the most likely, and read before the next. Over any engine's steps."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.decode.choose import Sampling, choose
-from regard.decode.engine import Engine, Given, in_use
+from regard.decode.engine import Engine, Given, Work, in_use
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid
 from regard.errors import InputError
@@ -47,9 +48,10 @@ def sample(
     logits = steps.begin()
     if sampling.repetition != 1:
         seen = mark(given, logits)
+    work = choosing(sampling)
     for written in range(1, rows.steps + 1):
-        forbid(logits, never)
-        tokens = choose(logits, sampling, chances[written - 1], seen)
+        chance = chances[written - 1]
+        (tokens,) = steps.apply(work, logits, (chance,) if seen is None else (chance, seen), (never,))
         if seen is not None:
             seen.scatter_(1, tokens[:, None], True)
         pending.append(tokens)
@@ -88,6 +90,18 @@ def sample_all(
         for row, ids in news:
             texts[row] += ids
     return texts
+
+
+@lru_cache
+def choosing(sampling: Sampling) -> Work:
+    """Give the function that chooses tokens in this way, always the same one."""
+
+    def work(logits: Tensor, chance: Tensor, *rest: Tensor) -> tuple[Tensor]:
+        *seen, never = rest
+        forbid(logits, never)
+        return (choose(logits, sampling, chance, *seen),)
+
+    return work
 
 
 def each_in_use(model: nn.Module, news: Iterator[News]) -> Iterator[News]:

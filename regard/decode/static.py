@@ -15,17 +15,19 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.engine import Engine, Given, Steps, start
+from regard.decode.engine import Engine, Given, Steps, Work, start
 from regard.errors import RegardError
 from regard.models.model import StepModel
 from regard.parts.mask import Causal
 from regard.parts.state import State
 
 SHAPES = 24  # so many are kept at hand; the one that was not asked for longest goes
+WORKS = 8  # ways to search or to sample that are kept at hand for each of them
 MANY = 64  # rows beyond this are rounded up to its multiples
-CUDA_OPTIONS = {  # without the first, products of single rows are not joined with what surrounds them
-    "coordinate_descent_tuning": True,
+CUDA_OPTIONS = {
+    "coordinate_descent_tuning": True,  # without it, products of single rows are not joined with what surrounds them
     "combo_kernels": True,
+    "realize_opcount_threshold": 8,  # else a product works out its activation again for each number that it makes
 }
 
 
@@ -71,6 +73,14 @@ class StaticSteps(Steps):
         assert self.shape.logits is not None
         return self.shape.logits[: self.rows]
 
+    def apply(
+        self, work: Work, logits: Float[Tensor, "B V"], rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
+        """Give work(logits, *rows, *fixed), where the scores of a step are, and not of the beginning."""
+        if self.shape is None:
+            return super().apply(work, logits, rows, fixed)
+        return self.shape.apply(work, self.rows // self.share, rows, fixed)
+
     def repeat(self, times: int) -> None:
         """Let each row become `times` neighbouring rows."""
         self.state.repeat(times)
@@ -107,6 +117,7 @@ class Shape:
         self.tokens = torch.zeros(rows, dtype=torch.long, device=state.length.device)
         self.index = torch.arange(rows, device=state.length.device)
         self.logits: Tensor | None = None
+        self.works: dict[tuple[Any, ...], Repeated] = {}
         self.step = self.capture(self._step)
         self.reorder = self.capture(self._reorder)
 
@@ -144,11 +155,51 @@ class Shape:
             work()
         return graph.replay
 
+    def apply(self, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Work on the scores of this shape, of which the first `count` rows are asked for."""
+        key = (work, *((tensor.shape[1:], tensor.dtype) for tensor in rows), *(tensor.shape for tensor in fixed))
+        if key not in self.works:
+            if len(self.works) == WORKS:
+                self.works.clear()
+            self.works[key] = Repeated(self, work, rounded(count), rows, fixed)
+        return self.works[key](count, rows, fixed)
+
     def load(self, state: State) -> None:
         """Begin with what another state of this shape holds."""
         for own, other in zip(self.state.tensors(), state.tensors(), strict=True):
             own.copy_(other)
         self.state.rewind()
+
+
+class Repeated:
+    """The work of a search on the scores of a shape, on arguments that stay where they are."""
+
+    def __init__(
+        self, shape: Shape, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
+    ) -> None:
+        self.rows = tuple(tensor.new_zeros(count, *tensor.shape[1:]) for tensor in rows)
+        self.fixed = tuple(tensor.clone() for tensor in fixed)
+        self.last = fixed
+        self.found: tuple[Tensor, ...] = ()
+        assert shape.logits is not None
+        before = shape.logits.clone()  # the work may change them, and capturing does it before its time
+
+        def run() -> None:
+            self.found = work(shape.logits, *self.rows, *self.fixed)
+
+        self.run = shape.capture(run)
+        shape.logits.copy_(before)
+
+    def __call__(self, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Do it again for the first `count` rows."""
+        for own, other in zip(self.rows, rows, strict=True):
+            own[:count] = other
+        for own, other, last in zip(self.fixed, fixed, self.last, strict=True):
+            if other is not last:  # a search gives the same tensors all the time
+                own.copy_(other)
+        self.last = fixed
+        self.run()
+        return tuple(tensor[:count].clone() for tensor in self.found)
 
 
 class Shapes:

@@ -44,8 +44,8 @@ class Trainer:
         self.run, self.task, self.model = run, task, model
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
-        self.update = Update(model, task, self.config, ranks)
         self.order = task.order(model, self.config.tokens, self.config.seed)
+        self.update = Update(model, task, self.config, ranks, len(self.order.shapes))
         self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
         self.best: float | None = None
         self.best_step = 0

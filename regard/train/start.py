@@ -142,8 +142,8 @@ def try_updates(planned: Planned, ranks: Ranks, count: int = 3) -> tuple[float, 
     config, task = planned.config.train, planned.task
     model = build_model(planned.config, ranks)
     task.to(ranks.device)
-    update = Update(model, task, config, ranks)
     order = task.order(model, config.tokens, config.seed)
+    update = Update(model, task, config, ranks, len(order.shapes))
     times = []
     for step, draw in enumerate(islice(order.epoch(0), count + 1), 1):
         begun = time.perf_counter()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from regard.errors import RegardError
 
@@ -28,16 +29,21 @@ class Stop:
         self.folder, self.speaks = folder, speaks
         self.number: int | None = None
         self.saved = False
+        self.raised: StopError | None = None
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Take a signal."""
         if self.saved:
-            raise StopError("stopped before the last measurement, all is saved", self.folder, number)
+            self._give_up("before the last measurement, all is saved", number)
         if self.number is not None:
-            raise StopError("stopped at once, what came after the last checkpoint is lost", self.folder, number)
+            self._give_up("at once, what came after the last checkpoint is lost", number)
         self.number = number
         if self.speaks:  # not by print: a signal may come in the middle of one
             os.write(2, b"\nstopping after this step; a second signal stops at once\n")
+
+    def _give_up(self, state: str, number: int) -> NoReturn:
+        self.raised = StopError(f"stopped {state}", self.folder, number)
+        raise self.raised
 
 
 @contextmanager
@@ -53,6 +59,10 @@ def stoppable(folder: Path, speaks: bool) -> Iterator[Stop]:
         return
     try:
         yield stop
+    except Exception:
+        if stop.raised is not None:  # a compiler that is stopped makes another error of it
+            raise stop.raised from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

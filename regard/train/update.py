@@ -28,6 +28,7 @@ from regard.train.ranks import Ranks
 from regard.train.shard import local, shard, whole
 
 SHAPES = 256  # so many shapes of batches are compiled, each once; torch would give up after the eighth
+PAYS = 200  # updates after which a shape has saved the seconds that compiling it took
 
 
 class Objective(nn.Module):
@@ -53,10 +54,10 @@ class Outcome(NamedTuple):
 
 
 class Update:
-    """Changes a model, batch by batch."""
+    """Changes a model, batch by batch; these come in so many `shapes`."""
 
-    def __init__(self, model: Model, task: Task, config: TrainConfig, ranks: Ranks) -> None:
-        self.model, self.config, self.ranks = model, config, ranks
+    def __init__(self, model: Model, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
+        self.model, self.config, self.ranks, self.shapes = model, config, ranks, shapes
         self.sharded = ranks.world > 1 and config.parallel == "fsdp"
         if self.sharded:
             shard(model, ranks)
@@ -83,9 +84,10 @@ class Update:
 
     @property
     def compiles(self) -> bool:
-        """Whether the model is compiled: on an accelerator, but for loops over time that would be unrolled."""
+        """Whether the model is compiled: on an accelerator, if it pays, but for loops that would be unrolled."""
         if self.config.compile == "auto":
-            return self.ranks.device.type != "cpu" and not isinstance(self.model, RecurrentSeq2Seq)
+            pays = self.config.steps >= PAYS * self.shapes
+            return self.ranks.device.type != "cpu" and pays and not isinstance(self.model, RecurrentSeq2Seq)
         return self.config.compile == "always"
 
     @property

@@ -18,6 +18,7 @@ from regard.errors import InputError
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
+Done = Callable[[int], None]  # is told how many more lines are finished
 
 CHUNK = 4096  # lines that are sorted by length together,
 LETTERS = 1 << 22  # or lines of so many characters
@@ -41,20 +42,33 @@ def in_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
+def unwatched(lines: int) -> None:
+    """Be told of finished lines, and do nothing."""
+
+
 def by_line(
     chunks: Iterable[Sequence[str]],
     rows_of: Callable[[Sequence[str]], list[list[Row]]],
     size: Callable[[Row], int],
     work: Callable[[list[Row]], list[Answer]],
     batch_tokens: int,
+    done: Done = unwatched,
 ) -> Iterator[list[Answer]]:
-    """Yield what `work` makes of the rows of each line; a chunk is read when all before it has been answered."""
+    """Yield what `work` makes of the rows of each line; a chunk is read when all before it has been answered.
+
+    The first answer of a chunk comes when all of it is finished, so `done` is told after every batch.
+    """
     for lines in chunks:
         rows_by_line = rows_of(lines)
         rows = list(chain.from_iterable(rows_by_line))
         answers: dict[int, Answer] = {}
+        told = 0
         for batch in batches([size(row) for row in rows], batch_tokens):
             answers.update(zip(batch, work([rows[place] for place in batch]), strict=True))
+            finished = len(lines) * len(answers) // len(rows)
+            done(finished - told)
+            told = finished
+        done(len(lines) - told)  # where all are blank, there was no batch
         in_order = (answers.pop(place) for place in range(len(rows)))
         for group in rows_by_line:
             yield [next(in_order) for _ in group]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.models.head import Classes
+from regard.use.batches import Done, unwatched
 from regard.use.fit import Fit
 from regard.use.guess import Guess, best
 from regard.use.read import read_all
@@ -13,7 +14,12 @@ from regard.use.ready import Ready
 
 
 def classes_of(
-    ready: Ready, chunks: Iterable[Sequence[str]], top: int, fit: Fit | None, batch_tokens: int | None = None
+    ready: Ready,
+    chunks: Iterable[Sequence[str]],
+    top: int,
+    fit: Fit | None,
+    batch_tokens: int | None = None,
+    done: Done = unwatched,
 ) -> Iterator[list[Guess]]:
     """Classify lines: texts, or for a model of images the paths of files. A blank line gets no guess."""
     ready.check("classify")
@@ -30,4 +36,4 @@ def classes_of(
             for row in zip(numbers, chances, strict=True)
         ]
 
-    return (guesses[0] if guesses else [] for guesses in read_all(ready, chunks, fit, work, batch_tokens))
+    return (guesses[0] if guesses else [] for guesses in read_all(ready, chunks, fit, work, batch_tokens, done))

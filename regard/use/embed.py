@@ -13,13 +13,18 @@ from regard.models.model import EncoderDecoder
 from regard.models.vision import VisionTransformer
 from regard.parts.mask import Causal, padded
 from regard.parts.pool import Mean
+from regard.use.batches import Done, unwatched
 from regard.use.fit import Fit
 from regard.use.read import read_all
 from regard.use.ready import Ready
 
 
 def vectors(
-    ready: Ready, chunks: Iterable[Sequence[str]], fit: Fit | None, batch_tokens: int | None = None
+    ready: Ready,
+    chunks: Iterable[Sequence[str]],
+    fit: Fit | None,
+    batch_tokens: int | None = None,
+    done: Done = unwatched,
 ) -> Iterator[Float[np.ndarray, "D"] | None]:
     """Give a vector for each line (a text, or for a model of images the path of a file); None for a blank line."""
     ready.check("embed")
@@ -27,7 +32,7 @@ def vectors(
     def work(inputs: dict[str, Tensor]) -> list[np.ndarray]:
         return list(vector_of(ready, inputs).float().cpu().numpy())
 
-    return (found[0] if found else None for found in read_all(ready, chunks, fit, work, batch_tokens))
+    return (found[0] if found else None for found in read_all(ready, chunks, fit, work, batch_tokens, done))
 
 
 def vector_of(ready: Ready, inputs: dict[str, Tensor]) -> Float[Tensor, "B D"]:

@@ -8,7 +8,8 @@ import torch
 
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.use.batches import by_line, default_tokens, padded
+from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
+from regard.use.fit import Counted
 from regard.use.guess import Guess, best
 from regard.use.ready import Ready
 
@@ -16,27 +17,32 @@ MASK = "[MASK]"
 
 
 def fillings(
-    ready: Ready, chunks: Iterable[Sequence[str]], top: int, batch_tokens: int | None = None
+    ready: Ready,
+    chunks: Iterable[Sequence[str]],
+    top: int,
+    fit: "Masked",
+    batch_tokens: int | None = None,
+    done: Done = unwatched,
 ) -> Iterator[list[list[Guess]]]:
     """Guess each mask of each line: for a mask the likeliest tokens, the best first; for a blank line nothing."""
     ready.check("fill")
     if top < 1:
         raise InputError(f"top={top} must be at least 1")
-    masked = Masked(ready)
 
     def work(rows: list[list[int]]) -> list[list[list[Guess]]]:
         return guess(ready, rows, top)
 
-    answers = by_line(chunks, masked, len, work, batch_tokens or default_tokens(ready.device))
+    answers = by_line(chunks, fit, len, work, batch_tokens or default_tokens(ready.device), done)
     return (answer[0] if answer else [] for answer in answers)
 
 
-class Masked:
-    """Makes rows of lines with masks; knows the number of the line, to name it in a mistake."""
+class Masked(Counted):
+    """Makes rows of lines with masks; of a line that is too long, what stands around its masks is kept."""
 
     def __init__(self, ready: Ready) -> None:
-        self.ready, self.words = ready, ready.words
-        self.lines = 0
+        ready.check("fill")
+        super().__init__(ready.limit, "ends")
+        self.frame, self.words = ready.frame, ready.words
         names = {MASK, *self.words.pieces([self.words.mask])}
         blank = r"\s?" if self.words.joins_blanks() else ""  # then a mask stands for the blank, too
         self.pattern = re.compile(f"{blank}(?:{'|'.join(map(re.escape, sorted(names)))})")
@@ -53,14 +59,23 @@ class Masked:
         pieces = self.words.encode(self.pattern.split(line))
         if len(pieces) == 1:
             raise InputError(f"line {self.lines}: there is no {MASK} to fill; write one in place of a word")
-        row = list(self.ready.frame.before)
+        ids: list[int] = []
         for piece in pieces:
-            row += [*piece.tolist(), self.words.mask]
-        row[-1:] = self.ready.frame.after
-        most = self.ready.room
-        if most is not None and len(row) > most:
-            raise InputError(f"line {self.lines}: {len(row)} tokens are more than the {most} that fit; shorten it")
-        return row
+            ids += [*piece.tolist(), self.words.mask]
+        ids.pop()  # behind the last piece there is no mask
+        return [*self.frame.before, *self._fitting(ids), *self.frame.after]
+
+    def _fitting(self, ids: list[int]) -> list[int]:
+        """Cut as much at either end as leaves the masks in the middle, if ids are more than fit."""
+        if self.limit is None or len(ids) <= self.limit:
+            return ids
+        first, last = ids.index(self.words.mask), len(ids) - 1 - ids[::-1].index(self.words.mask)
+        if last - first >= self.limit:
+            apart = f"from its first {MASK} to its last there are {last - first + 1} tokens"
+            raise InputError(f"line {self.lines}: {apart}, and {self.limit} fit; make several lines of it")
+        self.count_cut()
+        begin = min(max((first + last + 1 - self.limit) // 2, 0), len(ids) - self.limit)
+        return ids[begin : begin + self.limit]
 
 
 def guess(ready: Ready, rows: list[list[int]], top: int) -> list[list[list[Guess]]]:

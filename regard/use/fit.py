@@ -11,6 +11,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError, choices
 
 Long = Literal["cut", "split"]
+Side = Literal["end", "beginning", "ends"]  # where a line is cut
 
 # Where a text may be split, the best first: after a sentence, after a clause, between words.
 ENDS = [re.compile(end) for end in (r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”]*\s*", r"[,;:–—]\s+|[，、；：]", r"\s+")]
@@ -33,16 +34,35 @@ class Part:
     words: int = 0
 
 
-class Fit:
-    """Makes rows of lines, and counts the lines that were too long."""
+class Counted:
+    """Counts lines, and those of them that were too long."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, limit: int | None, long: Long = "cut", side: Literal["end", "beginning"] = "end"
-    ) -> None:
-        self.tokenizer, self.limit, self.long, self.side = tokenizer, limit, long, side
+    def __init__(self, limit: int | None, side: Side) -> None:
+        self.limit, self.side = limit, side
         self.lines = 0  # seen so far
         self.cut = 0  # of them were too long
         self.first = 0  # the first of these, counted from 1
+
+    def count_cut(self) -> None:
+        """Count the line that was seen last as one that was too long."""
+        self.cut += 1
+        self.first = self.first or self.lines
+
+    def report(self, remedy: str = "") -> list[str]:
+        """Say how many lines were cut, and what can be done about it, if anything."""
+        if not self.cut:
+            return []
+        counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
+        what = f"{counted} cut at the {self.side}, being over {self.limit} tokens (first: line {self.first})"
+        return [f"{what}; {remedy}" if remedy else what]
+
+
+class Fit(Counted):
+    """Makes rows of lines, and counts the lines that were too long."""
+
+    def __init__(self, tokenizer: Tokenizer, limit: int | None, long: Long = "cut", side: Side = "end") -> None:
+        super().__init__(limit, side)
+        self.tokenizer, self.long = tokenizer, long
 
     def __call__(self, lines: Sequence[str]) -> list[list[Part]]:
         """Give the parts of each line: one, or none if it is blank, or several if it was split."""
@@ -58,8 +78,7 @@ class Fit:
         elif self.long == "split":
             yield from self._split(line)
         else:
-            self.cut += 1
-            self.first = self.first or self.lines
+            self.count_cut()
             yield Part(ids[: self.limit] if self.side == "end" else ids[-self.limit :], line)
 
     def _split(self, text: str) -> Iterator[Part]:
@@ -74,14 +93,6 @@ class Fit:
             else:
                 place = middle(part)
                 waiting += [(begin + place, part[place:]), (begin, part[:place])]
-
-    def report(self) -> list[str]:
-        """Say how many lines were cut, and what can be done about it."""
-        if not self.cut:
-            return []
-        counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
-        what = f"{counted} cut at the {self.side}, being over {self.limit} tokens (first: line {self.first})"
-        return [what + ("; --long split keeps all of it" if self.side == "end" else "")]
 
 
 def middle(text: str) -> int:

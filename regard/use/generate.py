@@ -15,7 +15,7 @@ from regard.decode.rows import fitting
 from regard.decode.sample import each_in_use, sample, sample_all
 from regard.errors import ConfigError
 from regard.models.language import LanguageModel
-from regard.use.batches import by_line, default_tokens, padded
+from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
 from regard.use.fit import Fit, Part
 from regard.use.ready import Ready
 from regard.use.stream import Stops, TextStream
@@ -65,7 +65,12 @@ class Prompt:
 
 
 def continuations(
-    ready: Ready, chunks: Iterable[Sequence[str]], options: Writing, fit: Fit, blank: bool = True
+    ready: Ready,
+    chunks: Iterable[Sequence[str]],
+    options: Writing,
+    fit: Fit,
+    blank: bool = True,
+    done: Done = unwatched,
 ) -> Iterator[list[str]]:
     """Write on from prompts, in their order: as many texts for each as tries are wanted, without the prompt.
 
@@ -84,7 +89,7 @@ def continuations(
         ]
 
     tokens = (options.batch_tokens or default_tokens(ready.device)) // (options.beam or 1)
-    answers = by_line(chunks, rows_of, lambda row: len(row.ids) + options.tokens, writer, max(tokens, 1))
+    answers = by_line(chunks, rows_of, lambda row: len(row.ids) + options.tokens, writer, max(tokens, 1), done)
     return ([text for texts in answer for text in texts] for answer in answers)
 
 

@@ -21,8 +21,8 @@ from regard.use.classify import classes_of
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.embed import vectors
 from regard.use.evaluate import measure
-from regard.use.fill import fillings
-from regard.use.fit import Fit, Long
+from regard.use.fill import Masked, fillings
+from regard.use.fit import Counted, as_long
 from regard.use.generate import Writing, continuations, stream, writing
 from regard.use.generate import fit_for as fit_for_writing
 from regard.use.guess import Guess
@@ -51,18 +51,18 @@ class Loaded(Ready):
         coverage: float = 0.0,
         prefix: str = "",
         longest_ratio: float = 2.0,
-        long: Long = "cut",
+        long: str = "cut",
     ) -> list[str]:
         """Translate texts, with 5 beams or as many as the model's folder says; `translations` tells more."""
         chosen = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage, "prefix": prefix}
-        options = translating(self, {**chosen, "longest_ratio": longest_ratio, "long": long})
+        options = translating(self, {**chosen, "longest_ratio": longest_ratio, "long": as_long(long)})
         return [translation.text for translation in self.translations(texts, options)]
 
     def translations(self, texts: Iterable[str], options: Translating | None = None) -> Iterator[Translation]:
         """Translate one text after the other, as they are asked for: n-best lists with scores, and alignments."""
         options = options or translating(self, {})
         fit = fit_for_translating(self, options.long)
-        return warned(translations(self, in_chunks(texts), options, fit), fit)
+        return warned(translations(self, in_chunks(texts), options, fit), fit, 'long="split" keeps all of it')
 
     def generate(
         self,
@@ -120,17 +120,18 @@ class Loaded(Ready):
         """Give the likeliest labels of texts, or of image files, the best first; none for a blank text."""
         self.check("classify")
         fit = fit_for_reading(self)
-        return list(warned(classes_of(self, in_chunks(map(str, texts)), top, fit), fit))
+        return list(warned(classes_of(self, in_chunks(as_texts(texts)), top, fit), fit))
 
     def fill(self, texts: Iterable[str], *, top: int = 5) -> list[list[list[Guess]]]:
         """Give for each text, and in it for each [MASK], the likeliest tokens, the best first."""
-        return list(fillings(self, in_chunks(texts), top))
+        fit = Masked(self)
+        return list(warned(fillings(self, in_chunks(texts), top, fit), fit))
 
     def embed(self, texts: Iterable[str | Path]) -> Float[np.ndarray, "N D"]:
         """Give a vector for each text, or image file; a blank text has none, and gets NaN."""
         self.check("embed")
         fit = fit_for_reading(self)
-        found = list(warned(vectors(self, in_chunks(map(str, texts)), fit), fit))
+        found = list(warned(vectors(self, in_chunks(as_texts(texts)), fit), fit))
         width = next((len(vector) for vector in found if vector is not None), 0)
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
@@ -140,10 +141,15 @@ class Loaded(Ready):
         return measure(self, [str(file) for file in files], translating(self, {"beam": beam})).metrics
 
 
-def warned(answers: Iterator[Answer], fit: Fit | None) -> Iterator[Answer]:
+def as_texts(texts: Iterable[str | Path]) -> Iterable[str]:
+    """Give the paths among texts as texts, too; one text alone stays as it is, to be refused."""
+    return texts if isinstance(texts, str) else map(str, texts)
+
+
+def warned(answers: Iterator[Answer], fit: Counted | None, remedy: str = "") -> Iterator[Answer]:
     """Pass answers on; at their end warn of what was cut."""
     yield from answers
-    for line in [] if fit is None else fit.report():
+    for line in [] if fit is None else fit.report(remedy):
         warnings.warn(line, stacklevel=2)
 
 

@@ -13,7 +13,7 @@ from regard.data.image_files import decode_file
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.models.vision import VisionTransformer
-from regard.use.batches import Answer, by_line, default_tokens, padded
+from regard.use.batches import Answer, Done, by_line, default_tokens, padded
 from regard.use.fit import Fit, Part
 from regard.use.ready import Ready
 
@@ -29,6 +29,7 @@ def read_all(
     fit: Fit | None,
     work: Callable[[dict[str, Tensor]], list[Answer]],
     batch_tokens: int | None,
+    done: Done,
 ) -> Iterator[list[Answer]]:
     """Let a model read texts or images, and give what `work` makes of those of each line.
 
@@ -43,7 +44,7 @@ def read_all(
             with in_use(ready.model):
                 return work({"images": open_images(ready, paths)})
 
-        return by_line(chunks, _paths, lambda path: patches, look, tokens)
+        return by_line(chunks, _paths, lambda path: patches, look, tokens, done)
 
     def read(parts: list[Part]) -> list[Answer]:
         before, after = ready.frame.before, ready.frame.after
@@ -52,7 +53,7 @@ def read_all(
         with in_use(ready.model):
             return work({"tokens": table, "lengths": lengths})
 
-    return by_line(chunks, fit, lambda part: len(part.ids) + 2, read, tokens)
+    return by_line(chunks, fit, lambda part: len(part.ids) + 2, read, tokens, done)
 
 
 def _paths(lines: Sequence[str]) -> list[list[str]]:

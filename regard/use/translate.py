@@ -14,7 +14,7 @@ from regard.decode.rows import fitting
 from regard.errors import ConfigError
 from regard.models.model import EncoderDecoder
 from regard.use.align import Alignment, align_words
-from regard.use.batches import by_line, default_tokens, padded
+from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
 from regard.use.fit import Fit, Long, Part
 from regard.use.ready import Ready
 
@@ -71,14 +71,14 @@ def translating(ready: Ready, chosen: Mapping[str, Any]) -> Translating:
 
 
 def translations(
-    ready: Ready, chunks: Iterable[Sequence[str]], options: Translating, fit: Fit
+    ready: Ready, chunks: Iterable[Sequence[str]], options: Translating, fit: Fit, done: Done = unwatched
 ) -> Iterator[Translation]:
-    """Translate lines, in their order; `fit` counts those that were too long."""
+    """Translate lines, in their order; `fit` counts those that were too long, `done` those that are finished."""
     ready.check("translate")
     outside = ready.outside
     translator = Translator(ready, options) if outside is None else outside.translator(ready, options)
     tokens = options.batch_tokens or default_tokens(ready.device)
-    answers = by_line(chunks, fit, lambda part: len(part.ids) + 1, translator, max(tokens // options.beam, 1))
+    answers = by_line(chunks, fit, lambda part: len(part.ids) + 1, translator, max(tokens // options.beam, 1), done)
     return map(join, answers)
 
 

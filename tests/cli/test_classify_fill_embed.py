@@ -42,10 +42,14 @@ def test_classify(regard, folder):
 
 
 def test_classify_says_what_was_cut(regard, folder):
-    assert (
-        "1 line was cut at the end, being over 30 tokens"
-        in regard("classify", "red " * 50, "-m", folder / "classification").err
-    )
+    said = "regard: 1 line was cut at the end, being over 30 tokens (first: line 1)\n"
+    for verb in ("classify", "embed"):  # which cannot split
+        assert regard(verb, "red " * 50, "-m", folder / "classification").err == said
+
+
+def test_fill_says_what_was_cut(regard, folder):
+    done = regard("fill", "red " * 50 + "[MASK]", "-m", folder / "masked")
+    assert (done.code, done.err) == (0, "regard: 1 line was cut at the ends, being over 30 tokens (first: line 1)\n")
 
 
 def test_classify_images(regard, folder):

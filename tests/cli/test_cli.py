@@ -138,3 +138,12 @@ def test_help_and_version_without_torch():
     assert "show" in regard("--help").stdout
     assert regard("--version").stdout.startswith("regard ")
     assert "recipe" in regard("show", "--help").stdout.lower()
+
+
+def test_help_breaks_its_lines_where_the_terminal_ends(monkeypatch):
+    """And not where those of the source end."""
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = [line.strip() for line in regard("embed", "--help").stdout.splitlines()]
+    begin = next(place for place, line in enumerate(lines) if line.startswith("An encoder or a classifier gives"))
+    paragraph = lines[begin : lines.index("", begin)]
+    assert all(len(line) > 80 for line in paragraph[:-1]), paragraph

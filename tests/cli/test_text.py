@@ -10,14 +10,16 @@ import signal
 import subprocess
 import sys
 import threading
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pytest
 import zstandard
 
 from regard.cli.stdin import read_available
-from regard.cli.text import Lines, Sink
+from regard.cli.text import Lines, Sink, answer_all
 from regard.errors import InputError, RegardError
+from regard.use import batches
 from regard.use import translate as translating
 
 from ..processes import PATIENCE, patient
@@ -68,6 +70,8 @@ def test_texts_file_and_standard_input_are_answered_alike(regard, folder, monkey
     assert regard(*verb, "-f", "in.txt", "-o", "out.txt").out == ""
     assert Path("out.txt").read_text() == by_file.out
     assert not Path("out.txt.part").exists()
+    assert regard(*verb, "-f", "in.txt", "-o", "-").out == by_file.out
+    assert not Path("-").exists()
 
 
 @pytest.mark.parametrize(
@@ -163,6 +167,18 @@ def test_a_pipe_that_pauses_is_answered(monkeypatch):
     assert [line for chunk in chunks for line in chunk] == ["three é", "", "end"]
 
 
+def test_a_full_pipe_is_answered_some_thousand_lines_at_a_time(monkeypatch):
+    monkeypatch.setattr(batches, "CHUNK", 10)
+    say(monkeypatch, b"red\n" * 25)
+    assert [len(chunk) for chunk in Lines(None, None).chunks()] == [10, 10, 5]
+
+
+@pytest.mark.parametrize("text", [b"red", b"red\n", b"red\ndog"])
+def test_a_mark_of_byte_order_is_no_text(monkeypatch, text):
+    say(monkeypatch, BOM_UTF8 + text)
+    assert next(read_available())[0] == "red"
+
+
 def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
     reader, writer = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
@@ -207,6 +223,27 @@ def test_what_is_no_file_keeps_its_name(regard, folder):
     assert said == [regard("translate", "red", "-m", folder / "translation", *FAST).out]
     threading.Thread(target=lambda: Path("pipe").write_text("red"), daemon=True).start()
     assert regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST).out == said[0]
+
+
+def test_a_bar_moves_before_there_are_answers(monkeypatch):
+    """Answers of some thousand lines come together; who waits for them wants to see that something happens."""
+    leader, follower = pty.openpty()
+    monkeypatch.setenv("NO_COLOR", "1")
+    Path("in.txt").write_text("red\n" * 4)
+    lines = Lines(None, Path("in.txt"))
+
+    def answers():
+        for chunk in lines.chunks():
+            for _ in range(3):
+                lines.done(1)
+            raise KeyboardInterrupt
+            yield chunk
+
+    with os.fdopen(follower, "w") as terminal, pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr(sys, "stderr", terminal)
+        answer_all(lines, answers(), Sink(Path("out.txt")), lambda number, line, answer: None)
+    assert "3/4 lines" in os.read(leader, 100_000).decode()
+    os.close(leader)
 
 
 def test_a_full_disk_is_a_message():

@@ -95,3 +95,13 @@ def test_a_narrow_terminal_does_not_break_answers(regard, folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     assert regard("translate", "-m", folder, "one two three red", "--json", "--n-best", 3).out == whole
     assert whole.count("\n") == 1
+
+
+def test_translations_and_alignments_need_a_file_each(regard, folder):
+    refusal = "would get the answers and the alignments; name another file for one of them"
+    verb = ["translate", "red", "-m", folder]
+    for alias in ("out.txt", "../" + Path.cwd().name + "/out.txt"):
+        assert regard.refused(*verb, "-o", "out.txt", "--alignments", alias) == f"{alias}: {refusal}"
+    assert regard.refused(*verb, "--alignments", "-") == f"standard output: {refusal}"
+    regard(*verb, "-o", "out.txt", "--alignments", "align.txt")
+    assert regard(*verb, "-o", "out.txt", "--alignments", "-").out == Path("align.txt").read_text()

@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from regard.decode.beam import Hypothesis, beam_search
+from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.layout import lay_out
+from regard.decode.sample import sample_all
 from regard.decode.static import Shapes, StaticSteps, captured, compiled, rounded
 from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
@@ -63,6 +66,50 @@ def test_static_is_growing(case, share, lengths):
         for _ in range(2):  # the second time in tensors that were used before
             for found, wanted in zip(run(engine, given(model, lengths), share), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer-base", "rnn-attention"])
+@pytest.mark.parametrize("limits", [[6, 6, 6], [6, 1, 2]])
+def test_searches_find_the_same(name, limits, monkeypatch):
+    """Also when rows leave, and when there are more ways to search than are kept."""
+    monkeypatch.setattr("regard.decode.static.WORKS", 2)
+    model = case(name).build()
+    engine = static(model)
+
+    def texts(engine):
+        begun, options = given(model), {"end": VOCABULARY - 1, "limits": limits, "forbidden": (1,)}
+        found = [beam_search(engine, begun, beam=beam, **options) for beam in (1, 3, 4, 3)]
+        for temperature, repetition in ((0.0, 1.0), (0.8, 1.0), (0.8, 1.5)):
+            sampling = Sampling(temperature, top_p=0.9, repetition=repetition)
+            found.append(sample_all(engine, begun, seeds=[1, 2, 3], sampling=sampling, **options))
+        return found
+
+    with in_use(model):
+        for found, wanted in zip(texts(engine), texts(eager(model)), strict=True):
+            assert ids(found) == ids(wanted)
+
+
+def ids(found):
+    return [[one.ids if isinstance(one, Hypothesis) else one for one in row] for row in found]
+
+
+def test_scores_are_untouched_before_a_search_works_on_them():
+    """Capturing does its work more than once; here, as on CUDA, before it is asked for."""
+    model = case("gpt2").build()
+
+    def forbid_first(logits, rows):
+        before = logits[:, 0].clone()
+        logits[:, 0] = -torch.inf
+        return before, rows
+
+    with in_use(model):
+        steps = static(model)(given(model), 9)
+        scores = steps.step(steps.begin().argmax(-1))
+        wanted = scores[:, 0].clone()
+        steps.shape.capture = lambda work: work() or work
+        first, rows = steps.apply(forbid_first, scores, (torch.arange(ROWS),), ())
+    assert torch.equal(first, wanted)
+    assert rows.tolist() == [0, 1, 2]
 
 
 @pytest.mark.compile

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.train.stop import stoppable
+from regard.train.stop import StopError, stoppable
 
 
 @pytest.fixture
@@ -29,3 +29,22 @@ def test_what_nohup_ignores_stays_ignored(hang_up, tmp_path: Path):
     with stoppable(tmp_path, speaks=False) as stop:
         hang_up()
         assert stop.number is None
+
+
+def test_a_compiler_that_is_stopped_does_not_hide_why(hang_up, tmp_path: Path):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def compile_for_long() -> None:
+        hang_up()
+        try:
+            hang_up()
+        except StopError as stopped:
+            raise RuntimeError("the compiler failed") from stopped
+
+    with pytest.raises(StopError, match="stopped at once"), stoppable(tmp_path, speaks=False):
+        compile_for_long()
+
+
+def test_other_errors_are_as_they_were(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError), stoppable(tmp_path, speaks=False):
+        raise ZeroDivisionError

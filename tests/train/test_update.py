@@ -16,6 +16,7 @@ from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch
 from regard.train.config import RunConfig
 from regard.train.decide import Planned
+from regard.train.ranks import Ranks
 from regard.train.start import build_model
 from regard.train.update import Update, out_of_memory, seed_of
 
@@ -42,6 +43,25 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make(found: Planned, accumulate: int = 1, dtype: torch.dtype = torch.float64) -> Update:
     model = build_model(found.config, ALONE).to(dtype)
     return Update(model, found.task, replace(found.config.train, accumulate=accumulate), ALONE)
+
+
+@pytest.mark.parametrize(
+    ("device", "wanted", "steps", "shapes", "compiles"),
+    [
+        ("cpu", "auto", 10_000, 1, False),
+        ("cpu", "always", 1, 12, True),
+        ("cuda", "auto", 10_000, 12, True),
+        ("cuda", "auto", 500, 1, True),
+        ("cuda", "auto", 500, 12, False),
+        ("cuda", "auto", 20, 1, False),
+        ("cuda", "never", 10_000, 1, False),
+    ],
+)
+def test_compiling_is_for_accelerators_where_it_pays(device, wanted, steps, shapes, compiles, tmp_path: Path):
+    found = planned("language", tmp_path)
+    config = replace(found.config.train, steps=steps, compile=wanted)
+    model = build_model(found.config, ALONE)
+    assert Update(model, found.task, config, Ranks(0, 1, torch.device(device)), shapes).compiles == compiles
 
 
 def batches(found: Planned, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:

@@ -68,3 +68,14 @@ def test_rows_are_padded_on_the_right():
 
 def test_an_accelerator_gets_larger_batches():
     assert default_tokens(torch.device("cpu")) < default_tokens(torch.device("cuda"))
+
+
+def test_lines_are_told_as_their_batches_are_finished():
+    """Long before the first answer of a chunk, and blank lines among them."""
+    told: list[int] = []
+    chunks = [["a"] * 6 + [""] * 2, [""] * 3]
+    answers = by_line(chunks, lambda lines: [line.split() for line in lines], len, list, 2, told.append)
+    assert next(answers) == ["a"]
+    assert [count for count in told if count] == [2, 3, 3]
+    list(answers)
+    assert sum(told) == 11

@@ -74,3 +74,10 @@ def test_files_that_are_no_images(tmp_path):
     (tmp_path / "broken.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"broken.png: cannot be decoded as an image; is it whole"):
         classifier.classify([tmp_path / "broken.png"])
+
+
+def test_one_text_is_not_taken_for_a_list_of_letters():
+    ready = loaded("classification")
+    for verb in (ready.classify, ready.embed):
+        with pytest.raises(InputError, match="one text was given where a list of texts belongs"):
+            verb("red")

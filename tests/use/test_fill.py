@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regard.errors import InputError
+from regard.use.guess import Guess
 
 from .made import loaded
 
@@ -52,7 +53,24 @@ def test_lines_that_cannot_be_filled():
     ready = loaded("masked")
     with pytest.raises(InputError, match=r"^line 3: there is no \[MASK\] to fill; write one in place of a word$"):
         ready.fill(["[MASK]", "", "red dog"])
-    with pytest.raises(InputError, match=r"^line 1: 43 tokens are more than the 32 that fit; shorten it$"):
-        ready.fill(["red " * 40 + "[MASK]"])
+    apart = r"^line 2: from its first \[MASK\] to its last there are 42 tokens, and 30 fit; make several lines of it$"
+    with pytest.raises(InputError, match=apart):
+        ready.fill(["[MASK]", "[MASK]" + " red" * 40 + " [MASK]"])
     with pytest.raises(InputError, match="top=0 must be at least 1"):
         ready.fill(["[MASK]"], top=0)
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("red " * 40 + "[MASK]", "red " * 29 + "[MASK]"),
+        ("[MASK]" + " red" * 40, "[MASK]" + " red" * 29),
+        ("dog " * 40 + "[MASK] red [MASK]" + " cat" * 40, "dog " * 14 + "[MASK] red [MASK]" + " cat" * 13),
+    ],
+)
+def test_of_a_long_line_what_stands_around_the_masks_is_kept(line, kept):
+    ready = loaded("masked")
+    wanted = ready.fill([kept])
+    with pytest.warns(UserWarning, match=r"^1 line was cut at the ends, being over 30 tokens \(first: line 2\)$"):
+        found = ready.fill(["[MASK]", line])
+    assert found[1:] == [[[Guess(one.label, pytest.approx(one.probability)) for one in mask] for mask in wanted[0]]]

@@ -23,9 +23,9 @@ def test_a_blank_line_has_no_part():
 def test_a_long_line_is_cut_and_counted():
     fit = Fit(tokenizer_of("char"), 5)
     assert texts(fit, "cat", "red dog") == [["cat"], ["red d"]]
-    assert fit.report() == [
-        "1 line was cut at the end, being over 5 tokens (first: line 2); --long split keeps all of it"
-    ]
+    what = "1 line was cut at the end, being over 5 tokens (first: line 2)"
+    assert fit.report() == [what]
+    assert fit.report("split it") == [f"{what}; split it"]
     fit(["dog", "three cats", "red dogs"])
     assert fit.report()[0].startswith("3 lines were cut at the end, being over 5 tokens (first: line 2)")
 

@@ -110,11 +110,15 @@ def test_coverage_ranks_anew(translator):
 def test_a_long_line_is_cut_with_a_warning():
     translator = loaded("translation", longest=6)
     line = "one red dog runs two blue cats sleep"
-    with pytest.warns(
-        UserWarning, match=r"^1 line was cut at the end, being over 5 tokens \(first: line 2\); --long split"
-    ):
+    counted = r"^1 line was cut at the end, being over 5 tokens \(first: line 2\)"
+    with pytest.warns(UserWarning, match=f'{counted}; long="split" keeps all of it$'):
         made = translator.translate(["red", line])
     assert made == translator.translate(["red", "one red dog runs two"])
+
+
+def test_ways_to_treat_long_lines_are_checked():
+    with pytest.raises(InputError, match=r"^long='splt' is no way to treat long lines; did you mean 'split'"):
+        loaded("translation").translate(["red"], long="splt")
 
 
 def test_a_long_line_is_split():
