@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
+from regard.parts.cache import Memo, once
 from regard.parts.mask import Causal, Padding, Place, Rule, Siblings, arrange, dense, includes
 from regard.parts.position import Relative
 from regard.parts.score import Score
-from regard.parts.state import Memo, once
 
 Queries = Float[Tensor, "B H T E"]
 Keys = Float[Tensor, "B K S E"]

@@ -13,12 +13,13 @@ from torch import Tensor
 from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
+from regard.parts.cache import Cache, Memo, apart, once, together
 from regard.parts.heads import Heads, HeadsConfig
 from regard.parts.mask import Documents, Padding, Rule, Window, arrange, includes
 from regard.parts.mixer import Mixer
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Turn, stay
 from regard.parts.score import DotConfig, Score, ScoreConfig
-from regard.parts.state import Cache, Memo, Memory, apart, once, together
+from regard.parts.state import Memory
 
 
 class Attention(Watchable, Mixer):

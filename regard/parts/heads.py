@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from regard.config import Count, Kinds
 from regard.errors import ConfigError
+from regard.parts.cache import Kept
 from regard.parts.linear import Linear, Product, linear
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Turn
-from regard.parts.state import Kept
 
 Sequence = Float[Tensor, "B T D"]
 PerHead = Float[Tensor, "B H T E"]
