@@ -1,8 +1,8 @@
 """What attention keeps of the tokens so far: slots for keys and values, and who is in which.
 
 A token's slot is its position modulo the size, so rows of different lengths share one tensor: padding (position -1)
-goes to a spare slot at the end that nobody reads, and a slot that nothing was written to has position -1, which the mask
-hides.
+goes to a spare slot at the end that nobody reads, and a slot that nothing was written to has position -1, which the
+mask hides.
 
 The rows that a row was repeated to are siblings and share one cache, with a slot for each of them at every position.
 When they change places nothing is copied: a table says whose token each of them has at a position.
