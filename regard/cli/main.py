@@ -1,6 +1,5 @@
 """The command `regard`: one file per verb; torch is imported inside a verb, so `--help` is instant."""
 
-import os
 import sys
 from inspect import cleandoc
 from typing import Annotated
@@ -61,6 +60,3 @@ def main() -> None:
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # the reader (`| head`) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

@@ -61,7 +61,10 @@ class TextStream:
 
 
 class Stops:
-    """Finds the first of some strings in a growing text, and holds back what may be the beginning of one."""
+    """Finds the first of some strings in a growing text, and holds back what may be the beginning of one.
+
+    The first is the one that is complete first, so it does not matter in which pieces the text comes.
+    """
 
     def __init__(self, strings: Sequence[str]) -> None:
         self.strings = [string for string in strings if string]
@@ -76,10 +79,11 @@ class Stops:
             return ""
         look_from = max(len(self.text) - self.longest, 0)
         self.text += text
-        places = [place for string in self.strings if (place := self.text.find(string, look_from)) >= 0]
-        if places:
+        found = ((self.text.find(string, look_from), len(string)) for string in self.strings)
+        ends = [(place + length, place) for place, length in found if place >= 0]
+        if ends:
             self.found = True
-            self.text = self.text[: min(places)]
+            self.text = self.text[: min(ends)[1]]
             return self.end()
         return self._give(len(self.text) - self._begun())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.cli.text import Lines
 from regard.use.load import load
 
 from ..use.made import image, run
@@ -49,7 +50,7 @@ def test_classify_says_what_was_cut(regard, folder):
 
 def test_fill_says_what_was_cut(regard, folder):
     done = regard("fill", "red " * 50 + "[MASK]", "-m", folder / "masked")
-    assert (done.code, done.err) == (0, "regard: 1 line was cut at the ends, being over 30 tokens (first: line 1)\n")
+    assert (done.code, done.err) == (0, "regard: 1 line was cut at the ends, being over 14 tokens (first: line 1)\n")
 
 
 def test_classify_images(regard, folder):
@@ -112,6 +113,18 @@ def test_the_wrong_verb(regard, folder):
     )
     assert refused("fill", "red", "-m", folder / "classification").endswith("cannot fill; use `classify` or `embed`")
     assert refused("generate", "red", "-m", folder / "masked").endswith("cannot generate; use `fill` or `embed`")
+
+
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [("classify", "classification"), ("fill", "masked"), ("embed", "language"), ("generate", "language")],
+)
+def test_a_bar_is_told_of_every_line(verb, kind, regard, folder, monkeypatch):
+    Path("in.txt").write_text("red [MASK]\n\n[MASK] dog\n")
+    told: list[int] = []
+    monkeypatch.setattr(Lines, "done", lambda lines, count: told.append(count))
+    assert regard(verb, "-m", folder / kind, "-f", "in.txt").code == 0
+    assert sum(told) == 3
 
 
 def test_help_is_instant(regard):

@@ -225,12 +225,12 @@ def test_what_is_no_file_keeps_its_name(regard, folder):
     assert regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST).out == said[0]
 
 
-def test_a_bar_moves_before_there_are_answers(monkeypatch):
+def test_a_bar_moves_before_there_are_answers(monkeypatch, tmp_path):
     """Answers of some thousand lines come together; who waits for them wants to see that something happens."""
     leader, follower = pty.openpty()
     monkeypatch.setenv("NO_COLOR", "1")
-    Path("in.txt").write_text("red\n" * 4)
-    lines = Lines(None, Path("in.txt"))
+    (tmp_path / "in.txt").write_text("red\n" * 4)
+    lines, sink = Lines(None, tmp_path / "in.txt"), Sink(tmp_path / "out.txt")
 
     def answers():
         for chunk in lines.chunks():
@@ -239,9 +239,10 @@ def test_a_bar_moves_before_there_are_answers(monkeypatch):
             raise KeyboardInterrupt
             yield chunk
 
-    with os.fdopen(follower, "w") as terminal, pytest.raises(KeyboardInterrupt):
+    with os.fdopen(follower, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        answer_all(lines, answers(), Sink(Path("out.txt")), lambda number, line, answer: None)
+        with pytest.raises(KeyboardInterrupt):
+            answer_all(lines, answers(), sink, lambda number, line, answer: None)
     assert "3/4 lines" in os.read(leader, 100_000).decode()
     os.close(leader)
 
