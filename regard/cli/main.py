@@ -1,5 +1,7 @@
 """The command `regard`: one file per verb; torch is imported inside a verb, so `--help` is instant."""
 
+import errno
+import os
 import sys
 from inspect import cleandoc
 from typing import Annotated
@@ -60,3 +62,9 @@ def main() -> None:
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written has no place
+        print("regard: no space is left for the output; make room, or write it elsewhere", file=sys.stderr)
+        sys.exit(2)

@@ -1,5 +1,6 @@
 """`regard train`: train a model on one's own files, or by a recipe, or go on with a run."""
 
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +41,8 @@ class _Verbs(TyperGroup):
         if args and args[0].partition("=")[0] == "--resume":
             _, equals, folder = args[0].partition("=")
             args = ["resume", *([folder] if equals else []), *args[1:]]
+        elif any(text.partition("=")[0] == "--resume" for text in args[1:]):
+            raise ConfigError("--resume stands before all else, without task and files: regard train --resume RUN")
         elif args and not args[0].startswith("-") and args[0] not in self.commands:
             self._check_recipe(args[0])
             args = ["recipe", *args]
@@ -199,7 +202,8 @@ def _start(
             )
         folder = run_folder(run, planned.task.name, ranks)
         if ranks.first:
-            _print_plan(console, planned, folder, ranks)
+            with suppress(SystemExit):  # of rich, when who read this (`| head`) has left: no reason not to train
+                _print_plan(console, planned, folder, ranks)
         if dry_run:
             _print_estimate(console, planned, ranks)
         else:

@@ -59,8 +59,11 @@ def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
     parts = [folder / f"{name}.part" for name in names]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        parts[0].touch()
+        permissions = parts[0].stat().st_mode  # what files get here; safetensors would let nobody else read its own
         yield parts
         for part in parts:
+            part.chmod(permissions)
             with part.open("r+b") as file:
                 os.fsync(file.fileno())
         for part, name in zip(parts, names, strict=True):

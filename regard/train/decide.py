@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.config import Table, from_table, merge, override, read_recipe, to_table
-from regard.data.tokenizer import TokenizerConfig
+from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, at, choices
 from regard.models.count import cost
@@ -29,7 +29,7 @@ from regard.train.plan import (
 from regard.train.ranks import Ranks
 
 Say = Callable[[str], None]
-FILES = ("train", "valid", "source", "target", "valid_source", "valid_target")
+FILES = ("train", "valid", "source", "target", "valid_source", "valid_target", "path")
 TABLES = ("task", "tokenizer", "model", "train")
 NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSING}
 
@@ -50,8 +50,15 @@ class _TokenizerTable:
 
 
 @dataclass(frozen=True)
-class _Seed:
-    seed: Times
+class _Early:
+    """What must be known before the rest of its table can be; nobody said what is 0."""
+
+    seed: Times  # decides what is held out
+    steps: int  # decide the schedule
+    tokens: int
+
+
+EARLY = tuple(field.name for field in fields(_Early))
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def plan(
     say: Say = lambda text: None,
 ) -> Planned:
     """Read the data and decide everything that nobody decided."""
-    given = read_recipe(what) if isinstance(what, str | Path) else {"task": dict(what)}
+    given = read_recipe(what) if isinstance(what, str | Path) else {"task": _plain(what)}
     if "task" not in given:
         raise ConfigError(f"{what} says nothing about the task; add a [task] table with kind = {choices('', TASKS)}")
     _check_tables(given)
@@ -87,9 +94,9 @@ def plan(
     task_table = plan_task(task_table, device, None if begun is None else build_empty(begun).longest())
     task_config: Any = from_table({"task": task_table}, _TaskTable).task
     tokenizer = _tokenizer(task_table, given.get("tokenizer"), changes["tokenizer"], init_from)
-    seed = _seed(given.get("train", {}), changes["train"])
+    early = _early(given.get("train", {}), changes["train"])
     with ranks.first_first():
-        task: Task = task_config.prepare(tokenizer, seed, say)
+        task: Task = task_config.prepare(tokenizer, early.seed, say)
     amount = _amount(task)
     has_own = tokenizer is not None and tokenizer.path is not None
     model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, begun, amount, device, has_own)
@@ -98,13 +105,15 @@ def plan(
     flops = float(cost(empty, width).flops_per_token)
     train_table = given.get("train", {})
     if not train_table.keys() >= NEEDED:  # a table that says everything is a run's; what it leaves out was left out
-        planned = plan_train(task.name, model.dim, attends(empty), amount, flops, device, init_from is not None)
+        begins = init_from is not None
+        said = max(early.steps, 0), max(early.tokens, 0)
+        planned = plan_train(task.name, model.dim, attends(empty), amount, flops, device, begins, *said)
         train_table = merge(planned, train_table)
     train_table = override({"train": train_table}, changes["train"])["train"]
     table: Table = {key: given[key] for key in ("about", "paper") if key in given}
     table |= {"task": _absolute(to_table(task.config)), "model": to_table(model), "train": train_table}
     if tokenizer is not None:
-        table["tokenizer"] = to_table(tokenizer)
+        table["tokenizer"] = _absolute(to_table(tokenizer))
     return Planned(from_table(table, RunConfig), task, chosen)
 
 
@@ -117,7 +126,18 @@ def _check_tables(given: Mapping[str, Any]) -> None:
             raise ConfigError(f"{value!r} must be a table", key)
 
 
-def _absolute(task: Mapping[str, Any]) -> Table:
+def _plain(task: Mapping[str, Any]) -> Table:
+    """Write paths as a recipe does: as text."""
+
+    def write(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [write(item) for item in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {key: write(value) for key, value in task.items()}
+
+
+def _absolute(table: Mapping[str, Any]) -> Table:
     """Name files from the root, so that a run can be resumed from any folder."""
 
     def place(value: Any) -> Any:
@@ -125,7 +145,7 @@ def _absolute(task: Mapping[str, Any]) -> Table:
             return str(Path(value).absolute())
         return [place(item) for item in value] if isinstance(value, list) else value
 
-    return {key: place(value) if key in FILES else value for key, value in task.items()}
+    return {key: place(value) if key in FILES else value for key, value in table.items()}
 
 
 def _by_table(overrides: Sequence[str]) -> dict[str, list[str]]:
@@ -140,12 +160,11 @@ def _by_table(overrides: Sequence[str]) -> dict[str, list[str]]:
     return sorted_
 
 
-def _seed(train: Mapping[str, Any], changes: list[str]) -> int:
-    """The seed is needed before all the rest of its table can be known: it decides what is held out."""
-    own = [change for change in changes if change.partition("=")[0].strip() == "train.seed"]
+def _early(train: Mapping[str, Any], changes: list[str]) -> _Early:
+    own = [change for change in changes if change.partition("=")[0].strip() in [f"train.{key}" for key in EARLY]]
+    table = override({"train": {**dict.fromkeys(EARLY, 0), **train}}, own)["train"]
     with at("train"):
-        table = override({"train": {"seed": 0, **train}}, own)["train"]
-        return from_table({"seed": table.get("seed", 0)}, _Seed).seed
+        return from_table({key: table.get(key, 0) for key in EARLY}, _Early)
 
 
 def _tokenizer(
@@ -157,7 +176,11 @@ def _tokenizer(
     if init_from is not None and has_tokenizer(Path(init_from)):
         chosen = {"path": str(init_from)}
     table = override({"tokenizer": merge(chosen, given or {})}, changes)["tokenizer"]
-    return from_table({"tokenizer": table}, _TokenizerTable).tokenizer
+    tokenizer = from_table({"tokenizer": table}, _TokenizerTable).tokenizer
+    if tokenizer.path is None and tokenizer.vocabulary is not None and tokenizer.kind not in LEAST:
+        rule = f"{tokenizer.vocabulary} is not for kind {tokenizer.kind!r}, whose size the text decides"
+        raise ConfigError(f"{rule}; say tokenizer.kind too: {', '.join(LEAST)}", "tokenizer.vocabulary")
+    return tokenizer
 
 
 def _amount(task: Task) -> Amount:
@@ -205,6 +228,7 @@ def _model(
         needs = needs | {"vocabulary": base["vocabulary"]}
     if task.name == "vision" and not own:
         base = fit_patches(base, needs["patches"]["height"], needs["patches"]["width"])
+    fit(given or {}, needs, given=True)  # also what changes only a part may not contradict the data
     table = fit(base, needs, given=own)
     table = override({"model": table}, changes)["model"]
     check_kind(task.name, table.get("kind"))

@@ -153,18 +153,27 @@ def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
 
 
 def plan_train(
-    kind: str, wide: int, attends: bool, amount: Amount, flops: float, device: str, begun: bool = False
+    kind: str,
+    wide: int,
+    attends: bool,
+    amount: Amount,
+    flops: float,
+    device: str,
+    begun: bool = False,
+    steps: int = 0,
+    tokens: int = 0,
 ) -> Table:
     """Choose how to train a model of a width, of attention layers or not; `flops` are forward, for one token.
 
-    One that was `begun` elsewhere learns in small steps and not for long, or it would forget what it knows.
+    One that was `begun` elsewhere learns in small steps and not for long, or it would forget what it knows. `steps`
+    and `tokens` are those the user said, for the schedule and the validations to fit; 0 leaves them to the data.
     """
-    tokens = TOKENS[kind] * (1 if device == "cpu" else 4)
-    tokens = min(tokens, max(64, amount.tokens // 8))
+    tokens = tokens or min(TOKENS[kind] * (1 if device == "cpu" else 4), max(64, amount.tokens // 8))
     passes = min(PASSES[kind], FURTHER_PASSES) if begun else PASSES[kind]
     affordable = SECONDS * SPEED["cpu" if device == "cpu" else "cuda"] / (3 * flops * tokens)
-    steps = ceil(max(100, min(passes * amount.tokens / tokens, affordable)))
-    steps = round(steps, -2) if steps > 1000 else steps
+    if not steps:
+        steps = ceil(max(100, min(passes * amount.tokens / tokens, affordable)))
+        steps = round(steps, -2) if steps > 1000 else steps
     every = max(10, ceil(steps / 20))
     plan: Table = {
         "steps": steps,

@@ -77,6 +77,8 @@ def open_run(folder: str | Path) -> Run:
 
 def check_free(folder: Path) -> None:
     """Refuse a folder for a new run that holds anything of another; it may exist and hold other files."""
+    if folder.exists() and not folder.is_dir():
+        raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another --run")
     if (folder / RECIPE).exists():
         remedy = f"go on with it by --resume {folder}, or choose another --run"
         raise RegardError(f"{folder}: there is a run here already; {remedy}")

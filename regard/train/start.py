@@ -28,6 +28,8 @@ from regard.train.report import draw_curves, write_report
 from regard.train.run import Run, check_free, create_run, open_run, write_config
 from regard.train.update import Update
 
+ENOUGH = 20  # seconds of updates after which a dry run tries no more
+
 
 def train(
     what: str | Path | Mapping[str, Any],
@@ -138,7 +140,7 @@ def _train(trainer: Trainer) -> Run:
 
 
 def try_updates(planned: Planned, ranks: Ranks, count: int = 3) -> tuple[float, int]:
-    """Run a few updates that nobody keeps; give the seconds of one, and the memory in use."""
+    """Run a few updates that nobody keeps, fewer if they take long; give the seconds of one, and the memory in use."""
     config, task = planned.config.train, planned.task
     model = build_model(planned.config, ranks)
     task.to(ranks.device)
@@ -149,6 +151,8 @@ def try_updates(planned: Planned, ranks: Ranks, count: int = 3) -> tuple[float, 
         begun = time.perf_counter()
         float(update(task.batch(draw, 0), step).loss)
         times.append(time.perf_counter() - begun)
+        if ranks.largest(int(sum(times) > ENOUGH)):
+            break
     return min(times), memory_in_use(ranks.device)
 
 

@@ -39,7 +39,8 @@ class Writing:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
         if self.beam is not None and not self.tries <= self.beam:
-            raise ConfigError(f"tries={self.tries} must be at most beam={self.beam}: no more can be found")
+            rule = f"tries={self.tries} must be at most beam={self.beam}: no more can be found"
+            raise ConfigError(f"{rule}; search with a wider beam")
         if "" in self.stop:
             raise ConfigError("stop='' would end every text at once; give at least one character")
 

@@ -39,7 +39,8 @@ class Translating:
         if self.beam < 1:
             raise ConfigError(f"beam={self.beam} must be at least 1")
         if not 1 <= self.best <= self.beam:
-            raise ConfigError(f"best={self.best} must be between 1 and beam={self.beam}: no more can be found")
+            rule = f"best={self.best} must be between 1 and beam={self.beam}: no more can be found"
+            raise ConfigError(f"{rule}; search with a wider beam")
         if not self.longest_ratio > 0:
             raise ConfigError(f"longest_ratio={self.longest_ratio} must be above 0")
 

@@ -134,6 +134,13 @@ def test_closing_the_pipe_early_ends_quietly():
     assert done.stderr == ""
 
 
+def test_a_full_disk_behind_the_output_is_one_line():
+    command = f"{sys.executable} -c 'from regard.cli.main import main; main()' recipes > /dev/full"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, executable="/bin/bash")
+    assert done.returncode == 2
+    assert done.stderr == "regard: no space is left for the output; make room, or write it elsewhere\n"
+
+
 def test_help_and_version_without_torch():
     assert "show" in regard("--help").stdout
     assert regard("--version").stdout.startswith("regard ")

@@ -1,6 +1,9 @@
 """`regard train` as a person uses it, with the files that a person has: good ones, and bad ones of every sort."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ from PIL import Image
 
 from regard.train import start
 
+from ..processes import PATIENCE
 from ..tasks.corpora import sentences, write
 from .command import Command
 
@@ -70,6 +74,18 @@ def test_a_dry_run_writes_nothing(regard):
     assert re.search(r"about \d+ ms an update, \d+ s in all", done.out)
     assert "Nothing was written" in done.out
     assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("regard")
+def test_a_reader_who_leaves_does_not_keep_a_run_from_beginning():
+    """In a process of its own: the pipe that nobody reads is its standard output."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "regard", "train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "run"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Path("run/model.safetensors").exists()
 
 
 def test_blank_lines_are_counted_and_reported(regard):
@@ -273,6 +289,12 @@ def test_a_file_without_its_option(regard):
 def test_nothing_to_go_on_with(regard, option):
     found = regard.refused("train", *option)
     assert found.startswith("missing: is not the folder of a run: there is no recipe.toml; ")
+
+
+@pytest.mark.parametrize("option", [["--resume", "old"], ["--resume=old"]])
+def test_going_on_needs_no_task(regard, option):
+    found = regard.refused("train", "language", text(), *option)
+    assert found == "--resume stands before all else, without task and files: regard train --resume RUN"
 
 
 def test_an_unknown_device(regard):

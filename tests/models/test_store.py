@@ -86,3 +86,10 @@ def test_a_model_without_a_config_is_not_saved(tmp_path):
 def test_half_precision_is_kept(tmp_path):
     save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4", dtype=torch.bfloat16), tmp_path)
     assert {p.dtype for p in load_model(tmp_path).parameters()} == {torch.bfloat16}
+
+
+def test_files_can_be_read_by_whom_files_can_be_read_here(tmp_path):
+    other = tmp_path / "other"
+    other.touch()
+    save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4"), tmp_path)
+    assert {path.stat().st_mode for path in tmp_path.iterdir()} == {other.stat().st_mode}

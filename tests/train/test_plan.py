@@ -187,6 +187,20 @@ def test_a_plan_is_a_whole_one_and_within_the_data(kind: str, device: str, amoun
 
 
 @every_task
+@every_device
+@pytest.mark.parametrize("attends", [True, False])
+@pytest.mark.parametrize("steps", [1, 7, 50, 100_000])
+def test_a_plan_for_so_many_steps_ends_its_warmup_and_looks_in_between(
+    kind: str, device: str, attends: bool, steps: int
+):
+    config = from_table(plan_train(kind, 128, attends, AMOUNTS[3], 1e7, device, steps=steps), TrainConfig)
+    assert config.steps == steps
+    assert config.schedule.warmup <= steps / 4
+    assert config.validate_every <= max(10, steps / 20)
+    assert config.checkpoint_every <= max(10, steps / 20)
+
+
+@every_task
 def test_costly_models_take_fewer_steps(kind: str):
     cheap, costly = (plan_train(kind, 128, True, AMOUNTS[3], flops, "cpu")["steps"] for flops in (1e6, 1e9))
     assert costly < cheap

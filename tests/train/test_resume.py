@@ -457,6 +457,13 @@ def test_a_folder_with_anything_of_a_run_is_refused_untouched(tmp_path: Path, na
     assert os.listdir(folder) == [name]
 
 
+def test_a_file_is_no_folder_for_a_run(tmp_path: Path) -> None:
+    (tmp_path / "language-run").write_text("my notes", encoding="utf-8")
+    with pytest.raises(RegardError) as error:
+        begin_from(None, "language", tmp_path, recipe="gpt2")
+    assert str(error.value) == f"{tmp_path / 'language-run'}: is a file, and a run needs a folder; choose another --run"
+
+
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_folder_with_other_files_is_taken(tmp_path: Path) -> None:
     folder = tmp_path / "language-run"

@@ -1,7 +1,9 @@
 """Starting a run: what the user says wins, what contradicts itself is refused, and a run can be run again."""
 
 import tomllib
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,6 +79,29 @@ def test_what_the_user_says_wins(text):
     assert found.config.model.depth == 6  # the rest is as it was chosen
     assert found.config.model.layers["block"].dropout == 0.25
     assert found.size == "small"
+
+
+def test_the_schedule_is_that_of_the_steps_the_user_says(tmp_path):
+    source = [write(tmp_path / "a.de", sentences(60))]
+    table = {"kind": "translation", "source": source, "target": source}
+    found = planned(table, "train.steps=40").config.train
+    assert (found.steps, found.schedule.warmup, found.validate_every, found.checkpoint_every) == (40, 10, 10, 10)
+    long = planned(table, "train.steps=2000").config.train
+    assert (long.schedule.warmup, long.validate_every) == (500, 100)
+    given = planned(table, "train.steps=40", "train.schedule.warmup=3", "train.validate_every=7").config.train
+    assert (given.schedule.warmup, given.validate_every) == (3, 7)
+
+
+def test_with_more_tokens_an_update_there_are_fewer_updates(text):
+    few, many = (planned(text, f"train.tokens={tokens}").config.train for tokens in (32, 64))
+    assert (few.tokens, many.tokens) == (32, 64)
+    assert many.steps == pytest.approx(few.steps / 2, rel=0.01)
+    recipes = planned(recipe(text, "[train]\ntokens = 64\n")).config.train
+    assert recipes == many
+
+
+def test_files_may_be_paths(text):
+    assert planned(text | {"train": [Path(text["train"][0])]}).config == planned(text).config
 
 
 def test_removing_what_was_chosen(text):
@@ -162,6 +187,8 @@ def test_the_vocabulary_must_be_that_of_the_tokenizer(text, size):
         planned(recipe(text, WHOLE.format(vocabulary=999)))
     with pytest.raises(ConfigError, match=rule):
         planned(text, "model.vocabulary=999")
+    with pytest.raises(ConfigError, match=rule):
+        planned(recipe(text, "[model]\nvocabulary = 999\n"))  # a part of a model, laid over the task's own
     assert planned(text, f"model.vocabulary={size}").config.model.vocabulary == size
 
 
@@ -205,6 +232,11 @@ def test_a_model_of_the_wrong_kind(text):
         ("task.kind=lnguage", "task.kind: 'lnguage' is unknown; did you mean 'language'"),
         ("tokenizer.kind=bpee", 'tokenizer.kind: "bpee" is unknown; did you mean .bpe.'),
         ("tokenizer.vocabluary=9", "tokenizer.vocabluary: unknown key; did you mean 'vocabulary'"),
+        (
+            "tokenizer.vocabulary=400",
+            "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; "
+            "say tokenizer.kind too: bpe, word, unigram",
+        ),
         ("model.dpeth=3", "model.dpeth: unknown key; did you mean 'depth'"),
         ("model.depth=0", "model.depth: 0 must be at least 1"),
         ("model.layers.block.mixer.heads.heads=7", "heads=7"),
@@ -266,6 +298,15 @@ def test_a_run_can_be_run_again_from_its_own_recipe(text):
     assert first_loss(other) != first_loss(first)
 
 
+def test_a_recipe_names_its_tokenizer_wherever_it_is_run_again(text, tmp_path, monkeypatch):
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    found = planned(text, "tokenizer.path=one/tokenizer.json").config
+    Path("again.toml").write_text(to_toml(found))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert planned("../again.toml").config == found
+
+
 def test_what_was_taken_away_stays_away_when_a_run_is_run_again(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
@@ -299,7 +340,7 @@ def test_beginning_from_another_model(text, tmp_path):
     other = text | {"train": [write(tmp_path / "b.txt", sentences(80, seed=7))]}
     found = planned(other, init_from="one")
     assert found.config.model == first.config.model
-    assert found.config.tokenizer.path == "one"
+    assert found.config.tokenizer.path == str(Path("one").absolute())
     still = ["train.optimizer.kind=adamw", "train.optimizer.rate=1e-9", "train.optimizer.decay=0.0"]
     second = regard.train(other, *BRIEF, *still, init_from="one", run="two", console=QUIET)
     one, two = load_file("one/model.safetensors"), load_file("two/model.safetensors")
@@ -314,6 +355,14 @@ def test_a_model_that_has_nothing_in_common(text):
         RegardError, match="one: none of its weights fits this model; --init-from needs a model like it"
     ):
         regard.train(recipe(text, whole), *BRIEF, init_from="one", run="two", console=QUIET)
+
+
+def test_updates_that_take_long_are_tried_once(text, monkeypatch):
+    clock = count(0.0, 30.0)  # half a minute passes whenever somebody looks
+    monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=clock.__next__))
+    seconds, _ = start.try_updates(planned(text, *BRIEF, *TINY), Ranks(0, 1, torch.device("cpu")))
+    assert seconds == 30
+    assert next(clock) == 60  # one update, at whose beginning and end it was looked
 
 
 def test_the_function_is_there_also_when_the_room_of_that_name_is():
