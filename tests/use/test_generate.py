@@ -150,7 +150,7 @@ def test_the_prompt_decides_the_seed_with_the_try():
     [
         ({"tokens": 0}, "tokens=0 must be at least 1"),
         ({"tries": 0}, "tries=0 must be at least 1"),
-        ({"tries": 3, "beam": 2}, "tries=3 must be at most beam=2: no more can be found"),
+        ({"tries": 3, "beam": 2}, "tries=3 must be at most beam=2: no more can be found; search with a wider beam"),
         ({"stop": ("",)}, "stop='' would end every text at once; give at least one character"),
     ],
 )

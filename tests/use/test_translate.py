@@ -170,7 +170,7 @@ def test_a_recurrent_translator_answers_alike_in_any_batch():
     ("changes", "rule"),
     [
         ({"beam": 0}, "beam=0 must be at least 1"),
-        ({"beam": 2, "best": 3}, "best=3 must be between 1 and beam=2: no more can be found"),
+        ({"beam": 2, "best": 3}, "best=3 must be between 1 and beam=2: no more can be found; search with a wider beam"),
         ({"longest_ratio": 0.0}, "longest_ratio=0.0 must be above 0"),
     ],
 )
