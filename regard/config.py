@@ -354,12 +354,32 @@ def read_recipe(recipe: str | Path) -> Table:
     return _read(recipe, ())
 
 
+def read_own(recipe: str | Path) -> Table:
+    """Read what a recipe itself says, without what it builds on by its `like`."""
+    return _parse(recipe)[0]
+
+
 def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
     """Read a recipe on which the recipes `derived` build by their `like`."""
     name = str(recipe)
     asker = f"{derived[-1]}: like" if derived else ""
     if name in derived:
         raise ConfigError(f"goes in a circle: {' -> '.join((*derived, name))}", asker)
+    table, sibling = _parse(recipe, asker)
+    if "like" in table:
+        base: str | Path = str(table.pop("like"))
+        if sibling is not None:
+            beside = sibling / f"{str(base).removesuffix('.toml')}.toml"
+            itself = beside.resolve() == Path(name).resolve()
+            if beside.exists() and not (itself and base in recipe_names()):  # a gpt2.toml may build on the shipped one
+                base = beside
+        table = merge(_read(base, (*derived, name)), table)
+    return table
+
+
+def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
+    """Give the table of a recipe, and the folder that it is in if it does not come with the package."""
+    name = str(recipe)
     if name.endswith(".toml") or isinstance(recipe, Path):
         path, sibling = Path(recipe), Path(recipe).parent
         try:
@@ -372,15 +392,6 @@ def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
         remedy = f"{choices(name, recipe_names())}; a file of your own is named with its .toml"
         raise ConfigError(f"no recipe has the name {name!r}; {remedy}", asker)
     try:
-        table = tomllib.loads(text)
+        return tomllib.loads(text), sibling
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"is not valid TOML: {error}", name) from None
-    if "like" in table:
-        base: str | Path = str(table.pop("like"))
-        if sibling is not None:
-            beside = sibling / f"{str(base).removesuffix('.toml')}.toml"
-            itself = beside.resolve() == Path(name).resolve()
-            if beside.exists() and not (itself and base in recipe_names()):  # a gpt2.toml may build on the shipped one
-                base = beside
-        table = merge(_read(base, (*derived, name)), table)
-    return table

@@ -5,7 +5,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.config import Table, from_table, merge, override, read_recipe, to_table
+from regard.config import Table, from_table, merge, override, read_own, read_recipe, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, at, choices
@@ -81,6 +81,7 @@ def plan(
 ) -> Planned:
     """Read the data and decide everything that nobody decided."""
     given = read_recipe(what) if isinstance(what, str | Path) else {"task": _plain(what)}
+    said = read_own(what) if isinstance(what, str | Path) else given  # and not inherited by `like`
     if "task" not in given:
         raise ConfigError(f"{what} says nothing about the task; add a [task] table with kind = {choices('', TASKS)}")
     _check_tables(given)
@@ -99,15 +100,16 @@ def plan(
         task: Task = task_config.prepare(tokenizer, early.seed, say)
     amount = _amount(task)
     has_own = tokenizer is not None and tokenizer.path is not None
-    model, chosen = _model(task, given.get("model"), changes["model"], size, recipe, begun, amount, device, has_own)
+    tables = given.get("model"), said.get("model", {}), changes["model"]
+    model, chosen = _model(task, *tables, size, recipe, begun, amount, device, has_own)
     width = None if task.name == "vision" else getattr(task.config, "window", 64)
     empty = build_empty(model)
     flops = float(cost(empty, width).flops_per_token)
     train_table = given.get("train", {})
     if not train_table.keys() >= NEEDED:  # a table that says everything is a run's; what it leaves out was left out
         begins = init_from is not None
-        said = max(early.steps, 0), max(early.tokens, 0)
-        planned = plan_train(task.name, model.dim, attends(empty), amount, flops, device, begins, *said)
+        wanted = max(early.steps, 0), max(early.tokens, 0)
+        planned = plan_train(task.name, model.dim, attends(empty), amount, flops, device, begins, *wanted)
         train_table = merge(planned, train_table)
     train_table = override({"train": train_table}, changes["train"])["train"]
     table: Table = {key: given[key] for key in ("about", "paper") if key in given}
@@ -193,6 +195,7 @@ def _amount(task: Task) -> Amount:
 def _model(
     task: Task,
     given: Mapping[str, Any] | None,
+    said: Mapping[str, Any],
     changes: list[str],
     size: str,
     recipe: str | Path | None,
@@ -203,6 +206,7 @@ def _model(
 ) -> tuple[ModelConfig, str | None]:
     """Decide the architecture: what the recipe says, or what it is begun from, or the task's own in some size.
 
+    `given` is the recipe's table, and `said` what of it is not inherited: what is inherited gives way to the data.
     `has_own`: the tokenizer was not learned from the data, so the model may have tokens to spare.
     """
     chosen: str | None = choose_size(size, amount, device)
@@ -226,10 +230,10 @@ def _model(
     needs = task.needs()
     if has_own and isinstance(base.get("vocabulary"), int) and base["vocabulary"] > needs["vocabulary"]:
         needs = needs | {"vocabulary": base["vocabulary"]}
-    if task.name == "vision" and not own:
-        base = fit_patches(base, needs["patches"]["height"], needs["patches"]["width"])
-    fit(given or {}, needs, given=True)  # also what changes only a part may not contradict the data
-    table = fit(base, needs, given=own)
+    if task.name == "vision" and "kind" not in said:
+        base = merge(fit_patches(base, needs["patches"]["height"], needs["patches"]["width"]), said)
+    fit(said, needs, given=True)  # also what changes only a part may not contradict the data
+    table = fit(base, needs, given="kind" in said)
     table = override({"model": table}, changes)["model"]
     check_kind(task.name, table.get("kind"))
     fit(table, needs, given=True)  # an override may not contradict the data either

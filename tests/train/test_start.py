@@ -146,6 +146,26 @@ def test_a_recipe_of_ones_own_may_be_the_architecture(text, size):
     assert (found.config.model.dim, found.config.model.depth) == (24, 1)
 
 
+def test_what_a_recipe_inherits_gives_way_to_the_data(text, size, tmp_path):
+    """But not what it says itself."""
+    table = f'like = "lstm"\n[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\n[model]\ndim = 24\n'
+    Path("mine.toml").write_text(table)
+    found = planned("mine.toml")
+    assert (found.config.model.dim, found.config.model.vocabulary) == (24, size)
+    assert to_table(found.config.model)["layers"]["recurrent"]["mixer"]["kind"] == "lstm"
+    Path("mine.toml").write_text(f"{table}vocabulary = 7\n")
+    with pytest.raises(ConfigError, match="model.vocabulary: 7 differs from the data"):
+        planned("mine.toml")
+
+
+def test_patches_that_were_chosen_stay(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
+    table = f'like = "vit"\n[task]\nkind = "vision"\ntrain = "{tmp_path / "a.npz"}"\n[model.patches]\npatch = 2\n'
+    (tmp_path / "mine.toml").write_text(f"{table}[model.position]\nlength = 61\n")
+    model = planned(tmp_path / "mine.toml").config.model
+    assert (model.patches.patch, model.patches.height, model.position.length) == (2, 12, 61)
+
+
 def test_an_encoder_gets_a_head_for_the_classes(tmp_path):
     rows = [f"{text}\t{text.split()[0]}" for text in sentences(100)]
     table = write(tmp_path / "a.tsv", ["text\tlabel", *rows])
