@@ -1,7 +1,7 @@
 """Writing, as a user does it, against Hugging Face's `generate` and CTranslate2.
 
 `python -m bench.decode` on the CPU: Transformer base, 24 source tokens, 32 new ones, one sentence and 32, greedy and
-four beams; ours in float32 and in int8, Hugging Face's in float32, CTranslate2 (if it is installed) in both. On CUDA in
+four beams; ours in float32 and in int8, Hugging Face's in float32, CTranslate2 in both. On CUDA in
 bfloat16: GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
 
 Nothing ends before its time: the weights are random, and the end token is forbidden on all sides.

@@ -61,6 +61,7 @@ def milliseconds_apart(makers: dict[str, Callable[[], Works]], rounds: int) -> d
     for name, make in makers.items():
         lines[name], theirs = context.Pipe()
         context.Process(target=_serve, args=(make, theirs), daemon=True).start()
+        theirs.close()  # so that one that fails ends the line, and nobody waits for it
     works = {name: line.recv() for name, line in lines.items()}
     times: dict[str, dict[str, list[float]]] = {name: {work: [] for work in works[name]} for name in works}
     for _ in range(rounds):
