@@ -59,6 +59,14 @@ def test_axe_finds_nothing_in_any_view(tab: Tab, ids: dict[str, str], scheme: st
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
+def test_headings_are_in_order_while_heads_are_on_their_way(tab: Tab, ids: dict[str, str]):
+    tab.page.route("**/overview/*", lambda route: None)  # never answered
+    for view, name in VIEWS.items():
+        tab.open(ids[name], view)
+        expect(tab.main(view).get_by_role("heading", name=view.capitalize(), exact=True)).to_be_attached()
+        assert (view, tab.violations()) == (view, [])
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_in_what_opens(tab: Tab, ids: dict[str, str], scheme: str):
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")

@@ -173,7 +173,9 @@ def test_compare_gives_the_difference_of_two_heads(tab: Tab, shown: Shown):
     assert rows(tab.page.get_by_role("table", name="The largest differences")) == found
     tab.page.get_by_role("button", name="Swap").click()
     tab.expect_chosen(attention="cross.2", head=3)
-    expect(tab.main("compare").get_by_role("heading")).to_contain_text(["L2.H3", "L1.H1", "Their difference"])
+    expect(tab.main("compare").get_by_role("heading")).to_contain_text(
+        ["Compare", "L2.H3", "L1.H1", "Their difference"]
+    )
     swapped = rows(tab.page.get_by_role("table", name="The largest differences"))
     close([number(row[3]) for row in swapped], -difference.flatten()[order], 3)
 

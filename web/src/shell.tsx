@@ -68,6 +68,7 @@ function Opened({ recording }: { recording: Recording }) {
           </nav>
         )}
         <main aria-label={view?.title ?? "Nothing to show"}>
+          {view && <h2 class="unseen">{view.title}</h2>}
           {attends && !view?.says && <Sentence />}
           {manifest.notes.map((note) => (
             <p class="note" key={note}>

@@ -55,9 +55,9 @@ function ByLayer({ thumbnails, step }: { thumbnails: Thumbnail[]; step: number }
     <>
       {attentions.map((attention) => (
         <section key={attention.id}>
-          <h2>
+          <h3>
             {kindTitles[attention.kind]}, layer {attention.layer}
-          </h2>
+          </h3>
           <div class="cards">
             {thumbnails
               .filter((each) => each.attention === attention)
