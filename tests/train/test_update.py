@@ -1,6 +1,6 @@
 """One update: however it is split the same is learned; what is not finite is skipped; memory that runs out is saved."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -99,6 +99,42 @@ def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> floa
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+# --- accelerators ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_values() -> Ranks:
+    """A device that knows shapes only: whoever wants to know a value there fails, and on CUDA would wait for it."""
+    return Ranks(0, 1, torch.device("meta"))
+
+
+@pytest.fixture
+def _fused_without_values() -> Iterator[None]:
+    """Torch's fused AdamW, which changes tensors in place, and has not been told what that means without values."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    library.impl("_fused_adamw_.tensor_lr", lambda *tensors, **options: None)
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("_fused_without_values")
+@pytest.mark.parametrize(("case", "optimizer"), [*((case, "adamw") for case in CASES), ("translation, packed", "muon")])
+def test_an_update_waits_for_nothing(tmp_path: Path, case: str, optimizer: str, without_values: Ranks) -> None:
+    kind, recipe, changes = CASES[case]
+    asked = [f"train.optimizer.kind={optimizer}", "train.optimizer.rate=0.01", "train.ema=0.9"]
+    found = planned(kind, tmp_path, *changes, *asked, recipe=recipe)
+    model = build_model(found.config, ALONE).to(without_values.device)
+    update = Update(model, found.task, replace(found.config.train, accumulate=2), without_values)
+    for step, batch in enumerate(batches(found, 2, torch.float32), 1):
+        outcome = update({name: tensor.to(without_values.device) for name, tensor in batch.items()}, step)
+        assert {tensor.device.type for tensor in (*outcome, *everything(update).values())} == {"meta"}
+
+
+def test_who_waits_is_found_out(without_values: Ranks) -> None:
+    with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):
+        torch.zeros((), device=without_values.device).item()
 
 
 # --- splitting -------------------------------------------------------------------------------------------------------
