@@ -11,7 +11,7 @@ os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 import pytest
 import torch
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 CHECK_SHAPES = os.environ.get("REGARD_CHECK_SHAPES", "1") != "0"
 
@@ -37,7 +37,9 @@ def pytest_exception_interact(node):
 
 
 # Machines are noisy, so nothing depends on time; in CI the examples are the same every time.
-settings.register_profile("regard", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile(
+    "regard", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("regard")
 
 torch.set_num_threads(1)  # two worker processes share two cores

@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+FAREWELL = 60.0  # seconds for one that is aborted to say where it is
 PATIENCE = 240.0  # seconds after which a process counts as hanging; on a quiet machine none takes a tenth of that
 IMPORTED = [
     "tests.conftest",  # first, for it installs the shape checker
@@ -75,7 +76,7 @@ class Forked:
         if self._process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGABRT)
-        self._listen(10)
+        self._listen(FAREWELL)
         self.kill()
         return self._said.decode(errors="replace")
 

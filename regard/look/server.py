@@ -88,8 +88,9 @@ class Viewer:
         subject = self.subjects.get(given.pop("model"))
         if subject is None:
             raise HTTPException(404, "there is no such model here")
-        if not subject.settled:
-            raise HTTPException(409, subject.error or f"{subject.name} is still being loaded; wait a moment")
+        settled, error = subject.opened
+        if not settled:
+            raise HTTPException(409, error or f"{subject.name} is still being loaded; wait a moment")
         question = Question(**given)
         if subject.of_images and question.image is None:  # its text would be the path of a file
             raise HTTPException(400, f"{subject.name} is {subject.what}; choose an image")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
 from regard.look.recording import Recording
@@ -29,6 +29,13 @@ class Question:
     image: Any = None  # a file, its bytes, or pixels; None: the text for a model of images is the path of one
 
 
+class Opened(NamedTuple):
+    """How far the opening of a model has come; in one piece, since pages ask for it meanwhile."""
+
+    settled: bool = False  # loaded, and asked what it was to be asked first
+    error: str | None = None  # why it cannot be loaded, or what was wrong with the first question
+
+
 class Subject:
     """A model by its folder, loaded or not yet."""
 
@@ -36,8 +43,7 @@ class Subject:
         self.folder, self.name, self.device, self.allow_pickle = folder, name, device, allow_pickle
         self.lock = Lock()  # one thing at a time
         self.loaded: Any = None  # a `regard.use.ready.Ready`
-        self.settled = False  # loaded, and asked what it was to be asked first
-        self.error: str | None = None  # why it cannot be loaded, or what was wrong with the first question
+        self.opened = Opened()
         self.what, self.of_images = "", False
         self.verbs: tuple[str, ...] = ()
 
@@ -65,7 +71,7 @@ class Subject:
         from regard.look.record import record
 
         if self.loaded is None:
-            raise InputError(self.error or f"{self.name}: is still being loaded; wait a moment")
+            raise InputError(self.opened.error or f"{self.name}: is still being loaded; wait a moment")
         chosen = {name: value for name, value in vars(question).items() if value is not None}
         return record(self.loaded, **chosen)
 
@@ -88,8 +94,8 @@ class Subject:
 
     def about(self) -> dict[str, Any]:
         """Say what the page is to know of it."""
-        error = self.error  # before what else is said: once a model is ready for questions, an error is of the first
-        about = {"name": self.name, "what": self.what, "verbs": list(self.verbs), "ready": self.settled}
+        settled, error = self.opened
+        about = {"name": self.name, "what": self.what, "verbs": list(self.verbs), "ready": settled}
         return about | {"error": error, "image": self.of_images, "path": str(self.folder)}
 
 
@@ -119,10 +125,9 @@ def open_behind(
             shelf.seen.wait(patience)
         for subject in subjects:
             error = _open(subject, shelf, question)
-            subject.settled = subject.loaded is not None
-            subject.error = error
             if error is not None:
                 print(f"regard: {error}", file=sys.stderr, flush=True)
+            subject.opened = Opened(subject.loaded is not None, error)
 
     thread = Thread(target=work, name="models", daemon=True)
     thread.start()

@@ -305,7 +305,8 @@ def test_models_are_loaded_behind_the_page(regard, bundle, runs):
         said = json.loads(shown.get(f"/recordings/{first['id']}/manifest.json"))
         for attention in said["attentions"]:
             assert shown.get(f"/recordings/{first['id']}/row/{attention['id']}/0/0.f32")
-        assert shown.interrupt() == (0, "", f"regard: {broken['error']}\n")
+        assert shown.process.stderr.readline() == f"regard: {broken['error']}\n"  # said after it can be asked for
+        assert shown.interrupt() == (0, "", "")
 
 
 def test_an_end_while_a_model_is_loading(regard, runs):
@@ -327,7 +328,8 @@ def test_a_port_in_use_is_said_and_a_second_viewer_just_works(regard, bundle):
     with listen(0) as taken:
         port = taken.getsockname()[1]
         with viewer("--port", port, "--no-browser") as first, viewer("--port", port, "--no-browser") as second:
-            assert port < first.port < second.port
+            assert port < min(first.port, second.port)  # one between them may have been left by somebody meanwhile
+            assert first.port != second.port
             for shown in (first, second):
                 assert shown.line.endswith(f"/ (port {port} is in use; Ctrl-C ends)\n")
                 assert shown.get("/recordings/one/manifest.json")

@@ -88,15 +88,21 @@ class Tab:
         return fields.locator("select, input")
 
     def chosen(self) -> dict[str, str]:
-        """What the address says is chosen."""
-        return dict(parse_qsl(urlsplit(self.page.url).fragment))
+        """What the address says is chosen, as the page knows it; we hear of it a little later."""
+        return dict(parse_qsl(urlsplit(self.page.evaluate("location.href")).fragment))
 
     def expect_chosen(self, **wanted: object) -> None:
         """Wait until the address says so; an empty text is what it does not name."""
-        parts = [re.escape(urlencode({key: value})) for key, value in wanted.items() if value != ""]
-        absent = [f"(?!.*[#&]{key}=)" for key, value in wanted.items() if value == ""]
-        every = "".join(f"(?=.*[#&]{part}(&|$))" for part in parts)
-        expect(self.page).to_have_url(re.compile(f"^{''.join(absent)}{every}"))
+        expect(self.page).to_have_url(re.compile(_address(wanted)))
+
+    def expect_passing(self, **wanted: object) -> None:
+        """Wait until the address says so, be it for a moment."""
+        self.page.wait_for_function("pattern => new RegExp(pattern).test(location.href)", arg=_address(wanted))
+
+    def expect_whole(self) -> None:
+        """Wait for what comes by itself and moves the rest: what a model can be asked with, and the grid of heads."""
+        expect(self.page.locator("header form")).to_be_visible()
+        expect(self.page.locator("nav .head").first).to_be_visible()
 
     # --- what is done ------------------------------------------------------------------------------------------------
 
@@ -124,6 +130,13 @@ class Tab:
 
 
 # --- what is read from it --------------------------------------------------------------------------------------------
+
+
+def _address(wanted: dict[str, object]) -> str:
+    """A pattern of addresses that say so."""
+    parts = [re.escape(urlencode({key: value})) for key, value in wanted.items() if value != ""]
+    absent = [f"(?!.*[#&]{key}=)" for key, value in wanted.items() if value == ""]
+    return "".join(["^", *absent, *(f"(?=.*[#&]{part}(&|$))" for part in parts)])
 
 
 def number(text: str) -> float:

@@ -25,7 +25,7 @@ from regard.use.ready import abilities
 
 from ..use.made import loaded
 from .fake import attention, manifest, recording
-from .test_server import running
+from .serving import running
 
 IMAGE = np.random.default_rng(0).integers(0, 255, (8, 12, 3), dtype=np.uint8)
 ASKED: dict[str, dict[str, object]] = {

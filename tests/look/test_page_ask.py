@@ -15,8 +15,8 @@ from regard.look.subject import Question, open_behind
 
 from ..use.made import image
 from .browser import Tab, close, number, rows
+from .serving import running
 from .shown import Known, Shown, by_chance
-from .test_server import running
 
 
 def ask(tab: Tab, shown: Shown, name: str, text: str) -> Shown:
@@ -175,9 +175,11 @@ def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: 
 def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
     tab.refused.append("/manifest.json")
     gone = shown.shelf.put(by_chance(text="gone"), Lock())
-    tab.open(shown.ids["writer"], "look")
+    listed = shown.shelf.listing()  # what a page that lists no more still has
+    tab.page.route("**/recordings.json", lambda route: route.fulfill(json=listed))
     for _ in range(shown.shelf.room):
         shown.shelf.put(by_chance(), Lock())
+    tab.open(shown.ids["writer"], "look")
     tab.field("Recording").select_option(gone)
     said = "there is no such recording here; it may have made room for others; choose another, or ask again"
     expect(tab.page.locator(".closed .failure")).to_have_text(said)
@@ -206,9 +208,10 @@ def test_a_server_that_is_gone(tab: Tab, shown: Shown):
     tab.refused.append(".f32")
     tab.open(shown.ids["translator"], "arithmetic", attention="cross.1", head=1, query=0, key=0)
     expect(tab.page.locator("[data-check]")).to_be_visible()
-    tab.context.set_offline(True)
+    tab.page.route("**/row/**", lambda route: route.abort("connectionrefused"))  # all else may still be on its way
     tab.press("j")
     expect(tab.page.locator("main .failure")).to_have_text("The viewer's server does not answer; is it still running?")
-    tab.context.set_offline(False)
-    tab.press("j")  # a blob that did not come can be asked for again
-    expect(tab.page.locator("[data-check]")).to_be_visible()
+    tab.page.unroute("**/row/**")
+    for key, word in zip("kj", shown.words("translator", "written")[:2], strict=True):
+        tab.press(key)  # a blob that did not come can be asked for again
+        expect(tab.page.get_by_role("img", name=re.compile(f"^Query of {re.escape(word)}: "))).to_be_visible()

@@ -64,6 +64,7 @@ def test_point_preview_click_choose_shift_click_add_up(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "look", attention="cross.1", head=1, query=0, key=0)
     words, sentence = tab.page.locator("g.word"), tab.page.locator(".sentence")
     expect(words).to_have_count(len(lookers) + len(keys))
+    tab.expect_whole()  # nothing moves away from under the pointer
     words.nth(1).hover()
     expect(sentence).to_contain_text(f"{lookers[1]} looks mostly at {keys[weights[1].argmax()]}")
     tab.expect_chosen(query=0)
@@ -83,6 +84,7 @@ def test_a_cell_of_the_heat_map_is_read_by_pointing_and_chosen_by_a_click(tab: T
     tab.open(shown.ids["writer"], "look", attention="self.2", head=1, query=0, key=0, map=1)
     picture, under = tab.page.locator("main .pane canvas"), tab.page.locator("figcaption .under")
     expect(picture).to_be_visible()
+    tab.expect_whole()  # nothing moves away from under the pointer
     box = picture.bounding_box()
     seen = set()
     for x, y in ((0.5, 0.9), (0.7, 0.95), (0.95, 0.5)):

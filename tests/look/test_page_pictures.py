@@ -15,7 +15,7 @@ from regard.look.training import record_training
 
 from .browser import Tab, close, number, rows
 from .shown import Shown, statistics
-from .test_training import STEPS, write
+from .snapshots import STEPS, write
 
 # --- Training --------------------------------------------------------------------------------------------------------
 
@@ -70,9 +70,9 @@ def test_training_plays_through_the_steps(tab: Tab, trained):
     tab.open(id, "training", attention="self.1", head=1, query=0, key=0, step=0)
     tab.press("Space")
     expect(tab.page.get_by_role("button", name=re.compile("^Stop"))).to_have_attribute("aria-pressed", "true")
-    tab.expect_chosen(step=1)
-    tab.expect_chosen(step=2)
-    tab.expect_chosen(step=0)
+    tab.expect_passing(step=1)
+    tab.expect_passing(step=2)
+    tab.expect_passing(step=0)
     tab.press("Space")
     expect(tab.page.get_by_role("button", name=re.compile("^Play"))).to_be_visible()
 
@@ -96,6 +96,7 @@ def test_image_shows_what_a_patch_looks_at(tab: Tab, shown: Shown):
     tab.open(shown.ids["seer"], "image", attention="self.1", head=2, query=0, key=0)
     large = tab.page.get_by_role("img", name=re.compile("^L1.H2: where the class token looks"))
     expect(large).to_be_visible()
+    tab.expect_whole()  # nothing moves away from under the pointer
     caption = tab.page.locator(".large p.number")
     expect(caption).to_contain_text("lies on the class token")
     close(number(caption.inner_text().split("is")[1]), weights[1, 0, 1:].max(), 3)

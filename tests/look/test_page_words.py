@@ -160,6 +160,8 @@ def test_pointing_at_a_cell_of_the_table_reads_it(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "position")
     picture = tab.page.get_by_role("img", name=re.compile("^Sinusoidal positions"))
     under = tab.page.locator("figcaption .under").first
+    expect(picture).to_be_visible()
+    tab.expect_whole()  # nothing moves away from under the pointer
     before = ""
     for x, y in ((0.5, 0.3), (0.8, 0.7), (0.99, 0.9)):
         box = picture.bounding_box()

@@ -5,21 +5,20 @@ import http.client
 import json
 import socket
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.testclient import TestClient
 
 from regard.errors import RegardError
 from regard.look import server
 from regard.look.recording import stored
-from regard.look.server import listen, make_app, serve
+from regard.look.server import listen, make_app
 from regard.look.shelf import Shelf
 from regard.look.subject import Question, open_behind
 
 from .fake import EVIL, INDEX, SCRIPT, STYLE, Model, Slow, manifest, recording
+from .serving import running
 
 ADDRESS = "http://127.0.0.1:7348"
 
@@ -363,30 +362,6 @@ def test_layers_of_a_page(page):
 
 
 # --- over real sockets -----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def running(shelf: Shelf, *models: Model):
-    """Run the server in a thread; give its port."""
-    servers: list[uvicorn.Server] = []
-    plain = uvicorn.Server.__init__
-
-    def remember(self: uvicorn.Server, config: uvicorn.Config) -> None:
-        plain(self, config)
-        servers.append(self)
-
-    listening = listen(0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uvicorn.Server, "__init__", remember)
-        thread = threading.Thread(target=serve, args=(make_app(shelf, models), listening))
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            while not servers:
-                thread.join(0.01)
-            servers[0].should_exit = True
-            thread.join()
 
 
 def ask(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, bytes]:

@@ -145,9 +145,9 @@ def test_a_training_that_still_goes_on_has_no_model_yet(trained, tmp_path, capfd
     subject, shelf = Subject(going, "going"), Shelf({})
     open_behind([subject], shelf, Question(TEXT)).join()
     assert [one["title"] for one in shelf.listing()] == ["going, training"]
-    assert "going" in subject.error
-    assert not subject.settled
-    assert capfd.readouterr().err == f"regard: {subject.error}\n"
+    assert "going" in subject.opened.error
+    assert not subject.opened.settled
+    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
 
 
 def test_a_run_deleted_under_the_viewer(trained, tmp_path):
@@ -162,7 +162,7 @@ def test_a_run_deleted_under_the_viewer(trained, tmp_path):
     assert subject.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
     late = Subject(gone, "gone")
     open_behind([late], shelf, None).join()
-    assert "gone: is not the folder of a run: there is no recipe.toml" in late.error
+    assert "gone: is not the folder of a run: there is no such folder" in late.opened.error
 
 
 # --- behind the page -------------------------------------------------------------------------------------------------
@@ -199,18 +199,18 @@ def test_a_damaged_training_does_not_stop_the_model(trained, tmp_path, capfd):
         path.write_bytes(b"x" * 20)
     subject, shelf = Subject(damaged, "damaged"), Shelf({})
     open_behind([subject], shelf, Question(TEXT)).join()
-    assert subject.settled
-    assert "is damaged" in subject.error
+    assert subject.opened.settled
+    assert "is damaged" in subject.opened.error
     assert [one["text"] for one in shelf.listing()] == [TEXT]
-    assert capfd.readouterr().err == f"regard: {subject.error}\n"
+    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
 
 
 def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_loaded(tmp_path, capfd):
     first, second = Model(tmp_path / "first", "first", KeyError("x")), Model(tmp_path / "second", "second")
     open_behind([first, second], Shelf({}), None).join()
-    assert first.error.endswith("first: the viewer made a mistake (KeyError); its terminal says more")
+    assert first.opened.error.endswith("first: the viewer made a mistake (KeyError); its terminal says more")
     assert "Traceback" in capfd.readouterr().err
-    assert (first.settled, second.settled, second.error) == (False, True, None)
+    assert (first.opened.settled, second.opened.settled, second.opened.error) == (False, True, None)
 
 
 def test_a_training_can_be_looked_at_while_its_model_is_loaded(tmp_path):

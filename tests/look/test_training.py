@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +14,11 @@ from regard.errors import RegardError
 from regard.look.record import record
 from regard.look.recording import sizes, store, stored
 from regard.look.training import Training, record_training
-from regard.models.model import Model
-from regard.models.recipe import build
-from regard.train.probe import Snapshots
-from regard.train.run import create_run, open_run
+from regard.train.run import open_run
 from regard.use.ready import Ready
 
-from ..train.tiny import ALONE, planned
 from . import blobs
+from .snapshots import STEPS, write
 
 CASES = {
     "translator": ("translation", "translator"),
@@ -32,7 +28,6 @@ CASES = {
     "classification": ("classification", "bert"),
     "vision": ("vision", "vit"),
 }
-STEPS = (0, 10, 30)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -40,23 +35,6 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
-
-
-def write(folder: Path, kind: str, recipe: str, *changes: str) -> tuple[Path, list[Model]]:
-    """Write a run that was never trained: its snapshots are those of other weights at every step."""
-    found = planned(kind, folder, *changes, recipe=recipe)
-    found.task.to(ALONE.device)
-    run = folder / "a run"
-    found.task.save(run)
-    create_run(run, found.config)
-    models = [build(found.config.model, seed=step) for step in STEPS]
-    snapshots = Snapshots(run, found.task, models[0], 30)
-    for model, step in zip(models, STEPS, strict=True):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(step))
-        snapshots.take(model, step)
-    return run, models
 
 
 @pytest.fixture(params=CASES, scope="module")

@@ -2,7 +2,7 @@
 // components through useApp().
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { createContext } from "preact";
-import { useContext, useEffect } from "preact/hooks";
+import { useContext, useLayoutEffect } from "preact/hooks";
 import { follow, reason, waiting, type Loaded } from "./load";
 import { groupsOf, paint, rowOf, type Arrangement, type Picture, type Row } from "./picture";
 import { Recording } from "./recording";
@@ -42,6 +42,9 @@ export class App {
   readonly wordHidden = computed(() => this.queryGroups.value.length > 0 && groupOf(this.queryGroups.value, this.selection.query.value) < 0);
 
   private readonly endings: (() => void)[] = [];
+  /** Lists that were asked for, and which of them is shown. */
+  private asked = 0;
+  private listed = 0;
 
   constructor(readonly source: Source, private readonly hash: boolean) {
     this.watchTheme();
@@ -83,8 +86,13 @@ export class App {
     if (!first) this.failure.value = "There is no recording to show yet.";
   }
 
+  /** Read the list of recordings; one that comes after a later one is old. */
   async list(): Promise<void> {
-    this.recordings.value = await getJson<Listed[]>(this.source, "recordings.json");
+    const mine = ++this.asked;
+    const found = await getJson<Listed[]>(this.source, "recordings.json");
+    if (mine < this.listed) return;
+    this.listed = mine;
+    this.recordings.value = found;
   }
 
   /** Run a model on a text; gives the id of the recording of it, or throws one sentence. */
@@ -189,6 +197,8 @@ export class App {
     const rows = this.attention.value?.rows ?? 1;
     const timer = setInterval(() => {
       const { step, query } = this.selection.choice.peek();
+      const drawn = this.picture.peek().value;
+      if (drawn && drawn.step !== step) return; // or steps that come slowly would never be seen
       if (steps > 1) this.selection.choose({ step: (step + 1) % steps });
       else if (query >= rows - 1) this.selection.choose({ query: 0 });
       else this.move("query", 1);
@@ -251,10 +261,10 @@ export function useApp(): App {
   return app;
 }
 
-/** For views: what Export saves while this view is shown. */
+/** For views: what Export saves while this view is shown; in time for a click on what is seen. */
 export function useDrawing(drawing: Drawing): void {
   const app = useApp();
-  useEffect(() => {
+  useLayoutEffect(() => {
     app.drawing.value = drawing;
     return () => {
       if (app.drawing.peek() === drawing) app.drawing.value = null;

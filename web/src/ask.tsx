@@ -1,5 +1,6 @@
 // The text box: run a model on something new. Only where a server stands behind the page.
 import { useSignal } from "@preact/signals";
+import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
 import { reason, useKept } from "./load";
 
@@ -8,10 +9,16 @@ export function Ask() {
   const name = useSignal("");
   const text = useSignal<string | null>(null);
   const target = useSignal("");
-  const image = useSignal<string | undefined>(undefined);
+  const image = useSignal<File | undefined>(undefined);
   const running = useSignal(false);
   const problem = useSignal<string | null>(null);
+  const asked = useSignal<string | null>(null);
   const manifest = useKept(app.recording.value)?.manifest;
+  // what was asked stands in the box until the recording of it is open; what was typed meanwhile stays
+  useLayoutEffect(() => {
+    if (asked.value !== null && asked.value === text.value) text.value = null;
+    asked.value = null;
+  }, [manifest]);
   const shown = manifest?.text ?? "";
   const models = app.models.value;
   if (!app.live || !models.length) return <p class="text">{shown}</p>;
@@ -21,16 +28,17 @@ export function Ask() {
   const translates = model.verbs.includes("translate");
   const run = async (event: Event) => {
     event.preventDefault();
+    const given = text.value ?? shown;
     running.value = true;
     problem.value = null;
     try {
       await app.record({
         model: model.name,
-        text: text.value ?? shown,
+        text: given,
         ...(translates && target.value && { target: target.value }),
-        ...(model.image && image.value && { image: image.value }),
+        ...(model.image && image.value && { image: await base64(image.value) }),
       });
-      text.value = null;
+      asked.value = given;
     } catch (error) {
       problem.value = reason(error);
     } finally {
@@ -44,7 +52,7 @@ export function Ask() {
       {model.image ? (
         <label class="field grow">
           <span>Image</span>
-          <input type="file" accept="image/*" data-text onChange={async (event) => (image.value = await base64(event.currentTarget.files?.[0]))} />
+          <input type="file" accept="image/*" data-text onChange={(event) => (image.value = event.currentTarget.files?.[0])} />
         </label>
       ) : (
         <label class="field grow">
@@ -79,8 +87,7 @@ export function Ask() {
 }
 
 /** The bytes of a file as base64, without the head of a data address. */
-async function base64(file: File | undefined): Promise<string | undefined> {
-  if (!file) return undefined;
+async function base64(file: File): Promise<string> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   let characters = "";
   for (const byte of bytes) characters += String.fromCharCode(byte);

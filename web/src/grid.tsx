@@ -2,7 +2,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { bitmap } from "./colour";
-import { useLoaded } from "./load";
+import { useKept, useLoaded } from "./load";
 import type { Recording, Thumbnail as Small } from "./recording";
 import { headName, kindTitles } from "./say";
 import type { Kind } from "./types";
@@ -40,7 +40,8 @@ export function HeadButton({ thumbnail, children }: { thumbnail: Small; children
 export function HeadGrid({ recording }: { recording: Recording }) {
   const { selection } = useApp();
   const step = selection.step.value;
-  const { value: thumbnails, error } = useLoaded(`${recording.id} ${step}`, () => recording.overview(step));
+  const { value, error } = useLoaded(String(step), () => recording.overview(step));
+  const thumbnails = useKept(value);
   if (error) return <p class="failure">{error}</p>;
   if (!thumbnails) return null;
   const kinds = [...new Set(recording.manifest.attentions.map((each) => each.kind))];

@@ -37,8 +37,8 @@ function moveStep(app: App, by: number): void {
 function showView(app: App, key: string): void {
   const view = views.find((each) => each.key === key);
   const manifest = app.recording.value?.manifest;
-  if (!view || !manifest) return;
-  if (view.fits(manifest) === true) app.selection.choose({ view: view.name });
+  if (!view) return;
+  if (!manifest || view.fits(manifest) === true) app.selection.choose({ view: view.name });
   else app.refused.value = view.name;
 }
 

@@ -64,6 +64,7 @@ export class Cache {
   private shrink(): void {
     for (const [name, entry] of this.kept) {
       if (this.total <= this.capacity || this.kept.size === 1) return;
+      if (!entry.bytes) continue; // it is on its way, and would be counted when it is there
       this.total -= entry.bytes;
       this.kept.delete(name);
     }

@@ -1,6 +1,6 @@
 // The frame around the views: the text box, the recordings, the tabs, the grid of heads, help and export.
 import { useSignal } from "@preact/signals";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { Ask } from "./ask";
 import { Elsewhere } from "./elsewhere";
@@ -15,7 +15,7 @@ import { views } from "./views";
 export function Shell({ wide }: { wide: boolean }) {
   const app = useApp();
   const root = useRef<HTMLDivElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = root.current;
     if (!element) return;
     const focusText = () => element.querySelector<HTMLElement>("[data-text]")?.focus();
@@ -63,7 +63,7 @@ function Opened({ recording }: { recording: Recording }) {
       <div class={attends ? "body" : "body alone"}>
         {attends && (
           <nav aria-label="Heads">
-            <HeadGrid recording={recording} />
+            <HeadGrid key={recording.id} recording={recording} />
             <Options />
           </nav>
         )}
@@ -167,10 +167,12 @@ function ExportMenu() {
   const problem = useSignal<string | null>(null);
   const id = useId();
   const open = app.exportOpen.value;
-  useEffect(() => {
+  // before the next key can be pressed, as what is seen to be open must get it
+  useLayoutEffect(() => {
     if (open) menu.current?.querySelector<HTMLElement>("button:not(:disabled), a")?.focus();
   }, [open]);
   const save = async (make: () => Promise<Blob> | Blob, ending: string) => {
+    problem.value = null;
     try {
       download(await make(), `${name}.${ending}`);
       app.exportOpen.value = false;
@@ -210,12 +212,13 @@ function Help() {
   const dialog = useRef<HTMLDialogElement>(null);
   const id = useId();
   const open = app.helpOpen.value;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (open && !dialog.current?.open) dialog.current?.showModal();
     if (!open) dialog.current?.close();
   }, [open]);
   return (
-    <dialog ref={dialog} aria-labelledby={id} onClose={() => (app.helpOpen.value = false)}>
+    // it is told later that it was closed, and may be open again by then
+    <dialog ref={dialog} aria-labelledby={id} onClose={() => (app.helpOpen.value = dialog.current?.open ?? false)}>
       <h2 id={id}>Help</h2>
       <p>
         Every picture shows one head: a row is a word that looks, a column a word it looks at, and the weights of a row sum to 1. Point to

@@ -109,6 +109,20 @@ describe("the cache", () => {
     await get("b");
     expect(loads).toEqual(["a", "b", "c", "b"]);
   });
+
+  it("does not drop what is still on its way", async () => {
+    const cache = new Cache(10);
+    const loads: string[] = [];
+    let arrive: (value: string) => void = () => undefined;
+    const late = () => cache.get("late", () => (loads.push("late"), new Promise<string>((resolve) => (arrive = resolve))), () => 4);
+    const first = late();
+    await cache.get("a", async () => "a", () => 6);
+    await cache.get("b", async () => "b", () => 6);
+    arrive("here");
+    expect([await first, await late()]).toEqual(["here", "here"]);
+    expect(loads).toEqual(["late"]);
+    expect([cache.has("a"), cache.has("b"), cache.has("late")]).toEqual([false, true, true]);
+  });
 });
 
 describe("a row", () => {

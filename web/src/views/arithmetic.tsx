@@ -1,6 +1,6 @@
 // Arithmetic: how one head comes to one weight, in the model's own numbers, and whether the sum comes out the same here.
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
 import { CheckFormula, MadeFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
@@ -101,7 +101,7 @@ function Copy({ told, recording }: { told: Told; recording: Recording }) {
   const said = useSignal("");
   const script = useSignal<string | null>(null);
   const area = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => area.current?.select(), [script.value]);
+  useLayoutEffect(() => area.current?.select(), [script.value]);
   const copy = async () => {
     const cell = `${told.attention.id}, ${headName(told.attention, told.head)}: ${JSON.stringify(told.looker)} looks at ${JSON.stringify(told.words[told.key])}`;
     const text = numpyScript(told, `${cell}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs NumPy alone.`);

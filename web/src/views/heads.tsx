@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { useApp } from "../app";
 import { HeadButton } from "../grid";
-import { useLoaded } from "../load";
+import { useKept, useLoaded } from "../load";
 import type { Recording, Thumbnail } from "../recording";
 import { headName, kindTitles } from "../say";
 import type { StatisticName } from "../types";
@@ -22,9 +22,10 @@ export function statistic(thumbnail: Thumbnail, name: StatisticName, step: numbe
 }
 
 export function Heads({ recording }: { recording: Recording }) {
-  const step = useApp().selection.step.value;
+  const wanted = useApp().selection.step.value;
   const order = useSignal<Order>("layer");
-  const { value: thumbnails, error } = useLoaded(`${recording.id} ${step}`, () => recording.overview(step));
+  const { value, error } = useLoaded(String(wanted), async () => ({ step: wanted, thumbnails: await recording.overview(wanted) }));
+  const found = useKept(value);
   const chosen = orders.find((each) => each.name === order.value) ?? orders[0];
   if (error) return <p class="failure">{error}</p>;
   return (
@@ -37,11 +38,11 @@ export function Heads({ recording }: { recording: Recording }) {
         ))}
         <span class="soft">{chosen.what}</span>
       </div>
-      {thumbnails && chosen.name === "layer" && <ByLayer thumbnails={thumbnails} step={step} />}
-      {thumbnails && chosen.name !== "layer" && (
+      {found && chosen.name === "layer" && <ByLayer {...found} />}
+      {found && chosen.name !== "layer" && (
         <div class="cards">
-          {sorted(thumbnails, chosen.name, step, chosen.descending).map((each) => (
-            <Card key={`${each.attention.id} ${each.head}`} thumbnail={each} name={chosen.name as StatisticName} digits={chosen.digits} step={step} kind />
+          {sorted(found.thumbnails, chosen.name, found.step, chosen.descending).map((each) => (
+            <Card key={`${each.attention.id} ${each.head}`} thumbnail={each} name={chosen.name as StatisticName} digits={chosen.digits} step={found.step} kind />
           ))}
         </div>
       )}

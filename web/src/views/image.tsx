@@ -119,7 +119,7 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
     if (!move) return;
     event.preventDefault();
     const middle = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
-    const patch = query - first;
+    const patch = app.selection.query.value - first; // what is drawn may be that of an earlier key
     const row = Math.max(0, Math.min(rows - 1, Math.floor(patch / columns) + move[0]));
     const column = Math.max(0, Math.min(columns - 1, (patch % columns) + move[1]));
     app.pick(first + (patch < 0 ? middle : row * columns + column), null, false);

@@ -85,6 +85,7 @@ function Following({ recording, sequence, begin }: { recording: Recording; seque
   const found = useKept(value);
   const attention = app.attention.value;
   const reads = attention !== null && readBy(attention) === sequence;
+  const row = app.row.value.value;
   const step = (by: number) => (reads ? app.move("query", by) : choose(Math.max(0, Math.min(tokens.length - 1, at + by))));
   const play = app.playing.value;
   return (
@@ -118,9 +119,11 @@ function Following({ recording, sequence, begin }: { recording: Recording; seque
           <div class="beside">
             {reads && attention ? (
               <>
-                <h3>
-                  {kindTitles[attention.kind]} {headName(attention, app.selection.head.value)}
-                </h3>
+                {row && (
+                  <h3>
+                    {kindTitles[row.attention.kind]} {headName(row.attention, row.head)}
+                  </h3>
+                )}
                 <RowTable />
               </>
             ) : (

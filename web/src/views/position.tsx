@@ -1,6 +1,6 @@
 // Position: how the model knows where a token is. Its real table, how alike two positions are to it, and one row of both.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { useApp, useDrawing } from "../app";
 import { Curve } from "../curve";
 import { matrixSvg } from "../export";
@@ -72,7 +72,7 @@ function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array;
   const app = useApp();
   const query = app.selection.query.value;
   const picked = useSignal<number | null>(null);
-  useEffect(() => void (picked.value = null), [query]);
+  useLayoutEffect(() => void (picked.value = null), [query]); // before anything else can be picked
   const bias = isBias(table);
   const head = Math.min(app.selection.head.value, table.similarities - 1);
   const at = Math.min(picked.value ?? query, table.size - 1);

@@ -24,13 +24,14 @@ export function Training({ recording }: { recording: Recording }) {
   const courses = coursesOf(manifest);
   const chosen = courses.find((each) => each.attention.id === selection.attention.value && each.head === selection.head.value) ?? courses[0];
   const { value: picture, error } = app.picture.value;
+  const drawn = picture ?? { attention: chosen.attention, head: chosen.head, step: selection.step.value };
   return (
     <div class="training">
       <Scrubber steps={manifest.steps} />
       <div class="both">
         <section>
           <h3>
-            {name(chosen)} at step {manifest.steps[selection.step.value]}
+            {name(drawn)} at step {manifest.steps[drawn.step]}
           </h3>
           {error ? <p class="failure">{error}</p> : picture && <Matrix {...headMatrix(app, picture)} />}
         </section>
@@ -45,7 +46,7 @@ export function Training({ recording }: { recording: Recording }) {
   );
 }
 
-const name = ({ attention, head }: Course) => `${attention.kind === "self" ? "" : `${kindTitles[attention.kind]} `}${headName(attention, head)}`;
+const name = ({ attention, head }: Pick<Course, "attention" | "head">) => `${attention.kind === "self" ? "" : `${kindTitles[attention.kind]} `}${headName(attention, head)}`;
 
 function Scrubber({ steps }: { steps: number[] }) {
   const app = useApp();

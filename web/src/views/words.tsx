@@ -1,6 +1,6 @@
 // Words: one word in two places. How alike its vectors are after each layer, and where they lie among all other words.
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { useToken } from "../chosen";
 import { cosine, counterpart, meanOf, same, shared } from "../hidden";
@@ -41,13 +41,13 @@ const layerName = (layer: number) => (layer ? `layer ${layer}` : "embedding");
 const after = (layer: number) => (layer ? `After layer ${layer}` : "In the embedding");
 
 export function Words({ recording }: { recording: Recording }) {
-  const { selection, source } = useApp();
+  const { selection } = useApp();
   const { hidden } = recording.manifest;
   const wanted = useSignal(hidden[0].sequence);
   const mine = hidden.find((each) => each.sequence === wanted.value) ?? hidden[0];
   const [token, choose] = useToken(mine.sequence);
   const partner = readPartner(selection.partner.value);
-  const change = (to: Partial<Partner>) => selection.choose({ partner: writePartner({ ...partner, ...to }) });
+  const change = (to: Partial<Partner>) => selection.choose({ partner: writePartner({ ...readPartner(selection.partner.peek()), ...to }) });
   const { value: other, error } = useOther(recording, partner.recording);
   const hide = selection.hide.value;
   const theirs = other?.manifest.hidden.find((each) => each.sequence === mine.sequence) ?? other?.manifest.hidden[0];
@@ -58,12 +58,12 @@ export function Words({ recording }: { recording: Recording }) {
     return Promise.all([textOf(recording, mine.sequence, layers, hide), textOf(other, theirs.sequence, layers, hide)]);
   });
   const texts = useKept(value);
-  const pair = async (id: string) => {
-    const opened = id === recording.id ? recording : await Recording.open(source, id);
+  const pair = (opened: Recording) => {
+    if (selection.recording.peek() !== recording.id) return;
     const [ours, others] = [recording, opened].map((each) => groupTokens(each.tokens(mine.sequence), true, true));
     const word = shared(ours, others, Math.max(0, groupOf(ours, token)));
     if (word) choose(word.tokens[0]);
-    change({ recording: id === recording.id ? "" : id, word: null });
+    change({ recording: opened === recording ? "" : opened.id, word: null });
   };
   const why = error ?? trouble ?? (other && !theirs ? "That recording holds no vectors of words; choose another." : other && !fits ? "The two models have vectors of different sizes, which cannot be held against each other." : null);
   return (
@@ -84,28 +84,40 @@ export function Words({ recording }: { recording: Recording }) {
 }
 
 /** Which text is the second one: another recording, or one that is made here. */
-function Second({ recording, partner, onPick }: { recording: Recording; partner: Partner; onPick(id: string): Promise<void> }) {
+function Second({ recording, partner, onPick }: { recording: Recording; partner: Partner; onPick(opened: Recording): void }) {
   const app = useApp();
   const text = useSignal("");
   const running = useSignal(false);
+  /** What is being opened. */
+  const coming = useSignal<string | null>(null);
+  const latest = useRef(0);
   const problem = useSignal<string | null>(null);
   const model = app.modelOf(recording.manifest);
+  /** Of two that are asked for, the one asked for last is shown, whichever comes first. */
   const pick = async (get: () => Promise<string> | string) => {
+    const mine = ++latest.current;
+    const isLatest = () => mine === latest.current;
     running.value = true;
     problem.value = null;
     try {
-      await onPick(await get());
+      const id = await get();
+      if (isLatest()) coming.value = id;
+      const opened = id === recording.id ? recording : await Recording.open(app.source, id);
+      if (isLatest()) onPick(opened);
     } catch (error) {
-      problem.value = reason(error);
+      if (isLatest()) problem.value = reason(error);
     } finally {
-      running.value = false;
+      if (isLatest()) {
+        running.value = false;
+        coming.value = null;
+      }
     }
   };
   return (
     <div class="second-text">
       <label class="field">
         <span>Second text</span>
-        <select value={partner.recording || recording.id} onChange={({ currentTarget }) => pick(() => currentTarget.value)}>
+        <select value={coming.value ?? (partner.recording || recording.id)} onChange={({ currentTarget: { value } }) => pick(() => value)}>
           {app.recordings.value.map((each) => (
             <option key={each.id} value={each.id}>
               {each.id === recording.id ? "the same text" : `${each.title}: ${each.text || each.model}`}

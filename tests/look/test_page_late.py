@@ -1,0 +1,214 @@
+"""The page in a real browser: whatever comes late, what was asked for last is shown, and nothing is lost meanwhile."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+import pytest
+from playwright.sync_api import APIResponse, Route, expect
+
+from ..use.made import image
+from .browser import Tab
+from .shown import Shown, by_chance
+
+
+def hold(tab: Tab, pattern: str) -> Callable[[], None]:
+    """Keep back the next answer to this; give what lets it go."""
+    held: list[tuple[Route, APIResponse]] = []
+    free = False
+
+    def keep(route: Route) -> None:
+        given = route.fetch()
+        if free:
+            route.fulfill(response=given)
+        else:
+            held.append((route, given))
+
+    def let_go() -> None:
+        nonlocal free
+        free = True
+        with tab.page.expect_response(pattern) as answer:
+            for route, given in held:
+                route.fulfill(response=given)
+        answer.value.finished()
+
+    tab.page.route(pattern, keep, times=1)
+    return let_go
+
+
+def run(tab: Tab, text: str) -> None:
+    tab.page.locator("[data-text]").fill(text)
+    tab.press("Enter")
+
+
+# --- the box for a text ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "look")
+    let_go, box = hold(tab, "**/record"), tab.page.locator("[data-text]")
+    run(tab, "one red dog")
+    expect(tab.page.get_by_text("Running …")).to_be_visible()
+    box.fill("two blue cats")
+    let_go()
+    expect(tab.field("Recording").locator("option").first).to_have_text("writer: one red dog")
+    expect(tab.main("look")).to_be_visible()
+    expect(tab.page.get_by_text("Running …")).to_be_hidden()
+    expect(box).to_have_value("two blue cats")
+
+
+def test_what_was_asked_stands_there_until_it_is_shown(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "look")
+    expect(tab.page.locator("header form")).to_be_visible()
+    let_go, box = hold(tab, "**/manifest.json"), tab.page.locator("[data-text]")
+    run(tab, "blue blue dog")
+    expect(tab.page).not_to_have_url(re.compile(shown.ids["writer"]))
+    expect(tab.page.get_by_text("Opening …")).to_be_visible()
+    assert box.input_value() == "blue blue dog"
+    let_go()
+    expect(tab.main("look")).to_be_visible()
+    expect(box).to_have_value("blue blue dog")
+    tab.field("Recording").select_option(shown.ids["aligner"])
+    expect(box).to_have_value(shown.manifest("aligner")["text"])
+
+
+def test_an_image_that_is_run_before_it_is_read(tab: Tab, shown: Shown, tmp_path: Path):
+    tab.open(shown.ids["seer"], "image")
+    box = tab.page.locator("[data-text]")
+    expect(box).to_be_visible()
+    tab.page.evaluate(
+        """() => {
+            const read = Blob.prototype.arrayBuffer, gate = new Promise((open) => (window.open_gate = open));
+            Blob.prototype.arrayBuffer = function () { return gate.then(() => read.call(this)); };
+        }"""
+    )
+    box.set_input_files(image(tmp_path / "image.png", seed=6))
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    tab.page.evaluate("open_gate()")
+    expect(tab.page).not_to_have_url(re.compile(shown.ids["seer"]))
+    expect(tab.main("image").locator("canvas").first).to_be_visible()
+
+
+# --- recordings ------------------------------------------------------------------------------------------------------
+
+
+def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: Shown):
+    listed = hold(tab, "**/models.json")  # after which recordings are listed again
+    tab.open(shown.ids["writer"], "look")
+    let_go = hold(tab, "**/recordings.json")
+    listed()
+    first = tab.field("Recording").locator("option").first
+    run(tab, "red red dog")
+    expect(first).to_have_text("writer: red red dog")
+    let_go()
+    expect(tab.main("look")).to_be_visible()
+    tab.page.get_by_role("button", name="Help").click()  # done after all of these
+    expect(tab.page.get_by_role("dialog")).to_be_visible()
+    expect(first).to_have_text("writer: red red dog")
+    expect(tab.field("Recording").locator("option:checked")).to_have_text("writer: red red dog")
+
+
+def test_a_view_can_be_chosen_before_the_recording_is_there(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "look")
+    let_go = hold(tab, "**/manifest.json")
+    tab.field("Recording").select_option(shown.ids["translator"])
+    expect(tab.page.get_by_text("Opening …")).to_be_visible()
+    tab.field("Recording").blur()
+    tab.press("2")
+    let_go()
+    expect(tab.main("heads")).to_be_visible()
+    tab.expect_chosen(recording=shown.ids["translator"], view="heads")
+
+
+def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Shown):
+    slow, quick = shown.ids["biased"], shown.ids["recurrent"]
+    tab.open(shown.ids["writer"], "words")
+    choice, line = tab.field("Second text"), tab.page.get_by_role("group", name="Second text").get_by_role("button")
+    words = shown.words("recurrent", "tokens")
+    expect(line.first).to_be_visible()
+    let_go = hold(tab, f"**/{slow}/manifest.json")
+    choice.select_option(slow)
+    expect(choice).to_have_value(slow)  # though it is not there yet
+    choice.select_option(quick)
+    tab.expect_chosen(**{"with": quick})
+    expect(line).to_have_text(words)
+    let_go()
+    tab.page.get_by_role("button", name="Help").click()  # done after that
+    expect(tab.page.get_by_role("dialog")).to_be_visible()
+    expect(choice).to_have_value(quick)
+    expect(line).to_have_text(words)
+
+
+# --- steps -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(shown: Shown) -> str:
+    return shown.shelf.put(by_chance(steps=[0, 10]), Lock())
+
+
+@pytest.mark.parametrize("view", ["look", "heads"])
+def test_heads_of_the_step_before_stay_until_the_next_are_there(tab: Tab, steps: str, view: str):
+    tab.open(steps, view, attention="cross.1", head=1, query=0, key=0, step=0)
+    head = tab.page.locator("main .head" if view == "heads" else "nav .head").nth(1)
+    let_go = hold(tab, "**/overview/1.u8")
+    head.focus()
+    tab.press("]")
+    tab.expect_chosen(step=1)
+    expect(head).to_be_focused()
+    let_go()
+    expect(tab.page.locator(".sentence")).to_contain_text("after 10 steps")
+    expect(head).to_be_focused()
+
+
+def test_a_picture_of_training_says_which_step_it_is_of(tab: Tab, steps: str):
+    tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
+    expect(tab.main("training").locator(".pane canvas")).to_be_visible()
+    let_go = hold(tab, "**/attention/1.f16")
+    tab.press("]")
+    expect(tab.page.locator(".scrubber output")).to_have_text("step 10 of 10")
+    expect(tab.page.get_by_role("heading", name="Cross L1.H1 at step 0", exact=True)).to_be_visible()
+    let_go()
+    expect(tab.page.get_by_role("heading", name="Cross L1.H1 at step 10", exact=True)).to_be_visible()
+
+
+def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str):
+    tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
+    expect(tab.main("training").locator(".pane canvas")).to_be_visible()
+    let_go = hold(tab, "**/attention/1.f16")
+    tab.page.evaluate("() => { window.setInterval = (act) => { window.tick = act; return 0; }; }")  # we are the clock
+    tab.press("Space")
+    for _ in range(2):
+        tab.page.evaluate("tick()")
+        assert tab.chosen()["step"] == "1"
+    let_go()
+    expect(tab.page.get_by_role("heading", name="Cross L1.H1 at step 10", exact=True)).to_be_visible()
+    tab.page.evaluate("tick()")
+    assert tab.chosen()["step"] == "0"
+
+
+# --- keys that follow each other -------------------------------------------------------------------------------------
+
+
+def test_a_key_reaches_what_the_key_before_it_opened(tab: Tab, shown: Shown):
+    """In one task after the other, with no time to draw in between."""
+    tab.open(shown.ids["translator"], "look")
+    expect(tab.page.locator("g.word").first).to_be_visible()
+    press = """async (keys) => {
+        const focused = [];
+        for (const key of keys) {
+            const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+            document.activeElement.dispatchEvent(event);
+            const { port1, port2 } = new MessageChannel();
+            await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
+            focused.push(document.activeElement.textContent);
+        }
+        return focused;
+    }"""
+    assert tab.page.evaluate(press, ["e", "e"])[0] == "Picture, SVG"
+    dialog = tab.page.get_by_role("dialog", name="Help")
+    tab.page.evaluate(press, ["?", "Escape", "?"])
+    expect(dialog).to_be_visible()
+    tab.press("Escape")
+    expect(dialog).to_be_hidden()
