@@ -18,9 +18,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from math import isfinite
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import cattrs
 from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
@@ -59,7 +60,12 @@ class Range:
     def __str__(self) -> str:
         if self.high is not None and self.low is not None:
             return f"between {self.low} and {self.high}"
-        return f"at least {self.low}" if self.above is None else f"above {self.above}"
+        low = f"at least {self.low}" if self.above is None else f"above {self.above}"
+        return low if self.high is None else f"{low} and at most {self.high}"
+
+    def rule(self, number: int | float) -> str:
+        """Say what a number that is outside must be."""
+        return str(self) if isfinite(number) else "a finite number"
 
 
 Count = Annotated[int, Range(low=1)]
@@ -158,17 +164,34 @@ def _within(value: Any, type_: Any) -> Any:
     assert limits is not None
     number = _converter.structure(value, type_.__origin__)
     if number not in limits:
-        raise ConfigError(f"{number} must be {limits}")
+        raise ConfigError(f"{number} must be {limits.rule(number)}")
     return number
+
+
+def check_numbers(config: Any) -> None:
+    """Refuse a number that is outside its limits in a config that was not read from a table."""
+    for name, type_ in get_type_hints(type(config), include_extras=True).items():
+        value, parts = getattr(config, name), get_args(type_)
+        for part in (type_, *parts):  # of `Count | None`, the first of its parts
+            limits = _note(part, Range)
+            if limits is None or (value is None and NoneType in parts):
+                continue
+            right = Integral if part.__origin__ is int else Real  # NumPy's are right as well
+            if isinstance(value, bool) or not isinstance(value, right):
+                raise ConfigError(f"{name}={value!r} must be {_describe(part)}")
+            number = part.__origin__(value)
+            if number not in limits:
+                raise ConfigError(f"{name}={number} must be {limits.rule(number)}")
 
 
 def _choose(value: Any, type_: Any) -> Any:
     kinds = _note(type_, Kinds)
     assert kinds is not None
     if not isinstance(value, Mapping):
-        raise _refuse(value, type_)
+        hint = f"; say its kind: .kind={value} instead of ={value}" if value in list(kinds.classes) else ""
+        raise ConfigError(f"{_refuse(value, type_)}{hint}")
     if "kind" not in value:
-        raise ConfigError(f"missing {choices('', kinds.classes)}", "kind")
+        raise ConfigError(f"missing; {choices('', kinds.classes)}", "kind")
     if value["kind"] not in list(kinds.classes):  # a list, since what was written there may be unhashable
         raise ConfigError(f"{value['kind']!r} is unknown; {choices(value['kind'], kinds.classes)}", "kind")
     rest = {key: item for key, item in value.items() if key != "kind"}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+LISTED = 40  # names that a message lists at most; a large model has thousands of weights
+
 
 class RegardError(Exception):
     """A mistake in what the user gave; shown without a traceback."""
@@ -35,11 +37,14 @@ def at(place: str) -> Iterator[None]:
 
 
 def choices(wrong: object, right: Iterable[str]) -> str:
-    """Say what could have been written instead, the nearest first."""
+    """Say what could have been written instead, the nearest first; it stands behind a semicolon."""
     names = sorted(right)
-    near = get_close_matches(str(wrong), names, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return f"{hint}(one of {', '.join(names)})" if names else "(none is possible here)"
+    if not names:
+        return "none is possible here"
+    some = ", ".join(names[:LISTED]) + (f", ... of {len(names):,}" if len(names) > LISTED else "")
+    if near := get_close_matches(str(wrong), names, n=1):
+        return f"did you mean '{near[0]}'? (one of {some})"
+    return f"use one of {some}" if len(names) > 1 else f"use {some}"
 
 
 def too_long(tokens: int, longest: int) -> str:

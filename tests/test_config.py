@@ -4,10 +4,12 @@ import dataclasses
 import json
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
+from math import inf, nan
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +17,11 @@ from hypothesis import strategies as st
 from regard.config import (
     Count,
     Kinds,
+    NotNegative,
+    Range,
     Rate,
     _resolve_likes,
+    check_numbers,
     from_table,
     merge,
     override,
@@ -204,7 +209,7 @@ def test_where_one_class_is_possible_its_kind_may_be_written_and_no_other() -> N
         ({"stencil": {"side": 1, "filled": 1}}, "stencil.filled", "1 must be true or false"),
         ({"stencil": {"side": 1, "filled": "true"}}, "stencil.filled", '"true" must be true or false'),
         ({"frame": {"width": 1, "colour": "grean"}}, "frame.colour", "\"grean\" is unknown; did you mean 'green'?"),
-        ({"frame": {"width": 1, "colour": True}}, "frame.colour", "true is unknown; (one of green, red)"),
+        ({"frame": {"width": 1, "colour": True}}, "frame.colour", "true is unknown; use one of green, red"),
         ({"frame": {"width": 1, "colour": ["red"]}}, "frame.colour", '["red"] is unknown; did you mean'),
         ({"sizes": "12"}, "sizes", '"12" must be a list, each a whole number'),
         ({"sizes": {"a": 1}}, "sizes", "a table must be a list, each a whole number"),
@@ -232,8 +237,8 @@ def test_a_wrong_type_names_path_value_and_rule(change: dict[str, Any], path: st
 def test_one_of_several_numbers() -> None:
     Die = dataclasses.make_dataclass("Die", [("sides", Literal[1, 6])])
     assert from_table({"sides": 6}, Die).sides == 6
-    assert mistake({"sides": 7}, Die) == "sides: 7 is unknown; (one of 1, 6)"
-    assert mistake({"sides": True}, Die) == "sides: true is unknown; (one of 1, 6)"
+    assert mistake({"sides": 7}, Die) == "sides: 7 is unknown; use one of 1, 6"
+    assert mistake({"sides": True}, Die) == "sides: true is unknown; use one of 1, 6"
     assert mistake({}, Die) == "sides: missing; must be one of 1, 6"
 
 
@@ -262,7 +267,7 @@ def test_a_missing_key_names_what_it_must_be() -> None:
 
 @pytest.mark.parametrize("key", ["shape", "back"])
 def test_kind_missing_or_unknown_lists_the_choices(key: str) -> None:
-    assert mistake({**LEAST, key: {"radius": 1.0}}) == f"{key}.kind: missing (one of circle, square)"
+    assert mistake({**LEAST, key: {"radius": 1.0}}) == f"{key}.kind: missing; use one of circle, square"
     assert mistake({**LEAST, key: {"kind": "sqare", "side": 1}}) == (
         f"{key}.kind: 'sqare' is unknown; did you mean 'square'? (one of circle, square)"
     )
@@ -468,6 +473,39 @@ def test_numbers_have_limits(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         from_table(table, Limits)
     assert from_table({"size": 1, "share": 1, "maybe": 2}, Limits) == Limits(1, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "rule"),
+    [
+        (Count, 0, "at least 1"),
+        (Count | None, -1, "at least 1"),
+        (Rate, 1.5, "between 0 and 1"),
+        (Annotated[float, Range(above=0, high=1)], 0.0, "above 0 and at most 1"),
+        (NotNegative, inf, "a finite number"),
+        (NotNegative | None, nan, "a finite number"),
+        (Count, 1.5, "a whole number, at least 1"),
+        (Count, "2", "a whole number, at least 1"),
+        (Count, True, "a whole number, at least 1"),
+        (Count, None, "a whole number, at least 1"),
+        (Rate, "half", "a number, between 0 and 1"),
+    ],
+)
+def test_numbers_of_a_config_made_by_hand_have_limits(type_: Any, value: Any, rule: str) -> None:
+    kind = make_dataclass("Made", [("name", str, ""), ("size", type_, 1)])
+    with pytest.raises(ConfigError) as caught:
+        check_numbers(kind(size=value))
+    assert str(caught.value) == f"size={value!r} must be {rule}"
+
+
+def test_numbers_within_their_limits_are_fine() -> None:
+    for value in (1, np.int64(3)):
+        check_numbers(Limits(value))
+    for share in (0, 1, 0.5, np.float32(0.5)):
+        check_numbers(Limits(1, share))
+    check_numbers(Limits(1, maybe=None))
+    with pytest.raises(ConfigError, match="share: inf must be a finite number"):
+        from_table({"size": 1, "share": inf}, Limits)
 
 
 def test_an_override_of_kind_replaces_the_table_and_one_of_the_same_kind_keeps_it() -> None:

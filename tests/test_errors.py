@@ -31,6 +31,14 @@ def test_at_leaves_other_errors_alone() -> None:
 
 def test_choices_are_sorted_with_the_nearest_in_front() -> None:
     assert choices("depht", ["width", "depth"]) == "did you mean 'depth'? (one of depth, width)"
-    assert choices("zzz", ["width", "depth"]) == "(one of depth, width)"
-    assert choices(3, {"b": 1, "a": 2}) == "(one of a, b)"
-    assert choices("a", []) == "(none is possible here)"
+    assert choices("zzz", ["width", "depth"]) == "use one of depth, width"
+    assert choices(3, {"b": 1, "a": 2}) == "use one of a, b"
+    assert choices("z", ["a"]) == "use a"
+    assert choices("a", []) == "none is possible here"
+
+
+def test_a_message_lists_some_of_many_choices() -> None:
+    names = [f"layer.{number:04}" for number in range(2000)]
+    listed = ", ".join(names[:40])
+    assert choices("zzz", names) == f"use one of {listed}, ... of 2,000"
+    assert choices("layer.1999x", names) == f"did you mean 'layer.1999'? (one of {listed}, ... of 2,000)"

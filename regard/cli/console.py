@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -12,4 +12,8 @@ def make_console() -> "Console":
     """Make the console of standard output."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() or "COLUMNS" in os.environ else Console(width=120)
+    if sys.stdout.isatty():
+        return Console()
+    width = None if "COLUMNS" in os.environ else 120
+    colours: Any = Console().color_system  # FORCE_COLOR brings them into a pipe, where still nothing may move
+    return Console(width=width, force_terminal=False, color_system=colours)

@@ -50,6 +50,8 @@ def embed(
     as_array = output is not None and output.suffix == ".npy"
     if as_array and as_json:
         raise InputError(f"{output} would be an array, and --json asks for text; leave one of them out")
+    if output is not None and output.suffix == ".npz":
+        raise InputError(f"{output}: an array is written as .npy, and text under any other name; name it NAME.npy")
     lines = Lines(texts, file)
     with ArraySink(output) if as_array else Sink(output) as sink:
         loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)

@@ -19,6 +19,7 @@ from regard.cli.text import (
     Texts,
     answer_all,
     as_object,
+    one_line,
     open_model,
     warn,
 )
@@ -53,8 +54,12 @@ def fill(
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:
                 return as_object(line, masks=[as_table(guesses) for guesses in found])
-            shown = ("\t".join(f"{one.label} {one.probability:.4f}" for one in guesses) for guesses in found)
-            return "\t|\t".join(shown)
+            return "\t|\t".join("\t".join(map(_shown, guesses)) for guesses in found)
 
         answer_all(lines, fillings(loaded, lines.chunks(), top, fit, batch_tokens, lines.done), sink, show)
     warn(fit.report())
+
+
+def _shown(guess: "Guess") -> str:
+    """Write a guess into its column, also where the token is a line break or a tab."""
+    return f"{one_line(guess.label)} {guess.probability:.4f}".replace("\t", "\\t")

@@ -19,6 +19,7 @@ from regard.cli.text import (
     Texts,
     answer_all,
     as_object,
+    one_line,
     open_model,
     warn,
 )
@@ -42,18 +43,18 @@ def generate(
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(min=0, help=f"0 takes the most likely token; higher is wilder. {OWN} 0.8.", show_default=False),
+        typer.Option(help=f"0 takes the most likely token; higher is wilder. {OWN} 0.8.", show_default=False),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option(min=1, help="Draw from the k most likely tokens only.", show_default=False)
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Draw from the fewest tokens that are together as likely.", show_default=False),
+        typer.Option(help="Draw from the fewest tokens that are this likely together: 0.9.", show_default=False),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(help="Draw from tokens that are, to the most likely one, as likely.", show_default=False),
+        typer.Option(help="Leave out tokens less likely than this share of the likeliest: 0.1.", show_default=False),
     ] = None,
     repetition: Annotated[
         float | None,
@@ -108,7 +109,7 @@ def generate(
             def show(number: int, line: str, found: list[str]) -> str:
                 if as_json:
                     return as_object(line, continuations=found)
-                return "\n".join(_one_line(line + text) for text in found)
+                return "\n".join(one_line(line + text) for text in found)
 
             blank = bool(texts)  # of a file or pipe, an empty line stays one
             found = continuations(loaded, lines.chunks(), options, fit, blank, lines.done)
@@ -126,7 +127,3 @@ def _stream(loaded: "Loaded", lines: Lines, options: "Writing", fit: "Fit", sink
             for piece in stream(loaded, prompt, options, fit):
                 sink.write(piece, flush=True)
             sink.write("\n", flush=True)
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

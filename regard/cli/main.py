@@ -23,6 +23,8 @@ from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import RegardError
 
+LEFT = 128 + 13  # when who read the output (`| head`) has left; so a shell says that a signal, SIGPIPE, ended others
+
 app = typer.Typer(
     help="Attention models from the RNN to today's LLM: build them, train them, use them.",
     no_args_is_help=True,
@@ -56,15 +58,22 @@ def _options(
 def main() -> None:
     """Run the command; a user's mistake is one message and exit code 2, never a traceback."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # while there is still somebody to say what went wrong
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
+    except SystemExit as done:
+        sys.exit(LEFT if isinstance(done.__context__, BrokenPipeError) else done.code)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written has no place
+        if error.errno == errno.EPIPE:
+            sys.exit(LEFT)
         print("regard: no space is left for the output; make room, or write it elsewhere", file=sys.stderr)
         sys.exit(2)

@@ -7,7 +7,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +43,7 @@ BatchTokens = Annotated[
     typer.Option(min=1, help="Tokens worked on together; none: what suits the device.", show_default=False),
 ]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Read weights from a .bin of Hugging Face, too.")]
-DeviceName = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DeviceName = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps or xpu.")]
 EngineName = Annotated[str, typer.Option(help="auto, eager, captured (CUDA), compiled or ctranslate2.")]
 PrecisionName = Annotated[str, typer.Option(help="auto, float32, bfloat16 (CUDA) or int8 (CPU).")]
 
@@ -98,15 +98,15 @@ class Lines:
         """Count the lines of a file, whereby all of it is checked before anything is done; of a pipe, nobody can."""
         if self.file is None or self.file.is_fifo() or self.file.is_char_device():
             return None
-        if self.file.is_file() and not self.file.stat().st_size:
-            self.file, self.texts = None, []
-            return None
-        from regard.data.lines import read_blocks
+        from regard.data.lines import EmptyError, read_blocks
 
         ends, last = 0, "\n"
-        for _, text in read_blocks(self.file):
-            ends += text.count("\n")
-            last = text[-1]
+        try:
+            for _, text in read_blocks(self.file):
+                ends += text.count("\n")
+                last = text[-1]
+        except EmptyError:
+            return 0
         return ends + (last != "\n")
 
     def chunks(self) -> Iterator[list[str]]:
@@ -116,7 +116,6 @@ class Lines:
             yield chunk
 
     def _chunks(self) -> Iterator[list[str]]:
-        from regard.data.lines import read_lines
         from regard.use.batches import in_chunks
 
         if self.live:
@@ -125,7 +124,7 @@ class Lines:
             if self.typed:
                 print("one line after the other; Ctrl-D ends", file=sys.stderr)
             return (part for chunk in read_available() for part in in_chunks(chunk))
-        return in_chunks(self.texts or []) if self.file is None else in_chunks(read_lines(self.file))
+        return in_chunks(self.texts or [] if self.file is None else _lines_of(self.file))
 
     def paired(self, answers: Iterator[Answer]) -> Iterator[tuple[str, Answer]]:
         """Give each answer with its line."""
@@ -138,7 +137,26 @@ class Lines:
             self.bar(count)
 
 
+def _lines_of(file: Path) -> Iterator[str]:
+    """Read the lines of a file; unlike one to train on, it may have none."""
+    from regard.data.lines import EmptyError, read_lines
+
+    with suppress(EmptyError):
+        yield from read_lines(file)
+
+
 # --- answers go -------------------------------------------------------------------------------------------------------
+
+
+TOO_LARGE = "there is not enough memory; less is needed with a smaller --batch-tokens, fewer beams, or a smaller model"
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether memory ran out, on an accelerator or the host; torch has no one class for it."""
+    signs = "out of memory", "can't allocate memory"
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(map(str(error).__contains__, signs))
+    )
 
 
 class Sink:
@@ -190,8 +208,11 @@ class Sink:
             raise
         except OSError as trouble:
             raise self._refusal(trouble) from None
+        explained = RegardError(TOO_LARGE) if _out_of_memory(error) else error
         if self.part is not None and self.path is not None and self.part != self.path:
-            self._name(self.part, self.path, error)
+            self._name(self.part, self.path, explained)
+        if explained is not None and explained is not error:
+            raise explained from None
 
     def _name(self, part: Path, path: Path, error: BaseException | None) -> None:
         """Give what is complete its name; say where it is otherwise."""
@@ -223,7 +244,7 @@ def answer_all(
 @contextmanager
 def _bar(lines: Lines, sink: Sink) -> Iterator[None]:
     """Show a bar on standard error if that is a terminal and a file is worked on whose answers go elsewhere."""
-    if lines.total is None or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
+    if not lines.total or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
         yield
         return
     from rich.console import Console
@@ -245,6 +266,11 @@ def _bar(lines: Lines, sink: Sink) -> Iterator[None]:
 def as_object(line: str, **found: Any) -> str:
     """Write what was found for a line as one line of JSON."""
     return json.dumps({"text": line, **found}, ensure_ascii=False)
+
+
+def one_line(text: str) -> str:
+    r"""Write line breaks as `\n`, and a backslash as two."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def warn(reports: list[str]) -> None:

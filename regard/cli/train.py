@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from regard.cli.console import make_console
 from regard.cli.show import number, size, written_for
+from regard.cli.text import AllowPickle, DeviceName
 from regard.config import recipe_names
 from regard.errors import ConfigError
 
@@ -26,7 +27,6 @@ RunFolder = Annotated[Path | None, typer.Option("--run", help="Folder of the run
 SizeName = Annotated[str, typer.Option("--size", help="auto (from the data), tiny, small, base or big.")]
 RecipeName = Annotated[str | None, typer.Option("--recipe", help="Another architecture: see `regard recipes`.")]
 InitFrom = Annotated[Path | None, typer.Option(help="Begin with the weights and tokenizer of this run or model.")]
-DeviceName = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan with memory and time, and stop.")]
 ValidFiles = Annotated[
     list[Path] | None, typer.Option("--valid", help="Validation file, may be repeated; default: a part is kept back.")
@@ -84,13 +84,14 @@ def translation(
     size: SizeName = "auto",
     recipe: RecipeName = None,
     init_from: InitFrom = None,
+    allow_pickle: AllowPickle = False,
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
     """Train a translator on parallel files."""
     given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
     task = {"kind": "translation", **{key: _names(value) for key, value in given.items() if value}}
-    _start(task, changes, run, size, recipe, init_from, device, dry_run)
+    _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
 
 
 def _text_command(kind: str, help_text: str) -> None:
@@ -101,12 +102,13 @@ def _text_command(kind: str, help_text: str) -> None:
         size: SizeName = "auto",
         recipe: RecipeName = None,
         init_from: InitFrom = None,
+        allow_pickle: AllowPickle = False,
         device: DeviceName = "auto",
         dry_run: DryRun = False,
     ) -> None:
         names, changes = _split(files)
         task = {"kind": kind, "train": names, **({"valid": _names(valid)} if valid else {})}
-        _start(task, changes, run, size, recipe, init_from, device, dry_run)
+        _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
 
     train.command(kind, help=help_text)(command)
 
@@ -125,12 +127,13 @@ def vision(
     size: SizeName = "auto",
     recipe: RecipeName = None,
     init_from: InitFrom = None,
+    allow_pickle: AllowPickle = False,
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
     """Train a Vision Transformer on labelled images."""
     task = {"kind": "vision", "train": str(images), **({"valid": str(valid)} if valid else {})}
-    _start(task, changes, run, size, recipe, init_from, device, dry_run)
+    _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
 
 
 @train.command(hidden=True)
@@ -140,11 +143,12 @@ def recipe(
     run: RunFolder = None,
     size: SizeName = "auto",
     init_from: InitFrom = None,
+    allow_pickle: AllowPickle = False,
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
     """Train by a recipe that says everything, or most of it."""
-    _start(path, changes, run, size, None, init_from, device, dry_run)
+    _start(path, changes, run, size, None, init_from, allow_pickle, device, dry_run)
 
 
 @train.command(hidden=True)
@@ -176,11 +180,13 @@ def _start(
     size: str,
     recipe: str | None,
     init_from: Path | None,
+    allow_pickle: bool,
     device: str,
     dry_run: bool,
 ) -> None:
     from regard.train.decide import plan
     from regard.train.ranks import join_ranks
+    from regard.train.run import check_free
     from regard.train.start import begin, run_folder
 
     for text in changes or []:
@@ -190,6 +196,8 @@ def _start(
     console = make_console()
     with join_ranks(device) as ranks:
         console.quiet = not ranks.first
+        if run is not None and ranks.first:
+            check_free(run)  # before the data is read, which may take long
         with console.status("reading the data") as status:
             planned = plan(
                 what,
@@ -197,6 +205,7 @@ def _start(
                 size=size,
                 recipe=recipe,
                 init_from=init_from,
+                allow_pickle=allow_pickle,
                 ranks=ranks,
                 say=lambda text: status.update(text),
             )
@@ -207,7 +216,7 @@ def _start(
         if dry_run:
             _print_estimate(console, planned, ranks)
         else:
-            begin(planned, folder, ranks, console, init_from)
+            begin(planned, folder, ranks, console)
 
 
 def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ranks") -> None:

@@ -45,9 +45,9 @@ def translate(
         int | None,
         typer.Option(min=1, help="Give so many translations: LINE ||| TEXT ||| SCORE.", show_default=False),
     ] = None,
-    length_penalty: Annotated[float, typer.Option(min=0, help="0 prefers short translations, 1 long ones.")] = 0.6,
+    length_penalty: Annotated[float, typer.Option(help="0 prefers short translations, 1 long ones.")] = 0.6,
     coverage: Annotated[
-        float, typer.Option(min=0, help="How much it counts against a translation to leave words unread; try 0.2.")
+        float, typer.Option(help="How much it counts against a translation to leave words unread; try 0.2.")
     ] = 0.0,
     prefix: Annotated[str, typer.Option(help="Make every translation begin with this.", show_default=False)] = "",
     longest_ratio: Annotated[
@@ -94,11 +94,16 @@ def translate(
             if as_json:
                 return _object(line, found, n_best)
             if n_best is None:
-                return found.text
-            return "\n".join(f"{number} ||| {one.text} ||| {one.score:.4f}" for one in found.candidates)
+                return _unbroken(found.text)
+            return "\n".join(f"{number} ||| {_unbroken(one.text)} ||| {one.score:.4f}" for one in found.candidates)
 
         answer_all(lines, translations(loaded, lines.chunks(), options, fit, lines.done), sink, show)
     warn(fit.report("--long split keeps all of it"))
+
+
+def _unbroken(text: str) -> str:
+    """Keep a translation on its line, whatever the model wrote."""
+    return text.replace("\n", " ").replace("\r", " ")
 
 
 def _object(line: str, found: "Translation", n_best: int | None) -> str:

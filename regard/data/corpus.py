@@ -24,23 +24,35 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data.device import to_device
+from regard.data.device import free_memory, to_device
 from regard.errors import RegardError
 
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.bin", "meta.json"
 FORMAT = 1
 WIDTHS = ("uint8", "uint16", "int32")
 BLOCK = 1 << 20  # tokens that are written at once
+SHARE = 0.25  # of an accelerator's free memory that a corpus may take
 
 
 class Corpus:
-    """Rows of token ids, and all tokens in one line; both are gathered in batches, without a loop over rows."""
+    """Rows of token ids, and all tokens in one line; both are gathered in batches, without a loop over rows.
 
-    def __init__(self, tokens: Tensor, offsets: np.ndarray, facts: dict[str, Any], maps: list[mmap.mmap]) -> None:
+    They are gathered where the tokens are, and given on the `device`, which may be another.
+    """
+
+    def __init__(
+        self,
+        tokens: Tensor,
+        offsets: np.ndarray,
+        facts: dict[str, Any],
+        maps: list[mmap.mmap],
+        device: torch.device | None = None,
+    ) -> None:
         self.tokens = len(tokens)
         self.rows = len(offsets) - 1
         self.facts = facts
-        self.device = tokens.device
+        self.device = device or tokens.device
+        self._home = tokens.device
         self._tokens = tokens
         self._host_offsets = offsets
         self._offsets = torch.from_numpy(offsets).to(tokens.device)
@@ -59,27 +71,34 @@ class Corpus:
     def padded(self, rows: Int[np.ndarray, "B"], width: int, fill: int) -> Int[Tensor, "B {width}"]:
         """Give rows by number, cut at `width` and filled on the right; row -1 is empty."""
         assert len(rows) == 0 or (rows.min() >= -1 and rows.max() < self.rows), "a row outside the corpus"
-        row, place = self._index(rows), torch.arange(width, device=self.device)
+        row, place = self._index(rows), torch.arange(width, device=self._home)
         begin, end = self._offsets[row, None], self._offsets[row + 1, None]
         inside = (place < end - begin) & (row >= 0)[:, None]
-        return torch.where(inside, self._gather(torch.where(inside, begin + place, 0)), fill)
+        return self._give(torch.where(inside, self._gather(torch.where(inside, begin + place, 0)), fill))
 
     def gather(self, places: Int[np.ndarray, "B T"], fill: int) -> Int[Tensor, "B T"]:
         """Give the tokens at any places; place -1 is empty."""
         index = self._index(places)
-        return torch.where(index >= 0, self._gather(index.clamp(min=0)), fill)
+        return self._give(torch.where(index >= 0, self._gather(index.clamp(min=0)), fill))
 
     def windows(self, starts: Int[np.ndarray, "B"], width: int) -> Int[Tensor, "B {width}"]:
         """Give `width` tokens from each start on, across the borders of rows."""
-        return self._gather(self._span(starts, width))
+        return self._give(self._gather(self._span(starts, width)))
 
     def row_at(self, starts: Int[np.ndarray, "B"], width: int) -> Int[Tensor, "B {width}"]:
         """Give the number of the row that each token of `windows` belongs to."""
-        return torch.searchsorted(self._offsets, self._span(starts, width), right=True) - 1
+        return self._give(torch.searchsorted(self._offsets, self._span(starts, width), right=True) - 1)
 
     def to(self, device: str | torch.device) -> "Corpus":
-        """Copy the corpus to an accelerator, where batches are then gathered without waiting for the host."""
-        return Corpus(self._tokens.to(device), self._host_offsets, self.facts, self._maps)
+        """Copy the corpus to an accelerator, where batches are then gathered without waiting for the host.
+
+        One that would take much of its memory stays where it is, and only the batches are copied.
+        """
+        device = torch.device(device)
+        free = free_memory(device)
+        if free is None or self._tokens.nbytes + self._host_offsets.nbytes <= SHARE * free:
+            return Corpus(self._tokens.to(device), self._host_offsets, self.facts, self._maps)
+        return Corpus(self._tokens, self._host_offsets, self.facts, self._maps, device)
 
     def release(self) -> None:
         """Give the mapped pages back to the system; they are read again when they are needed."""
@@ -89,10 +108,14 @@ class Corpus:
 
     def _span(self, starts: np.ndarray, width: int) -> Tensor:
         assert len(starts) == 0 or (starts.min() >= 0 and starts.max() + width <= self.tokens), "outside the corpus"
-        return self._index(starts)[:, None] + torch.arange(width, device=self.device)
+        return self._index(starts)[:, None] + torch.arange(width, device=self._home)
 
     def _index(self, numbers: np.ndarray) -> Tensor:
-        return to_device(numbers.astype(np.int64), self.device)
+        return to_device(numbers.astype(np.int64), self._home)
+
+    def _give(self, found: Tensor) -> Tensor:
+        """Bring what was gathered to the device, if the corpus is not there."""
+        return found if self.device == self._home else to_device(found.numpy(), self.device)
 
     def _gather(self, index: Tensor) -> Tensor:
         if self.tokens == 0:

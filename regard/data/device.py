@@ -6,6 +6,8 @@ from torch import Tensor
 
 from regard.errors import RegardError
 
+KINDS = ("cpu", "cuda", "mps", "xpu")
+
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     """Copy an array to a device without waiting for it, which CUDA can only do from pinned memory."""
@@ -15,14 +17,21 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
+def free_memory(device: torch.device) -> int | None:
+    """How many bytes an accelerator has left; None where nobody knows, or where it is the host's memory."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
 def choose_device(name: str) -> torch.device:
     """Take the accelerator if there is one, or what was asked for."""
     if name == "auto":
         return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if str(name).partition(":")[0] not in KINDS:
+        raise RegardError(f"there is no device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0].partition(". ")[0]  # torch goes on with advice for those who build it
         raise RegardError(f"the device {name!r} cannot be used: {reason}; try --device cpu") from None
     return device

@@ -26,6 +26,7 @@ Arrays = dict[str, tuple[np.ndarray, np.ndarray]]  # Pixels and Labels of each s
 
 SPLITS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "t10k")}
 CHANNELS = (1, 3)
+NPY, ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")  # what one array, and an archive of arrays, begin with
 
 
 def numbered(labels: np.ndarray, pixels: Pixels, place: str) -> tuple[Pixels, Labels]:
@@ -146,8 +147,7 @@ def _pairs(path: Path, alone: str) -> Arrays:
                 raise InputError(f"{path}: there are no labels for {pixels!r}, only {', '.join(names.values())}")
             if pixels and labels:
                 place = f"{path}: {pixels}"
-                with _refusing(path):
-                    images, numbers = stored[pixels], stored[labels]
+                images, numbers = _array(stored, pixels, path), _array(stored, labels, path)
                 arrays[split] = numbered(numbers, as_pixels(images, place), place)
     if not arrays:
         found = ", ".join(names.values()) or "nothing"
@@ -157,10 +157,22 @@ def _pairs(path: Path, alone: str) -> Arrays:
 
 def _open_npz(path: Path) -> NpzFile:
     with _refusing(path):
-        stored = np.load(path, allow_pickle=False)
-        if not isinstance(stored, NpzFile):
-            raise ValueError("it is one array without a name")
+        with path.open("rb") as file:  # NumPy takes all that it does not know for a pickle, and says so
+            head = file.read(len(NPY))
+            if head == NPY:
+                raise ValueError("it is one array without a name")
+            if not head.startswith(ZIP) or not zipfile.is_zipfile(file):
+                raise ValueError("it is not a whole npz file")
+        stored: NpzFile = np.load(path, allow_pickle=False)
         return stored
+
+
+def _array(stored: NpzFile, name: str, path: Path) -> np.ndarray:
+    with _refusing(path):
+        array = stored[name]
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} is no array")
+        return array
 
 
 @contextmanager
@@ -170,6 +182,8 @@ def _refusing(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
+        if "allow_pickle" in reason:
+            reason = "there are objects of Python in it, not numbers"
         raise InputError(f"{path}: cannot be read as npz: {reason}; write it with np.savez(images=, labels=)") from None
 
 

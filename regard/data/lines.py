@@ -31,6 +31,10 @@ NOT_TEXT = {  # without .pt and .so, which are also Portuguese and Somali: their
 }
 
 
+class EmptyError(InputError):
+    """A file, unpacked if it was packed, without any line."""
+
+
 def kind_of(path: Path) -> str:
     """Give the suffix that says what a file holds: that before .gz and the like."""
     name = path.name.lower()
@@ -78,7 +82,7 @@ def read_blocks(path: Path) -> Iterator[tuple[int, str]]:
             yield line, text
             line += text.count("\n")
     if not started:
-        raise InputError(f"{path}: is empty; it must hold at least one line")
+        raise EmptyError(f"{path}: is empty; it must hold at least one line")
 
 
 def _where_to_cut(block: bytes) -> int:

@@ -133,7 +133,7 @@ def _others(row: Row, taken: str | None, path: Path) -> list[str]:
 
 def _cell(row: Row, column: str, place: str) -> str:
     if column not in row:  # the lines of a JSONL file need not agree
-        raise InputError(f"{place}: has no {column!r}; {choices(column, row)}")
+        raise InputError(f"{place}: has no {column!r}, which every row needs; it has {', '.join(row) or 'nothing'}")
     return row[column]
 
 

@@ -6,7 +6,7 @@ Length and coverage penalty: Wu et al. 2016. With one beam it is greedy search.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.config import Range
 from regard.decode.engine import Engine, Given, Work
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid, likeliest, log_total, precise, top
 from regard.errors import ConfigError
 
 LENGTH_PENALTY = 0.6
+LengthPenalty = Annotated[float, Range(low=0, high=10)]  # a power of the length, which must stay a number
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,15 @@ Top-k: Fan et al. 2018; top-p: Holtzman et al. 2020; min-p: Nguyen et al. 2024; 
 """
 
 from dataclasses import dataclass
-from math import isfinite
+from typing import Annotated
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.config import Count, NotNegative, Positive, Rate
+from regard.config import Count, NotNegative, Positive, Range, Rate, check_numbers
 from regard.decode.scores import likeliest, precise, top
-from regard.errors import ConfigError
 
 ONE = 2**40  # the weight of the most likely token; as many tokens of that weight as any vocabulary has fit 64 bits
 
@@ -24,21 +23,12 @@ class Sampling:
 
     temperature: NotNegative = 1.0  # the logits are divided by it; 0 takes the most likely token
     top_k: Count | None = None  # only from the k most likely
-    top_p: Rate = 1.0  # only from the fewest that are as likely as this together
+    top_p: Annotated[float, Range(above=0, high=1)] = 1.0  # only from the fewest that are as likely as this together
     min_p: Rate = 0.0  # only from those at least this likely in proportion to the most likely
     repetition: Positive = 1.0  # above 1, what was written is less likely to be written again
 
     def __post_init__(self) -> None:
-        for name, good, rule in (
-            ("temperature", self.temperature >= 0, "0 (always the most likely token) or more"),
-            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
-            ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
-            ("repetition", self.repetition > 0, "above 0"),
-        ):
-            value = getattr(self, name)
-            if not good or not isfinite(value or 0):
-                raise ConfigError(f"{name}={value} must be {rule}")
+        check_numbers(self)
 
 
 def choose(

@@ -22,7 +22,7 @@ def write(figure: Figure, path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix.removeprefix(".") not in SILENT:
         raise RegardError(
-            f"{path}: no picture is written as '{suffix}' {choices(suffix, [f'.{kind}' for kind in SILENT])}"
+            f"{path}: no picture is written as '{suffix}'; {choices(suffix, [f'.{kind}' for kind in SILENT])}"
         )
     put(path, encode(figure, suffix.removeprefix(".")))
 

@@ -65,12 +65,12 @@ def load(
     return model
 
 
-def read_config(folder: str | Path, ends: tuple[str, ...] = ()) -> Any:
+def read_config(folder: str | Path, ends: tuple[str, ...] = (), allow_pickle: bool = False) -> Any:
     """Read our config of a model of Hugging Face, without its weights.
 
     With `ends` it gets another head, if its own architecture has no such name but another of the family has.
     """
-    family, theirs, weights = _open(Path(folder), allow_pickle=False)
+    family, theirs, weights = _open(Path(folder), allow_pickle)
     if ends and not theirs.architecture.endswith(ends):
         others = [name for name in family.heads if name.endswith(ends)]
         theirs = (
@@ -86,8 +86,8 @@ def _open(folder: Path, allow_pickle: bool) -> tuple[table.Family, Theirs, Weigh
     family = FAMILIES.get(str(found.get("model_type")))
     if family is None:
         named = found.get("model_type")
-        trouble = "has no model_type; write there" if named is None else f"model_type={named!r} is not known here;"
-        raise RegardError(f"{place}: {trouble} {choices(named, FAMILIES)}")
+        trouble = "has no model_type" if named is None else f"model_type={named!r} is not known here"
+        raise RegardError(f"{place}: {trouble}; {choices(named, FAMILIES)}")
     weights = open_weights(folder, allow_pickle)
     theirs = Theirs(found, frozenset(weights.shapes), place)
     if theirs.architecture not in family.heads:

@@ -133,7 +133,7 @@ class Theirs:
 
     def one_of(self, key: str, meanings: Mapping[str, T], default: Any = REQUIRED) -> T:
         """Read a name and give what it means here."""
-        name = self._read(key, default, f"a name {choices('', meanings)}", lambda value: value in list(meanings))
+        name = self._read(key, default, f"one of {', '.join(sorted(meanings))}", lambda value: value in list(meanings))
         return meanings[name]
 
     def anything(self, key: str, default: Any = REQUIRED) -> Any:

@@ -161,7 +161,7 @@ def _report_of_thread(died: threading.ExceptHookArgs) -> None:
 def _as_markdown(sample: Sample) -> str:
     """Write a sample as an indented block, which TensorBoard shows letter by letter whatever is in it."""
     rows = []
-    for name, text in asdict(sample).items():
+    for name, text in sample.texts().items():
         for number, line in enumerate(text.splitlines()):
             rows.append(f"    {'' if number else name:8}{line}")
     return "\n".join(rows).encode("utf-8", "backslashreplace").decode()

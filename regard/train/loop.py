@@ -159,24 +159,33 @@ class Trainer:
     # --- validation --------------------------------------------------------------------------------------------------
 
     def _validate(self, log: Log | None) -> None:
-        """Measure on the validation data, show samples, keep the weights if they are the best so far."""
+        """Measure the weights as they are now, show samples, keep what the average at the end needs."""
         with self._wearing(self.update.average) as model, self.update.autocast():
-            model.eval()
-            values = self.task.measure(model, self.config.valid_rows)
+            values, is_best = self._compare(model)
             samples = self.task.samples(model)
-            value = self.ranks.of_first(values[self.task.metric])
-            is_best = better(self.task.metric, value, self.best)
-            if is_best:
-                self.best, self.best_step = value, self.step
-                self._keep_best(model)
-            self._keep_for_averaging(model)
-        self.metric = f"{_title(self.task.metric)} {value:.4g}"
+            if self.config.average and self.ranks.first:
+                keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
+        if is_best:
+            self.best_step = self.step
+        self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values)
             log.samples(self.step, samples)
         if self.ranks.first:
             self.progress.validation(self.step, values, is_best)
             self.progress.samples(samples)
+
+    def _compare(self, model: Model) -> tuple[dict[str, float], bool]:
+        """Measure weights on the validation data; if they are the best so far, keep them. Say whether they are."""
+        model.eval()
+        values = self.task.measure(model, self.config.valid_rows)
+        values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
+        is_best = better(self.task.metric, values[self.task.metric], self.best)
+        if is_best:
+            self.best = values[self.task.metric]
+            if self.ranks.first:
+                save_model(model, self.run.folder)
+        return values, is_best
 
     def _begin_looking(self) -> None:
         """See what the model attends to before it has learned anything."""
@@ -208,42 +217,23 @@ class Trainer:
         finally:
             _copy(own, self.model)
 
-    def _keep_best(self, model: Model) -> None:
-        if self.ranks.first:
-            save_model(model, self.run.folder)
-
-    def _keep_for_averaging(self, model: Model) -> None:
-        """Keep the weights of the last few validations."""
-        if self.config.average and self.ranks.first:
-            keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
-
     def _finish(self) -> dict[str, float]:
         """Average the last weights and keep them if they are better than the best; measure all validation data."""
         files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
         if len(files) > 1:
-            self._try_average(mean_of(files), f"average of the last {len(files)} validations:")
+            with self._wearing(mean_of(files)) as model, self.update.autocast():
+                values, is_best = self._compare(model)
+            self._say(f"average of the last {len(files)} validations:")
+            if self.ranks.first:
+                self.progress.validation(self.step, values, is_best)
+            if is_best:
+                self.save()  # a run that goes on from here is to beat the average
         if self.best is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
         self.ranks.wait()
         kept = self.run.model(self.ranks.device)
         with self.update.autocast():
             return self.task.measure(kept)
-
-    def _try_average(self, weights: Mapping[str, Tensor], title: str) -> None:
-        """Measure averaged weights, and keep them if they are the best."""
-        with self._wearing(weights) as model, self.update.autocast():
-            model.eval()
-            values = self.task.measure(model, self.config.valid_rows)
-            value = self.ranks.of_first(values[self.task.metric])
-            is_best = better(self.task.metric, value, self.best)
-            if is_best:
-                self._keep_best(model)
-        self._say(title)
-        if self.ranks.first:
-            self.progress.validation(self.step, values, is_best)
-        if is_best:
-            self.best = value
-            self.save()  # a run that goes on from here is to beat the average
 
     # --- saving and going on -----------------------------------------------------------------------------------------
 

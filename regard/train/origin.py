@@ -1,15 +1,13 @@
 """What a run begins from: the model of another run, or a folder of Hugging Face."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
-from regard.errors import RegardError
 from regard.hub import folder as hub
-from regard.hub.weights import INDEX, PICKLES, WHOLE
 from regard.models.recipe import ModelConfig
-from regard.models.store import load_model, tensors
-from regard.models.store import read_config as read_own
+from regard.models.store import load_model, read_config, tensors
 
 ENDS = {  # how the architectures of Hugging Face are called that have the head of a task
     "translation": ("ForConditionalGeneration", "MTModel"),
@@ -20,21 +18,21 @@ ENDS = {  # how the architectures of Hugging Face are called that have the head 
 }
 
 
-def read_config(folder: str | Path, task: str) -> ModelConfig:
-    """Read the architecture of a model; one of Hugging Face gets the head that its family has for the task."""
-    if not hub.is_huggingface(folder):
-        return read_own(Path(folder))
-    _refuse_pickle(Path(folder))
-    return hub.read_config(folder, ENDS[task])
+@dataclass(frozen=True)
+class Origin:
+    """The folder that a run begins from; `allow_pickle` reads an old .bin of Hugging Face, too."""
 
+    folder: Path
+    allow_pickle: bool = False
 
-def read_weights(folder: str | Path) -> dict[str, Tensor]:
-    """Read the weights of a model, by our names."""
-    return tensors(hub.load(folder) if hub.is_huggingface(folder) else load_model(folder))
+    def config(self, task: str) -> ModelConfig:
+        """Read the architecture of the model; one of Hugging Face gets the head that its family has for the task."""
+        if hub.is_huggingface(self.folder):
+            return hub.read_config(self.folder, ENDS[task], self.allow_pickle)
+        return read_config(self.folder)
 
-
-def _refuse_pickle(folder: Path) -> None:
-    safe, old = ([name for name in names if (folder / name).exists()] for names in ((WHOLE, INDEX), PICKLES))
-    if old and not safe:
-        remedy = f"write it anew: regard convert {folder} --to huggingface NEW --allow-pickle"
-        raise RegardError(f"{folder / old[0]}: is a pickle, which can hold programs, and is not read; {remedy}")
+    def weights(self) -> dict[str, Tensor]:
+        """Read the weights of the model, by our names."""
+        if hub.is_huggingface(self.folder):
+            return tensors(hub.load(self.folder, allow_pickle=self.allow_pickle))
+        return tensors(load_model(self.folder))

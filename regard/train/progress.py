@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf, isfinite
 from time import monotonic
 from types import TracebackType
@@ -97,11 +97,10 @@ class Progress:
     def samples(self, samples: Sequence[Sample]) -> None:
         """Print a few samples, a line for each text, cut to the width of the terminal."""
         for sample in samples[:SHOWN_SAMPLES]:
-            for name, text in asdict(sample).items():
-                if text:
-                    line = Text(f"{GAP}{name:8}", "dim")
-                    shown = self._cut(harmless(text, self._console.encoding), self._console.width - line.cell_len)
-                    self._print(line.append(shown, "not dim cyan" if name == "made" else "not dim"))
+            for name, text in sample.texts().items():
+                line = Text(f"{GAP}{name:8}", "dim")
+                shown = self._cut(harmless(text, self._console.encoding), self._console.width - line.cell_len)
+                self._print(line.append(shown, "not dim cyan" if name == "made" else "not dim"))
             self._print(Text())
 
     def _line(self, standing: Standing) -> Text:

@@ -153,7 +153,7 @@ def _samples(folder: Path) -> Iterator[str]:
     made: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for step in dict.fromkeys((every[0], every[len(every) // 2], every[-1])):
         for sample in steps[step][:SHOWN_SAMPLES]:
-            made.setdefault((sample.given, sample.wanted), []).append((f"step {step}", sample.made))
+            made.setdefault((sample.given, sample.wanted), []).append((f"step {step}", sample.texts()["made"]))
     yield "<h2>Samples</h2>"
     for (given, wanted), rows in made.items():
         known = [(name, text) for name, text in (("given", given), ("wanted", wanted)) if text]

@@ -9,7 +9,7 @@ probe/               what the model attended to in one row, at a few steps: see 
 metrics.jsonl, samples.jsonl, tensorboard/, curves.png, report.html
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Run:
     """A run that was trained, or is being trained."""
 
     folder: Path
-    config: RunConfig
+    config: RunConfig = field(repr=False)  # which would fill a screen
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

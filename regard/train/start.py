@@ -21,7 +21,8 @@ from regard.train.config import RunConfig
 from regard.train.decide import Planned, Say, plan
 from regard.train.loop import Trainer
 from regard.train.memory import memory_in_use
-from regard.train.origin import read_weights
+from regard.train.origin import Origin
+from regard.train.plan import plan_schedule
 from regard.train.progress import Progress
 from regard.train.ranks import Ranks, join_ranks
 from regard.train.report import draw_curves, write_report
@@ -38,20 +39,31 @@ def train(
     size: str = "auto",
     recipe: str | Path | None = None,
     init_from: str | Path | None = None,
+    allow_pickle: bool = False,
     device: str = "auto",
     console: Console | None = None,
 ) -> Run:
     """Train a model and return the run: `train({"kind": "language", "train": ["corpus.txt"]}, "train.steps=500")`.
 
     `what` is a task's table as in a recipe, or the path of a recipe that has one. `recipe` names another
-    architecture than the task's own; `init_from` is a folder whose weights (and tokenizer) are the beginning.
+    architecture than the task's own; `init_from` is a folder whose weights (and tokenizer) are the beginning, and
+    `allow_pickle` reads them from an old .bin of Hugging Face, too.
     """
     console = console or Console()
     with join_ranks(device) as ranks:
         console.quiet = console.quiet or not ranks.first
-        planned = plan(what, *overrides, size=size, recipe=recipe, init_from=init_from, ranks=ranks)
-        folder = run_folder(run, planned.task.name, ranks)
-        return begin(planned, folder, ranks, console, init_from)
+        if run is not None and ranks.first:
+            check_free(Path(run))  # before the data is read, which may take long
+        planned = plan(
+            what,
+            *overrides,
+            size=size,
+            recipe=recipe,
+            init_from=init_from,
+            allow_pickle=allow_pickle,
+            ranks=ranks,
+        )
+        return begin(planned, run_folder(run, planned.task.name, ranks), ranks, console)
 
 
 def run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
@@ -65,7 +77,7 @@ def run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
     return Path("runs") / f"{task}-{number}"
 
 
-def begin(planned: Planned, folder: Path, ranks: Ranks, console: Console, init_from: str | Path | None = None) -> Run:
+def begin(planned: Planned, folder: Path, ranks: Ranks, console: Console) -> Run:
     """Make the run folder and train."""
     if ranks.first:
         check_free(folder)
@@ -73,14 +85,14 @@ def begin(planned: Planned, folder: Path, ranks: Ranks, console: Console, init_f
     run = Run(folder, planned.config)
     model = build_model(planned.config, ranks)
     with _progress(console, run) as progress:
-        if init_from is not None:
-            take_weights(model, init_from, progress.say)
+        if planned.origin is not None:
+            take_weights(model, planned.origin, progress.say)
         trainer = _trainer(run, planned.task, model, ranks, progress)
         if ranks.first:  # only now, so that what failed before leaves no folder in the way
             planned.task.save(folder)
             create_run(folder, planned.config)
         ranks.wait()
-        if init_from is not None:
+        if planned.origin is not None:
             trainer.save()  # or --resume would begin without these weights, if it came before the first checkpoint
         return _train(trainer)
 
@@ -111,7 +123,11 @@ def _changed(run: Run, overrides: Sequence[str]) -> Run:
     if wrong:
         kept = "a run that goes on keeps its data, its model and its seed"
         raise ConfigError(f"{wrong[0]!r}: {kept}; only train.* can change")
-    return replace(run, config=from_table(override(to_table(run.config), overrides), RunConfig))
+    table = override(to_table(run.config), overrides)
+    training = table["train"]
+    if isinstance(training["schedule"], Mapping) and training["schedule"].keys() == {"kind"}:  # another than it had
+        training["schedule"] = plan_schedule(training["schedule"]["kind"], run.config.train.steps, begun=False)
+    return replace(run, config=from_table(table, RunConfig))
 
 
 def build_model(config: RunConfig, ranks: Ranks) -> Model:
@@ -178,9 +194,9 @@ def _plain(value: Any) -> str:
     return ", ".join(rest).removeprefix("kind ")
 
 
-def take_weights(model: Model, folder: str | Path, say: Say) -> None:
+def take_weights(model: Model, origin: Origin, say: Say) -> None:
     """Begin from the weights of another model, where name and shape agree."""
-    found = read_weights(folder)
+    found, folder = origin.weights(), origin.folder
     own = tensors(model)
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
     if not taken:

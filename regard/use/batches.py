@@ -4,8 +4,9 @@ A line becomes rows of tokens (none if it is blank, several if it was split), ro
 what is made of them goes back to its line. Nothing that a row becomes depends on the rows beside it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from reprlib import repr as shortened
 from typing import TypeVar
 
 import numpy as np
@@ -26,10 +27,31 @@ BATCH_TOKENS = {"cpu": 8192}  # tokens in a batch, with their padding, and once 
 ON_ACCELERATOR = 32768
 
 
+def listed(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
+    """See that an argument is texts in an order (or paths, if they are among the kinds); they may come one by one."""
+    if isinstance(texts, str):
+        raise InputError("one text was given where a list of texts belongs; put it into brackets: [text]")
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | set | frozenset | bytes):
+        raise InputError(f"{name}={shortened(texts)} must be a list of texts")
+
+    def each(texts: Iterable[object]) -> Iterator[str]:
+        for place, text in enumerate(texts):
+            if not isinstance(text, kinds):
+                raise InputError(f"{name}[{place}]={shortened(text)} must be a text")
+            yield str(text)
+
+    return each(texts)
+
+
+def single(text: object, name: str) -> str:
+    """See that an argument is one text."""
+    if not isinstance(text, str):
+        raise InputError(f"{name}={shortened(text)} must be one text")
+    return text
+
+
 def in_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
     """Cut lines into lists that fit the memory, whatever their number and length."""
-    if isinstance(lines, str):
-        raise InputError("one text was given where a list of texts belongs; put it into brackets: [text]")
     chunk: list[str] = []
     letters = 0
     for line in lines:

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torch import Tensor
 
-from regard.errors import InputError
 from regard.models.head import Classes
 from regard.use.batches import Done, unwatched
 from regard.use.fit import Fit
-from regard.use.guess import Guess, best
+from regard.use.guess import Guess, best, check_top
 from regard.use.read import read_all
 from regard.use.ready import Ready
 
@@ -23,8 +22,7 @@ def classes_of(
 ) -> Iterator[list[Guess]]:
     """Classify lines: texts, or for a model of images the paths of files. A blank line gets no guess."""
     ready.check("classify")
-    if top < 1:
-        raise InputError(f"top={top} must be at least 1")
+    check_top(top)
     head = ready.model.head
     assert isinstance(head, Classes)
     classes = ready.classes or tuple(map(str, range(head.classify.out_features)))

@@ -10,7 +10,7 @@ from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
 from regard.use.fit import Counted
-from regard.use.guess import Guess, best
+from regard.use.guess import Guess, best, check_top
 from regard.use.ready import Ready
 
 MASK = "[MASK]"
@@ -26,8 +26,7 @@ def fillings(
 ) -> Iterator[list[list[Guess]]]:
     """Guess each mask of each line: for a mask the likeliest tokens, the best first; for a blank line nothing."""
     ready.check("fill")
-    if top < 1:
-        raise InputError(f"top={top} must be at least 1")
+    check_top(top)
 
     def work(rows: list[list[int]]) -> list[list[list[Guess]]]:
         return guess(ready, rows, top)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from regard.config import Count, NotNegative
-from regard.decode.beam import beam_search
+from regard.config import Count, check_numbers
+from regard.decode.beam import LengthPenalty, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
 from regard.decode.rows import fitting
@@ -31,13 +31,11 @@ class Writing:
     seed: int = 0
     tries: Count = 1  # texts for each prompt
     beam: Count | None = None  # search for the most likely text with so many beams, instead of drawing one
-    length_penalty: NotNegative = 0.6
+    length_penalty: LengthPenalty = 0.6
     batch_tokens: Count | None = None
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "tries"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name}={getattr(self, name)} must be at least 1")
+        check_numbers(self)
         if self.beam is not None and not self.tries <= self.beam:
             rule = f"tries={self.tries} must be at most beam={self.beam}: no more can be found"
             raise ConfigError(f"{rule}; search with a wider beam")

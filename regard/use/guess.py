@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import InputError
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -13,6 +15,12 @@ class Guess:
 
     label: str
     probability: float
+
+
+def check_top(top: object) -> None:
+    """Refuse a number of guesses that cannot be."""
+    if not isinstance(top, int) or top < 1:
+        raise InputError(f"top={top!r} must be a whole number, at least 1")
 
 
 def best(logits: Float[Tensor, "N V"], count: int) -> tuple[list[list[int]], list[list[float]]]:

@@ -16,7 +16,7 @@ from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
 from regard.models.model import Model, StepModel
 from regard.models.store import RECIPE, WEIGHTS
-from regard.use.batches import Answer, in_chunks
+from regard.use.batches import Answer, in_chunks, listed, single
 from regard.use.classify import classes_of
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.embed import vectors
@@ -29,7 +29,7 @@ from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
 from regard.use.precision import check_precision, prepare
 from regard.use.read import fit_for as fit_for_reading
-from regard.use.ready import Ready
+from regard.use.ready import Ready, abilities
 from regard.use.run import is_run, open_run
 from regard.use.translate import Translating, Translation, translating, translations
 from regard.use.translate import fit_for as fit_for_translating
@@ -42,6 +42,10 @@ ENGINES = ("auto", "eager", "captured", "compiled", OUTSIDE)
 class Loaded(Ready):
     """A model with a method for every verb; one that does not fit its kind says which does."""
 
+    def __repr__(self) -> str:
+        what, verbs = abilities(self.model)
+        return f"<{self.name}: {what} on {self.device}; can {', '.join(verbs)}>"
+
     def translate(
         self,
         texts: Iterable[str],
@@ -53,7 +57,12 @@ class Loaded(Ready):
         longest_ratio: float = 2.0,
         long: str = "cut",
     ) -> list[str]:
-        """Translate texts, with 5 beams or as many as the model's folder says; `translations` tells more."""
+        """Translate texts, with 5 beams or as many as the model's folder says; `translations` tells more.
+
+        A `length_penalty` of 0 prefers short translations, 1 long ones; `coverage` counts it against a translation if
+        it leaves words unread (try 0.2); each begins with the `prefix`, and has at most `longest_ratio` times the
+        tokens of its source, and ten more. A text too `long` for the model is "cut", or "split" at its sentences.
+        """
         chosen = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage, "prefix": prefix}
         options = translating(self, {**chosen, "longest_ratio": longest_ratio, "long": as_long(long)})
         return [translation.text for translation in self.translations(texts, options)]
@@ -62,7 +71,8 @@ class Loaded(Ready):
         """Translate one text after the other, as they are asked for: n-best lists with scores, and alignments."""
         options = options or translating(self, {})
         fit = fit_for_translating(self, options.long)
-        return warned(translations(self, in_chunks(texts), options, fit), fit, 'long="split" keeps all of it')
+        lines = in_chunks(listed(texts, "texts"))
+        return warned(translations(self, lines, options, fit), fit, 'long="split" keeps all of it')
 
     def generate(
         self,
@@ -77,7 +87,9 @@ class Loaded(Ready):
     ) -> list[str]:
         """Write on from prompts; give what is new. `continuations` knows more ways.
 
-        Where nothing is chosen: 200 tokens at a temperature of 0.8, or as the model's folder says.
+        Where nothing is chosen: 200 tokens at a temperature of 0.8, or as the model's folder says. At a temperature of
+        0 the most likely token is taken, else one is drawn: of the `top_k` most likely, or the fewest that are `top_p`
+        likely together. A text ends before any string of `stop`. The same seed writes the same text.
         """
         options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
         return [text for (text,) in self.continuations(prompts, options)]
@@ -96,7 +108,7 @@ class Loaded(Ready):
         """Write on from one prompt, as `generate` does, and give the text as it arrives."""
         options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
         fit = fit_for_writing(self, options.tokens)
-        return warned(stream(self, prompt, options, fit), fit)
+        return warned(stream(self, single(prompt, "prompt"), options, fit), fit)
 
     def _writing(
         self,
@@ -108,30 +120,31 @@ class Loaded(Ready):
         seed: int,
     ) -> Writing:
         chosen = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return writing(self, {**chosen, "stop": (stop,) if isinstance(stop, str) else tuple(stop)})
+        return writing(self, {**chosen, "stop": (stop,) if isinstance(stop, str) else tuple(listed(stop, "stop"))})
 
     def continuations(self, prompts: Iterable[str], options: Writing | None = None) -> Iterator[list[str]]:
         """Write on from one prompt after the other, as they are asked for: as many texts as tries are wanted."""
         options = options or writing(self, {})
         fit = fit_for_writing(self, options.tokens)
-        return warned(continuations(self, in_chunks(prompts), options, fit), fit)
+        return warned(continuations(self, in_chunks(listed(prompts, "prompts")), options, fit), fit)
 
     def classify(self, texts: Iterable[str | Path], *, top: int = 1) -> list[list[Guess]]:
         """Give the likeliest labels of texts, or of image files, the best first; none for a blank text."""
         self.check("classify")
         fit = fit_for_reading(self)
-        return list(warned(classes_of(self, in_chunks(as_texts(texts)), top, fit), fit))
+        lines = in_chunks(listed(texts, "texts", (str, Path)))
+        return list(warned(classes_of(self, lines, top, fit), fit))
 
     def fill(self, texts: Iterable[str], *, top: int = 5) -> list[list[list[Guess]]]:
         """Give for each text, and in it for each [MASK], the likeliest tokens, the best first."""
         fit = Masked(self)
-        return list(warned(fillings(self, in_chunks(texts), top, fit), fit))
+        return list(warned(fillings(self, in_chunks(listed(texts, "texts")), top, fit), fit))
 
     def embed(self, texts: Iterable[str | Path]) -> Float[np.ndarray, "N D"]:
         """Give a vector for each text, or image file; a blank text has none, and gets NaN."""
         self.check("embed")
         fit = fit_for_reading(self)
-        found = list(warned(vectors(self, in_chunks(as_texts(texts)), fit), fit))
+        found = list(warned(vectors(self, in_chunks(listed(texts, "texts", (str, Path))), fit), fit))
         width = next((len(vector) for vector in found if vector is not None), 0)
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
@@ -139,11 +152,6 @@ class Loaded(Ready):
     def evaluate(self, *files: str | Path, beam: int | None = None) -> dict[str, float]:
         """Measure the model on files of its task, or on the validation data of its run."""
         return measure(self, [str(file) for file in files], translating(self, {"beam": beam})).metrics
-
-
-def as_texts(texts: Iterable[str | Path]) -> Iterable[str]:
-    """Give the paths among texts as texts, too; one text alone stays as it is, to be refused."""
-    return texts if isinstance(texts, str) else map(str, texts)
 
 
 def warned(answers: Iterator[Answer], fit: Counted | None, remedy: str = "") -> Iterator[Answer]:
@@ -165,8 +173,10 @@ def load(
 ) -> Loaded:
     """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2.
 
-    The `precision` is float32, bfloat16 (not on the CPU) or int8 (on the CPU only). Where nothing is chosen it is
-    float32, but bfloat16 for models that write on CUDA; CTranslate2 chooses by itself.
+    The `device` is auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu; the `engine` of models that
+    write is auto, eager, captured (CUDA graphs), compiled or ctranslate2. The `precision` is float32, bfloat16 (not on
+    the CPU) or int8 (on the CPU only). Where nothing is chosen it is float32, but bfloat16 for models that write on
+    CUDA; CTranslate2 chooses by itself.
     """
     folder, place = Path(folder), choose_device(device)
     check_engine(engine)
@@ -197,7 +207,8 @@ def unknown(folder: Path) -> str:
     """Say what is missing in a folder that cannot be opened."""
     remedy = "give the folder that `regard train` printed, or one of Hugging Face"
     what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
-    return f"{folder}: {what}: there is no {RECIPE}; {remedy}"
+    missing = RECIPE if folder.is_dir() else "such folder"
+    return f"{folder}: {what}: there is no {missing}; {remedy}"
 
 
 def check_engine(name: str) -> None:

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from regard.config import Count, NotNegative, Positive
+from regard.config import Count, NotNegative, Range, check_numbers
 from regard.decode.align import cross_weights
-from regard.decode.beam import Hypothesis, beam_search, coverage
+from regard.decode.beam import Hypothesis, LengthPenalty, beam_search, coverage
 from regard.decode.engine import Given, in_use
 from regard.decode.rows import fitting
 from regard.errors import ConfigError
 from regard.models.model import EncoderDecoder
 from regard.use.align import Alignment, align_words
-from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
+from regard.use.batches import Done, by_line, default_tokens, padded, single, unwatched
 from regard.use.fit import Fit, Long, Part
 from regard.use.ready import Ready
 
+Times = Annotated[float, Range(above=0, high=1000)]
 SPARE = 10  # tokens that a translation may have however short the source is
 
 
@@ -27,22 +28,20 @@ class Translating:
 
     beam: Count = 5  # 1 is greedy
     best: Count = 1  # how many translations of each line are wanted
-    length_penalty: NotNegative = 0.6
+    length_penalty: LengthPenalty = 0.6
     coverage: NotNegative = 0.0
     prefix: str = ""  # what every translation is made to begin with
-    longest_ratio: Positive = 2.0  # a translation has at most so many times the tokens of its source, and ten more
+    longest_ratio: Times = 2.0  # a translation has at most so many times the tokens of its source, and ten more
     long: Long = "cut"
     alignments: bool = False
     batch_tokens: Count | None = None  # tokens in a batch, padding and beams included; None: what suits the device
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise ConfigError(f"beam={self.beam} must be at least 1")
-        if not 1 <= self.best <= self.beam:
+        check_numbers(self)
+        single(self.prefix, "prefix")
+        if self.best > self.beam:
             rule = f"best={self.best} must be between 1 and beam={self.beam}: no more can be found"
             raise ConfigError(f"{rule}; search with a wider beam")
-        if not self.longest_ratio > 0:
-            raise ConfigError(f"longest_ratio={self.longest_ratio} must be above 0")
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def translations(
     translator = Translator(ready, options) if outside is None else outside.translator(ready, options)
     tokens = options.batch_tokens or default_tokens(ready.device)
     answers = by_line(chunks, fit, lambda part: len(part.ids) + 1, translator, max(tokens // options.beam, 1), done)
-    return map(join, answers)
+    return (join(parts) if parts else nothing(options.alignments) for parts in answers)
 
 
 def fit_for(ready: Ready, long: Long = "cut") -> Fit:
@@ -168,12 +167,15 @@ class Translator:
         ]
 
 
+def nothing(aligned: bool) -> Translation:
+    """Translate a blank line."""
+    return Translation((Candidate("", 0.0),), () if aligned else None)
+
+
 def join(parts: list[Translation]) -> Translation:
     """Make one translation of those of a line's parts: the best of each together, then the second best, and so on."""
     if len(parts) == 1:
         return parts[0]
-    if not parts:
-        return Translation((Candidate("", 0.0),), ())
     ranks = zip(*(part.candidates for part in parts), strict=False)
     candidates = [
         Candidate(" ".join(one.text for one in rank), float(sum(one.score for one in rank))) for rank in ranks

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from regard.cli.text import Lines
+from regard.use import fill as filling
+from regard.use.guess import Guess
 from regard.use.load import load
 
 from ..use.made import image, run
@@ -104,6 +106,19 @@ def test_an_array_is_not_text(regard, folder):
     assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npy", "--json") == (
         "x.npy would be an array, and --json asks for text; leave one of them out"
     )
+
+
+def test_an_archive_of_arrays_is_not_written(regard, folder):
+    assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npz") == (
+        "x.npz: an array is written as .npy, and text under any other name; name it NAME.npy"
+    )
+
+
+def test_a_token_that_is_a_line_break_stays_on_its_line(regard, folder, monkeypatch):
+    found = [[Guess("\n", 0.5), Guess("a\tb", 0.25), Guess("\\", 0.125)]]
+    monkeypatch.setattr(filling, "fillings", lambda *arguments: iter([found for _ in next(arguments[1])]))
+    done = regard("fill", "the [MASK]", "-m", folder / "masked")
+    assert done.out == "\\n 0.5000\ta\\tb 0.2500\t\\\\ 0.1250\n"
 
 
 def test_the_wrong_verb(regard, folder):

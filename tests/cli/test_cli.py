@@ -127,16 +127,27 @@ def test_several_mistakes_are_reported_together():
     assert 'model.dim: "wide" must be a whole number' in done.stderr
 
 
-def test_closing_the_pipe_early_ends_quietly():
-    command = f"{sys.executable} -c 'from regard.cli.main import main; main()' show gpt2 --json | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, executable="/bin/bash")
-    assert done.stdout == "{\n"
-    assert done.stderr == ""
+def writing_to(output: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Print into an open file; as usual, a line waits for more to be written with it."""
+    command = [sys.executable, "-c", "from regard.cli.main import main; main()", *arguments]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, timeout=120, env=env)
 
 
-def test_a_full_disk_behind_the_output_is_one_line():
-    command = f"{sys.executable} -c 'from regard.cli.main import main; main()' recipes > /dev/full"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, executable="/bin/bash")
+@pytest.mark.parametrize("arguments", ["show gpt2 --json", "recipes --json", "recipes", "--version", "--help"])
+def test_a_reader_that_has_left_ends_it_quietly(arguments):
+    """With 141, as `seq 1000000 | head` has."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = writing_to(writer, *arguments.split())
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("arguments", ["recipes", "recipes --json"])
+def test_a_full_disk_behind_the_output_is_one_line(arguments):
+    with open("/dev/full", "wb") as full:
+        done = writing_to(full.fileno(), *arguments.split())
     assert done.returncode == 2
     assert done.stderr == "regard: no space is left for the output; make room, or write it elsewhere\n"
 

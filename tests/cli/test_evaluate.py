@@ -1,6 +1,7 @@
 """`regard evaluate` on trained runs: on their own validation data, on other files, and on bad ones."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ def values(regard: Command, *arguments: object) -> dict:
     done = regard("evaluate", "--json", "-m", *arguments)
     assert (done.code, done.err) == (0, "")
     return json.loads(done.out)
+
+
+def test_forced_colours_bring_no_motion_into_a_pipe(regard, monkeypatch):
+    """A spinner would hide the cursor, and write the same line again and again."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    done = regard("evaluate", "-m", "classification")
+    assert "\x1b[1;36maccuracy" in done.out
+    assert "reading the data" not in done.out
+    assert not re.search(r"\x1b\[[\d;?]*[^\d;?m]|\r", done.out)  # of all controls, only those of colours
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,9 @@ def test_a_prompt_that_is_too_long(regard, folder):
 
 def test_numbers_that_cannot_be(regard, folder):
     assert regard.refused("generate", "red", "-m", folder, "--top-p", 2) == "top_p=2.0 must be above 0 and at most 1"
+    assert regard.refused("generate", "red", "-m", folder, "--temperature", "nan") == (
+        "temperature=nan must be a finite number"
+    )
     assert regard.refused("generate", "red", "-m", folder, "--stop", "").startswith("stop='' would end every text")
     assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--tries", 3).startswith(
         "tries=3 must be at most"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from codecs import BOM_UTF8
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,15 +105,27 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     assert "is a language model and cannot translate; use `generate`" in regard.refused(
         "translate", "red", "-m", folder / "language"
     )
-    assert regard.refused(*verb, "red", "--engine", "fast").startswith("there is no engine 'fast'; (one of auto, ")
-    assert regard.refused(*verb, "red", "--device", "cpux").startswith("the device 'cpux' cannot be used")
+    assert regard.refused(*verb, "red", "--engine", "fast").startswith("there is no engine 'fast'; use one of auto, ")
+    assert regard.refused(*verb, "red", "--device", "cpux").startswith("there is no device 'cpux'; use auto, ")
     half = b"\xff".decode(errors="surrogateescape")
     assert "Unicode" in regard.refused(*verb, half) or "character" in regard.refused(*verb, half)
 
 
-def test_an_empty_file_has_an_empty_answer(regard, folder):
-    Path("empty.txt").touch()
-    done = regard("translate", "-m", folder / "translation", "-f", "empty.txt", "-o", "out.txt")
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("empty.txt", bytes),
+        ("marked.txt", lambda text: BOM_UTF8 + text),
+        ("empty.txt.gz", gzip.compress),
+        ("empty.txt.xz", lzma.compress),
+        ("empty.txt.bz2", bz2.compress),
+        ("empty.txt.zst", zstandard.compress),
+        ("nothing.gz", bytes),
+    ],
+)
+def test_an_empty_file_has_an_empty_answer(regard, folder, name, pack):
+    Path(name).write_bytes(pack(b""))
+    done = regard("translate", "-m", folder / "translation", "-f", name, "-o", "out.txt")
     assert (done.code, done.err, Path("out.txt").read_text()) == (0, "", "")
 
 
@@ -138,6 +151,32 @@ def test_what_was_done_is_kept_when_interrupted(regard, folder, monkeypatch):
     assert regard.refused("translate", "-m", folder / "translation", *FAST, "-f", "in.txt", "-o", "new.txt") == (
         "line 2: is odd (what was done before is in new.txt.part)"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
+    ],
+)
+def test_too_little_memory_is_a_message(regard, folder, monkeypatch, error):
+    found = translating.translations
+
+    def greedy(*arguments):
+        yield next(found(*arguments))
+        raise error
+
+    monkeypatch.setattr(translating, "translations", greedy)
+    verb = ["translate", "-m", folder / "translation", *FAST, "red", "dog"]
+    rule = "there is not enough memory; less is needed with a smaller --batch-tokens, fewer beams, or a smaller model"
+    assert regard.refused(*verb) == rule
+    assert regard.refused(*verb, "-o", "out.txt") == f"{rule} (what was done before is in out.txt.part)"
+    error.args = ("something else",)
+    if isinstance(error, RuntimeError):
+        with pytest.raises(RuntimeError, match="something else"):
+            regard(*verb)
 
 
 def test_long_lines_are_counted(regard, folder):
@@ -221,8 +260,10 @@ def test_what_is_no_file_keeps_its_name(regard, folder):
     assert regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "pipe").code == 0
     thread.join(PATIENCE)
     assert said == [regard("translate", "red", "-m", folder / "translation", *FAST).out]
-    threading.Thread(target=lambda: Path("pipe").write_text("red"), daemon=True).start()
-    assert regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST).out == said[0]
+    for text, answer in (("red", said[0]), ("", "")):
+        threading.Thread(target=Path("pipe").write_text, args=(text,), daemon=True).start()
+        done = regard("translate", "-f", "pipe", "-m", folder / "translation", *FAST)
+        assert (done.code, done.out, done.err) == (0, answer, "")
 
 
 def test_a_bar_moves_before_there_are_answers(monkeypatch, tmp_path):
@@ -265,9 +306,10 @@ def test_closing_the_pipe_early_ends_quietly(folder, tmp_path):
     (tmp_path / "in.txt").write_text("\n" * 200_000)
     model = folder / "translation"
     program = f"{sys.executable} -c 'from regard.cli.main import main; main()'"
-    command = f"{program} translate -m {model} --json -f {tmp_path}/in.txt | head -n 2"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300)
-    assert (done.stderr, done.stdout.count("\n")) == ("", 2)
+    command = f"{program} translate -m {model} --json -f {tmp_path}/in.txt | head -n 2; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300, executable="/bin/bash")
+    assert (done.stderr, done.stdout.count("\n")) == ("", 3)
+    assert done.stdout.endswith("\n141\n")
 
 
 def test_on_a_terminal(folder, tmp_path):
@@ -287,8 +329,14 @@ def test_on_a_terminal(folder, tmp_path):
     (tmp_path / "in.txt").write_text("red\n" * 4)
     command = [*PROGRAM, "translate", "-m", str(folder / "translation"), "-f", str(tmp_path / "in.txt"), "--json"]
     plain = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=follower, text=True, timeout=300, env=plain)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=follower, text=True, env=plain)
     os.close(follower)
-    assert "4/4 lines" in os.read(leader, 100_000).decode()
-    assert [json.loads(line)["text"] for line in done.stdout.splitlines()] == ["red"] * 4
+    with patient(process):
+        shown = b""
+        with suppress(OSError):  # with which a terminal says that nobody writes any more
+            while block := os.read(leader, 4096):  # while it is written, for a terminal holds a few bars only
+                shown += block
+        answers = process.communicate()[0].splitlines()
+    assert "4/4 lines" in shown.decode()
+    assert [json.loads(line)["text"] for line in answers] == ["red"] * 4
     os.close(leader)

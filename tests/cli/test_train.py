@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from regard.train import start
 
 from ..processes import PATIENCE
 from ..tasks.corpora import sentences, write
+from ..use.theirs import write as write_theirs
 from .command import Command
 
 TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
@@ -222,7 +225,7 @@ def test_a_folder_that_has_another_run(regard):
     arguments = ["train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "mine"]
     assert regard(*arguments).code == 0
     before = Path("mine/model.safetensors").read_bytes()
-    found = regard.refused(*arguments)
+    found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # nothing is read before
     assert found == "mine: there is a run here already; go on with it by --resume mine, or choose another --run"
     assert Path("mine/model.safetensors").read_bytes() == before
 
@@ -299,7 +302,16 @@ def test_going_on_needs_no_task(regard, option):
 
 def test_an_unknown_device(regard):
     found = regard.refused("train", "language", text(), SHORT, "--device", "abacus")
-    assert found.startswith("the device 'abacus' cannot be used: ")
+    assert found.startswith("there is no device 'abacus'; use auto, ")
+
+
+def test_a_model_in_a_pickle_is_begun_from_if_that_is_allowed(regard, tmp_path):
+    folder = write_theirs("gpt2", tmp_path / "gpt2")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    arguments = ["train", "language", text(), "task.window=8", *BRIEF, "--init-from", folder]
+    assert "is a pickle" in regard.refused(*arguments)
+    assert regard(*arguments, "--allow-pickle").code == 0
 
 
 def test_a_model_to_begin_from_that_is_none(regard):

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.use import translate as translating
 from regard.use.load import load
-from regard.use.translate import Translating
+from regard.use.translate import Candidate, Translating, Translation
 
 from ..use.made import run
 from .command import Command
@@ -69,6 +70,18 @@ def test_n_best(regard, folder):
     assert regard.refused("translate", "red", "-m", folder, "--n-best", 9).startswith(
         "best=9 must be between 1 and beam"
     )
+    for option in ("length_penalty", "coverage", "longest_ratio"):
+        for value in ("inf", "nan"):
+            said = regard.refused("translate", "red", "-m", folder, f"--{option.replace('_', '-')}", value)
+            assert said == f"{option}={value} must be a finite number"
+
+
+def test_a_translation_stays_on_its_line(regard, folder, monkeypatch):
+    made = Translation((Candidate("two\r\nlines", -1.0),))
+    monkeypatch.setattr(translating, "translations", lambda *arguments: iter([made for _ in next(arguments[1])]))
+    assert regard("translate", "red", "-m", folder).out == "two  lines\n"
+    assert regard("translate", "red", "-m", folder, "--n-best", 1).out == "0 ||| two  lines ||| -1.0000\n"
+    assert json.loads(regard("translate", "red", "-m", folder, "--json").out)["translation"] == "two\r\nlines"
 
 
 def test_alignments(regard, folder):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from regard.data import corpus as module
 from regard.data.corpus import Corpus, CorpusWriter, cache_folder, cached_corpus, file_key, read_corpus
+from regard.data.device import to_device
 from regard.errors import RegardError
 
 ROWS = [[1, 2, 3], [], [4], [5, 6, 7, 8, 9], [], [10, 11]]
@@ -126,6 +127,40 @@ def test_a_corpus_on_a_device_gives_the_same(tmp_path: Path) -> None:
     moved = corpus.to("cpu")
     assert moved.windows(np.array([0, 5]), 4).equal(corpus.windows(np.array([0, 5]), 4))
     assert moved.lengths.tolist() == corpus.lengths.tolist()
+
+
+def every_batch(corpus: Corpus) -> list[torch.Tensor]:
+    return [
+        corpus.padded(np.array([3, -1, 0]), 4, -7),
+        corpus.gather(np.array([[2, -1], [0, 10]]), -7),
+        corpus.windows(np.array([0, 6]), 5),
+        corpus.row_at(np.array([0, 6]), 5),
+    ]
+
+
+@pytest.mark.parametrize(("free", "stays"), [(200, True), (4000, False), (None, False)])
+def test_a_corpus_that_is_too_large_for_an_accelerator_is_copied_batch_by_batch(
+    free: int | None, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[torch.device] = []
+    copied: list[torch.Tensor] = []
+
+    def copy(array: np.ndarray, device: torch.device) -> torch.Tensor:
+        if device.type == "meta":
+            copied.append(torch.from_numpy(array.copy()))
+        return to_device(array, device)
+
+    monkeypatch.setattr(module, "free_memory", lambda device: asked.append(device) or free)
+    monkeypatch.setattr(module, "to_device", copy)
+    corpus = made([*ROWS, [3]], tmp_path / "one")
+    moved = corpus.to("meta")  # an accelerator of which nothing is seen but what is brought there
+    assert asked == [torch.device("meta")]
+    wanted = every_batch(corpus)
+    assert [(batch.shape, batch.device.type) for batch in every_batch(moved)] == [
+        (each.shape, "meta") for each in wanted
+    ]
+    same = len(copied) == len(wanted) and all(map(torch.equal, copied, wanted))
+    assert same is stays  # else only places are brought there, and tokens found there
 
 
 def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.device import choose_device, to_device
+from regard.data.device import choose_device, free_memory, to_device
 from regard.errors import RegardError
 
 
@@ -23,11 +23,36 @@ def test_cuda_copies_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert done == ["pin", True]
 
 
+def test_what_is_free_is_asked_of_cuda_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
+    assert free_memory(torch.device("cuda")) == 7
+    assert free_memory(torch.device("cpu")) is None
+
+
 def test_a_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cpu") == torch.device("cpu")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
     assert choose_device("auto") == torch.device("cpu")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     assert choose_device("auto") == torch.device("cuda")
-    with pytest.raises(RegardError, match=r"^the device 'abacus' cannot be used: .*; try --device cpu$"):
-        choose_device("abacus")
+
+
+@pytest.mark.parametrize("name", ["gpu", "CPU", "", ":1", "meta", "cuda1"])
+def test_what_is_no_device_is_told_what_is_one(name: str) -> None:
+    """Instead of the twenty kinds that torch has names for."""
+    with pytest.raises(RegardError) as caught:
+        choose_device(name)
+    wanted = f"there is no device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu"
+    assert str(caught.value) == wanted
+
+
+@pytest.mark.parametrize("name", ["cuda:x", "mps"])
+def test_a_device_that_cannot_be_used_is_refused_with_the_reason(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "mps":  # a machine may have it
+
+        def refuse(*arguments: object, **more: object) -> None:
+            raise RuntimeError("Could not run it with the 'MPS' backend. This could be because of this or that. A.\nB")
+
+        monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(RegardError, match=r"^the device '[a-z:]+' cannot be used: [^.]+; try --device cpu$"):
+        choose_device(name)

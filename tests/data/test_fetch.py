@@ -12,8 +12,8 @@ import pytest
 from regard.data.fetch import fetch
 from regard.data.known import KNOWN, File, Known
 from regard.errors import InputError, RegardError
+from tests.data.cifar import archive_of, random_set, sheets_of
 from tests.data.server import serve
-from tests.data.test_cifar import archive_of, random_set, sheets_of
 
 TRAIN, TEST = b"eins\nzwei\n" * 50_000, b"drei\n"
 

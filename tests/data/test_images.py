@@ -266,12 +266,12 @@ def test_a_class_that_training_does_not_see(tmp_path: Path, pets: Path, folder: 
 
 def test_a_label_that_training_does_not_see(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x_train=shades(1, 2), y_train=[0, 2], x_test=shades(1), y_test=[1])
-    wanted = "test has images of the class '1', which train does not know; (one of 0, 2)"
+    wanted = "test has images of the class '1', which train does not know; use one of 0, 2"
     assert refused(tmp_path / "a.npz") == f"{tmp_path / 'a.npz'}: {wanted}"
 
 
 def test_a_class_that_the_model_does_not_know(pets: Path) -> None:
-    wanted = "train has images of the class 'dogs', which the model does not know; (one of cats, emus)"
+    wanted = "train has images of the class 'dogs', which the model does not know; use one of cats, emus"
     assert refused(pets, classes=("cats", "emus")) == f"{pets}: {wanted}"
 
 

@@ -99,7 +99,7 @@ def test_mistakes_in_pairs(tmp_path):
     with raises(f"{path}: has one column (source), but two are needed; check how columns are separated"):
         list(read_pairs(path, None, Skipped()))
     path = write(tmp_path, "a.jsonl", '{"source": "ja", "target": "yes"}\n{"source": "nein"}\n')
-    with raises(f"{path}:2: has no 'target'; (one of source)"):
+    with raises(f"{path}:2: has no 'target', which every row needs; it has source"):
         list(read_pairs(path, None, Skipped()))
 
 
@@ -139,7 +139,7 @@ def test_mistakes_in_labelled(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\na,1\n")
     with raises(f"{path}: has no column 'lable'; did you mean 'label'? (one of label, text)"):
         list(read_labelled(path, Skipped(), label="lable"))
-    with raises(f"{path}: has no column 'words'; (one of label, text)"):
+    with raises(f"{path}: has no column 'words'; use one of label, text"):
         list(read_labelled(path, Skipped(), text="words"))
     path = write(tmp_path, "b.csv", "text\na\n")
     with raises(f"{path}: has one column (text), but two are needed; check how columns are separated"):

@@ -107,9 +107,9 @@ def test_importing_the_room_does_not_import_matplotlib():
 @pytest.mark.parametrize(
     ("name", "rest"),
     [
-        ("a.gif", "no picture is written as '.gif' (one of .pdf, .png, .svg)"),
-        ("a.pgn", "no picture is written as '.pgn' did you mean '.png'? (one of .pdf, .png, .svg)"),
-        ("a", "no picture is written as '' (one of .pdf, .png, .svg)"),
+        ("a.gif", "no picture is written as '.gif'; use one of .pdf, .png, .svg"),
+        ("a.pgn", "no picture is written as '.pgn'; did you mean '.png'? (one of .pdf, .png, .svg)"),
+        ("a", "no picture is written as ''; use one of .pdf, .png, .svg"),
         ("nowhere/a.png", "there is no folder {folder}/nowhere; make it, or choose another"),
     ],
 )

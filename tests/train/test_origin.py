@@ -15,11 +15,12 @@ from regard.hub import folder as hub
 from regard.models.store import load_model
 from regard.train import start
 from regard.train.decide import Planned, plan
+from regard.train.origin import Origin
 from regard.train.ranks import Ranks
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
-from ..use.theirs import write
+from ..use.theirs import KINDS, write
 
 BRIEF = ["train.steps=3", "train.validate_every=3", "train.checkpoint_every=3", "train.log_every=1", "train.tokens=64"]
 STILL = ["train.optimizer.rate=1e-12", "train.optimizer.decay=0.0"]
@@ -88,6 +89,19 @@ def test_what_is_chosen_for_it(text, tmp_path):
     assert to_table(fresh.train.optimizer)["kind"] == "muon"
 
 
+def test_pairs_that_are_longer_than_its_positions_are_left_out(text, tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS["bart"][0].values, "max_position_embeddings", 6)
+    folder = write("bart", tmp_path / "bart")
+    found = planned(tasks(text)["bart"], init_from=folder)
+    assert found.config.task.longest == 6
+    (report,) = found.task.skipped.report()
+    left_out = int(report.split()[0])
+    assert f"{left_out} pairs of more than 6 tokens" in report
+    assert sum(found.task.facts()[name] for name in ("pairs", "validation pairs")) == 120 - left_out
+    regard.train(tasks(text)["bart"], *BRIEF, init_from=folder, run="run", console=QUIET)
+    assert load_model("run").longest() == 6
+
+
 def test_it_learns_and_can_be_run_again_from_its_recipe(text, tmp_path):
     folder = write("marian", tmp_path / "marian", spare=5)
     task = tasks(text)["marian"]
@@ -107,7 +121,7 @@ def test_another_head_is_that_of_the_family(text, tmp_path):
     assert (table["kind"], table["transform"], table["classes"]) == ("classes", "tanh", 2)
     assert hub.exportable(found.config.model) is None
     model = start.build_model(found.config, Ranks(0, 1, torch.device("cpu")))
-    start.take_weights(model, folder, said.append)
+    start.take_weights(model, Origin(folder), said.append)
     assert "weights taken from" in said[0]
     assert "new: head.classify.bias" in said[0]
     regard.train(tasks(text)["bert-classes"], *BRIEF, init_from=folder, run="run", console=QUIET)
@@ -125,9 +139,18 @@ def test_what_does_not_fit(text, tmp_path):
         planned({"kind": "masked", "train": [text]}, init_from=folder)
 
 
-def test_a_pickle_is_to_be_written_anew(text, tmp_path):
+def test_a_pickle_is_read_if_that_is_allowed(text, tmp_path):
     folder = write("gpt2", tmp_path / "gpt2")
+    weights = hub.load(folder).state_dict()
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(RegardError, match="is a pickle.*; write it anew: regard convert .* --to huggingface NEW"):
-        planned({"kind": "language", "train": [text]}, init_from=folder)
+    task = tasks(text)["gpt2"]
+    with pytest.raises(
+        RegardError, match=r"is a pickle.* not read; .*allow it \(--allow-pickle\), if you trust its author"
+    ):
+        planned(task, init_from=folder)
+    options = {"init_from": folder, "allow_pickle": True, "console": QUIET}
+    regard.train(task, *BRIEF, *STILL, run="run", **options)
+    after = load_model("run").state_dict()
+    for name, tensor in weights.items():
+        torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=0)

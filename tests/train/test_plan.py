@@ -10,11 +10,13 @@ from regard.errors import ConfigError
 from regard.models.recipe import ModelConfig, Recipe, build_empty
 from regard.tasks.kinds import TASKS
 from regard.train.config import TrainConfig
+from regard.train.optimizer import OPTIMIZERS
 from regard.train.plan import (
     KINDS,
     RECIPES,
     SIZES,
     Amount,
+    Said,
     SizeName,
     check_kind,
     choose_size,
@@ -23,8 +25,10 @@ from regard.train.plan import (
     plan_task,
     plan_tokenizer,
     plan_train,
+    plan_vocabulary,
     text_bytes,
 )
+from regard.train.schedule import SCHEDULES
 
 AMOUNTS = [Amount(tokens // 20 + 1, tokens) for tokens in (500, 50_000, 5_000_000, 500_000_000, 50_000_000_000)]
 every_task = pytest.mark.parametrize("kind", TASKS)
@@ -151,9 +155,9 @@ def grow(path, size: int) -> str:
 def test_letters_for_a_little_text_and_pieces_for_more(tmp_path):
     files = [grow(tmp_path / f"{size}.txt", size) for size in (10**4, 10**7, 10**8, 10**10)]
     plans = [plan_tokenizer({"kind": "language", "train": [file]}) for file in files]
-    assert plans[0] == {"kind": "char"}
-    assert {plan["kind"] for plan in plans[1:]} == {"bpe"}
-    vocabularies = [plan["vocabulary"] for plan in plans[1:]]
+    assert plans == [{"kind": "char"}, {"kind": "bpe"}, {"kind": "bpe"}, {"kind": "bpe"}]
+    assert plan_tokenizer({"kind": "language", "train": files[:1]}, pieces=True) == {"kind": "bpe"}
+    vocabularies = [plan_vocabulary({"kind": "language", "train": [file]}) for file in files]
     assert vocabularies == sorted(vocabularies)
     assert vocabularies[0] < vocabularies[-1]
     for kind in ("masked", "classification", "translation"):
@@ -167,6 +171,29 @@ def test_the_window_is_chosen_unless_it_is_given(tmp_path, device: str):
     assert plan_task({"kind": "language", "train": [file]}, device)["window"] > 0
     assert plan_task({"kind": "language", "train": [file], "window": 7}, device)["window"] == 7
     assert plan_task({"kind": "translation", "source": [file]}, device) == {"kind": "translation", "source": [file]}
+
+
+@every_device
+@pytest.mark.parametrize("kind", ["language", "masked"])
+def test_a_little_text_has_several_windows_also_for_validation(tmp_path, device: str, kind: str):
+    for size in (300, 1000, 3000):
+        window = plan_task({"kind": kind, "train": [grow(tmp_path / "a.txt", size)]}, device)["window"]
+        assert 8 <= window <= max(8, size / (16 if kind == "language" else 80))  # a tenth is kept for validation
+    assert plan_task({"kind": kind, "train": [grow(tmp_path / "a.txt", 50_000)]}, device)["window"] >= 128
+
+
+@every_task
+def test_rows_are_not_longer_than_what_the_model_can_take(tmp_path, kind: str):
+    if kind == "vision":
+        return
+    key = "window" if kind in ("language", "masked") else "longest"
+    task = {"kind": kind, "train": [grow(tmp_path / "a.txt", 100_000)]}
+    assert plan_task(task, "cpu", longest=20)[key] == 20
+    assert plan_task(task | {key: 12}, "cpu", longest=20)[key] == 12
+    assert 20 < plan_task(task, "cpu", longest=10_000)[key] <= 256  # more is not needed
+    rule = f"^task.{key}: 21 tokens are more than the 20 positions of the model; lower it, or raise model.embed.pos"
+    with pytest.raises(ConfigError, match=rule):
+        plan_task({"kind": kind, key: 21}, "cpu", longest=20)
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -193,11 +220,35 @@ def test_a_plan_is_a_whole_one_and_within_the_data(kind: str, device: str, amoun
 def test_a_plan_for_so_many_steps_ends_its_warmup_and_looks_in_between(
     kind: str, device: str, attends: bool, steps: int
 ):
-    config = from_table(plan_train(kind, 128, attends, AMOUNTS[3], 1e7, device, steps=steps), TrainConfig)
+    config = from_table(plan_train(kind, 128, attends, AMOUNTS[3], 1e7, device, said=Said(steps=steps)), TrainConfig)
     assert config.steps == steps
     assert config.schedule.warmup <= steps / 4
     assert config.validate_every <= max(10, steps / 20)
     assert config.checkpoint_every <= max(10, steps / 20)
+
+
+@every_task
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_plan_has_all_that_another_optimizer_or_schedule_needs(kind: str, optimizer: str, schedule: str, begun: bool):
+    said = Said(optimizer=optimizer, schedule=schedule)
+    table = plan_train(kind, 128, True, AMOUNTS[2], 1e7, "cpu", begun, said)
+    config = from_table(table, TrainConfig)
+    assert (table["optimizer"]["kind"], table["schedule"]["kind"]) == (optimizer, schedule)
+    assert 0 < config.schedule.warmup <= config.steps / 4
+    usual = plan_train(kind, 128, True, AMOUNTS[2], 1e7, "cpu", begun)
+    same = plan_train(kind, 128, True, AMOUNTS[2], 1e7, "cpu", begun, Said(optimizer=usual["optimizer"]["kind"]))
+    assert same == usual
+
+
+@every_task
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_what_was_trained_before_learns_in_small_steps(kind: str, optimizer: str):
+    said = Said(optimizer=optimizer)
+    new, begun = (plan_train(kind, 128, True, AMOUNTS[2], 1e5, "cpu", begun, said) for begun in (False, True))
+    assert begun["optimizer"]["rate"] == pytest.approx(new["optimizer"]["rate"] / 20)
+    assert begun["steps"] < new["steps"]
 
 
 @every_task

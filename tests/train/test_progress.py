@@ -293,6 +293,21 @@ def test_samples_are_cut_to_the_width_and_to_three():
     ]
 
 
+def test_that_a_model_made_nothing_is_shown():
+    console = pipe(width=30)
+    with Progress(console, 10, 1) as progress:
+        progress.samples([Sample("ein Hund", "a dog", ""), Sample("zwei", "", "two")])
+    assert read(console).splitlines() == [
+        "  given   ein Hund",
+        "  wanted  a dog",
+        "  made    (nothing)",
+        "",
+        "  given   zwei",
+        "  made    two",
+        "",
+    ]
+
+
 def test_in_ascii_samples_are_cut_in_ascii():
     console = pipe(width=30, encoding="ascii")
     with Progress(console, 10, 1) as progress:

@@ -159,6 +159,12 @@ def test_the_best_may_be_the_last_and_low_may_be_best(tmp_path):
 
 
 @pytest.mark.usefixtures("unpainted")
+def test_that_a_model_made_nothing_is_shown(tmp_path):
+    page = page_of(make_run(tmp_path, RECORDS, [(10, Sample("ein Hund", "a dog", ""))]))
+    assert page.cells == ["given", "ein Hund", "wanted", "a dog", "step 10", "(nothing)"]
+
+
+@pytest.mark.usefixtures("unpainted")
 def test_samples_over_time(tmp_path):
     samples = [(step, Sample("ein Hund", "a dog", f"made {step}")) for step in (10, 20, 30, 40, 50)]
     samples += [(50, Sample("", "", f"only {number}\nsecond line")) for number in range(4)]

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -19,11 +20,13 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
+from regard.config import to_table
 from regard.errors import RegardError
 from regard.train import loop, start
 from regard.train.checkpoint import checkpoint_steps, load_checkpoint
 from regard.train.log import Log, read_metrics
 from regard.train.run import create_run, open_run
+from regard.train.schedule import CosineConfig, LinearConfig
 
 from ..processes import Ended
 from .command import at_moment, at_update, regard, send
@@ -313,6 +316,18 @@ def test_with_more_steps_a_run_goes_on(tmp_path: Path, whole: Callable[[str], Pa
     steps = [(record["kind"], record["step"]) for record in read_metrics(run)]
     assert steps[-4:] == [("train", 12), ("valid", 12), ("train", 15), ("train", 16), ("valid", 16)][-4:]
     assert len(set(steps)) == len(steps)
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_another_schedule_is_enough_said_by_its_kind(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+    run = copy_of(whole("lstm"), tmp_path)
+    before = open_run(run).config.train
+    other = CosineConfig if isinstance(before.schedule, LinearConfig) else LinearConfig
+    kind = to_table(other(0))["kind"]
+    go_on(run, f"train.schedule.kind={kind}", "train.steps=14")
+    after = open_run(run).config.train
+    assert after == replace(before, schedule=after.schedule, steps=14)
+    assert isinstance(after.schedule, other)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Starting a run: what the user says wins, what contradicts itself is refused, and a run can be run again."""
 
 import tomllib
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,10 @@ from regard.errors import ConfigError, RegardError
 from regard.models.recipe import load_recipe
 from regard.train import start
 from regard.train.decide import Planned, plan
+from regard.train.optimizer import AdamWConfig, MuonConfig
 from regard.train.ranks import Ranks
 from regard.train.run import Run
+from regard.train.schedule import CosineConfig, LinearConfig
 
 from ..tasks.corpora import sentences, write
 
@@ -48,6 +51,11 @@ def size(text) -> int:
 
 def planned(what, *changes: str, **options) -> Planned:
     return plan(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")), **options)
+
+
+def untyped(what, *changes) -> Planned:
+    """Plan without the checker of types that only tests have."""
+    return getattr(plan, "__wrapped__", plan)(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")))
 
 
 def recipe(text: dict[str, object], rest: str) -> Path:
@@ -98,6 +106,46 @@ def test_with_more_tokens_an_update_there_are_fewer_updates(text):
     assert many.steps == pytest.approx(few.steps / 2, rel=0.01)
     recipes = planned(recipe(text, "[train]\ntokens = 64\n")).config.train
     assert recipes == many
+
+
+def test_an_optimizer_or_a_schedule_is_enough_said_by_its_kind(text):
+    usual, adam = (planned(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
+    assert isinstance(usual.optimizer, MuonConfig)
+    assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate, decay=0.05)
+    assert (adam.steps, adam.tokens, adam.clip) == (usual.steps, usual.tokens, usual.clip)
+    slow = planned(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
+    assert slow == AdamWConfig(rate=1e-4, decay=0.05)
+    cosine = planned(text, "train.schedule.kind=cosine", "train.steps=50").config.train
+    assert (cosine.schedule, cosine.optimizer) == (CosineConfig(warmup=5), usual.optimizer)
+
+
+def test_a_recipe_may_choose_only_the_kind_and_a_change_another(text):
+    path = recipe(text, '[train]\noptimizer = { kind = "adamw" }\nschedule = { kind = "cosine", warmup = 7 }\n')
+    found = planned(path).config.train
+    assert found.optimizer == planned(text, "train.optimizer.kind=adamw").config.train.optimizer
+    assert found.schedule == CosineConfig(warmup=7)
+    changed = planned(path, "train.optimizer.kind=muon", "train.schedule.kind=linear", "train.steps=40").config.train
+    assert changed.optimizer == planned(text).config.train.optimizer
+    assert changed.schedule == LinearConfig(warmup=2, cooldown=0.6)
+
+
+def test_a_run_may_be_run_again_with_another_optimizer(text):
+    first = planned(text, "train.clip=none", "train.steps=40").config
+    Path("again.toml").write_text(to_toml(first))
+    again = planned("again.toml", "train.optimizer.kind=adamw").config.train
+    assert again.optimizer == AdamWConfig(rate=first.train.optimizer.rest.rate, decay=0.05)
+    assert again == replace(first.train, optimizer=again.optimizer)  # what was left out stays out
+
+
+def test_a_vocabulary_is_one_of_pieces(text):
+    found = planned(text, "tokenizer.vocabulary=270").config.tokenizer
+    assert (found.kind, found.vocabulary) == ("bpe", 270)
+    assert planned(recipe(text, "[tokenizer]\nvocabulary = 270\n")).config.tokenizer == found
+    for kind in ("bpe", "word"):  # and the kind of pieces is enough, too
+        assert planned(text, f"tokenizer.kind={kind}").config.tokenizer.vocabulary == 6000
+    rule = "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; leave it out, or let "
+    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind be one of bpe, word, unigram"):
+        planned(text, "tokenizer.vocabulary=400", "tokenizer.kind=char")
 
 
 def test_files_may_be_paths(text):
@@ -237,11 +285,20 @@ def test_a_model_of_the_wrong_kind(text):
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ("steps=3", "override 'steps=3' must have the form table.key=value; tables: task, tokenizer, model, train"),
+        ("stpes=3", "override 'stpes=3' must have the form table.key=value; tables: task, tokenizer, model, train"),
+        ("steps=3", "override 'steps=3' must have the form table.key=value; did you mean train.steps=3?"),
+        ("dim=64", "override 'dim=64' must have the form table.key=value; did you mean model.dim=64?"),
+        ("window=8", "override 'window=8' must have the form table.key=value; did you mean task.window=8?"),
         ("train.steps", "override 'train.steps' must have the form table.key=value; tables: "),
         ("trian.steps=3", "override 'trian.steps=3' must have the form table.key=value; tables: "),
         ("train.stpes=3", "train.stpes: unknown key; did you mean 'steps'"),
         ("train.steps=0", "train.steps: 0 must be at least 1"),
+        ("train.steps=-5", "^train.steps: -5 must be at least 1$"),
+        ("train.tokens=-5", "^train.tokens: -5 must be at least 1$"),
+        (
+            "train.optimizer=adamw",
+            'train.optimizer: "adamw" must be a table; say its kind: .kind=adamw instead of =adamw',
+        ),
         ("train.steps=many", 'train.steps: "many" must be a whole number'),
         ("train.seed=-1", "train.seed: -1 must be at least 0"),
         ("train.seed=x", 'train.seed: "x" must be a whole number'),
@@ -252,11 +309,6 @@ def test_a_model_of_the_wrong_kind(text):
         ("task.kind=lnguage", "task.kind: 'lnguage' is unknown; did you mean 'language'"),
         ("tokenizer.kind=bpee", 'tokenizer.kind: "bpee" is unknown; did you mean .bpe.'),
         ("tokenizer.vocabluary=9", "tokenizer.vocabluary: unknown key; did you mean 'vocabulary'"),
-        (
-            "tokenizer.vocabulary=400",
-            "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; "
-            "say tokenizer.kind too: bpe, word, unigram",
-        ),
         ("model.dpeth=3", "model.dpeth: unknown key; did you mean 'depth'"),
         ("model.depth=0", "model.depth: 0 must be at least 1"),
         ("model.layers.block.mixer.heads.heads=7", "heads=7"),
@@ -280,6 +332,13 @@ def test_a_recipe_that_makes_no_sense(text, rest: str, rule: str):
         planned(recipe(text, rest))
 
 
+def test_what_is_nothing_of_the_sort(text):
+    with pytest.raises(ConfigError, match="3 is no task: give its table, such as .*, or the path of a recipe"):
+        untyped(3)
+    with pytest.raises(ConfigError, match="override 5 must be text of the form table.key=value"):
+        untyped(text, 5)
+
+
 def test_a_table_that_is_none(text):
     for name in ("tokenizer", "model", "train"):
         path = recipe(text, "")
@@ -292,7 +351,7 @@ def test_a_table_that_is_none(text):
 
 
 def test_a_recipe_without_a_task():
-    with pytest.raises(ConfigError, match="gpt2 says nothing about the task; add a .task. table with kind = .one of"):
+    with pytest.raises(ConfigError, match="gpt2 says nothing about the task; add a .task. table; for its kind use one"):
         planned("gpt2")
     Path("bare.toml").write_text('about = "nothing"\n')
     with pytest.raises(ConfigError, match="model: missing; must be a table"):
@@ -351,8 +410,15 @@ def test_a_folder_is_found_and_never_used_twice(text):
     first = regard.train(text, *BRIEF, *TINY, console=QUIET)
     second = regard.train(text, *BRIEF, *TINY, console=QUIET)
     assert (first.folder, second.folder) == (Path("runs/language-1"), Path("runs/language-2"))
+    assert str(first) == f"Run(folder={first.folder!r})"
     with pytest.raises(RegardError, match="runs/language-1: there is a run here already; go on with it by --resume"):
         regard.train(text, *BRIEF, *TINY, run=first.folder, console=QUIET)
+
+
+def test_a_folder_that_is_taken_is_refused_before_the_data_is_read(text):
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    with pytest.raises(RegardError, match="one: there is a run here already"):
+        regard.train(text | {"train": ["missing.txt"]}, run="one", console=QUIET)
 
 
 def test_beginning_from_another_model(text, tmp_path):

@@ -1,5 +1,7 @@
 """Lines through a model: in chunks, in batches, and back in order."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from regard.errors import InputError
 from regard.use import batches as module
-from regard.use.batches import batches, by_line, default_tokens, in_chunks, padded
+from regard.use.batches import batches, by_line, default_tokens, in_chunks, listed, padded, single
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 200))
@@ -57,7 +59,34 @@ def test_long_lines_make_short_chunks(monkeypatch):
 
 def test_one_text_is_not_taken_for_a_list_of_letters():
     with pytest.raises(InputError, match=r"one text was given where a list of texts belongs; put it into brackets"):
-        next(in_chunks("hello"))
+        listed("hello", "texts")
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"a": 1}, {"a"}, b"hello", len])
+def test_what_is_no_list_of_texts_is_refused(wrong):
+    with pytest.raises(InputError) as caught:
+        listed(wrong, "prompts")
+    assert str(caught.value) == f"prompts={wrong!r} must be a list of texts"
+    with pytest.raises(InputError) as caught:
+        single(wrong, "prompt")
+    assert str(caught.value) == f"prompt={wrong!r} must be one text"
+
+
+def test_what_is_no_text_in_a_list_is_refused_at_its_place():
+    texts = listed(("red", Path("a.png"), "dog"), "texts")
+    assert next(texts) == "red"
+    with pytest.raises(InputError, match=r"^texts\[1\]=PosixPath\('a.png'\) must be a text$"):
+        next(texts)
+    assert list(listed(["red", Path("a.png")], "texts", (str, Path))) == ["red", "a.png"]
+    with pytest.raises(InputError, match=r"^texts\[0\]=None must be a text$"):
+        list(listed([None], "texts", (str, Path)))
+
+
+def test_texts_may_come_one_by_one():
+    assert next(listed(iter(str, "never"), "texts")) == ""
+    assert list(listed(np.array(["red", "dog"]), "texts")) == ["red", "dog"]
+    assert list(listed({"red": 1, "dog": 2}.keys(), "texts")) == ["red", "dog"]
+    assert single("red", "prompt") == "red"
 
 
 def test_rows_are_padded_on_the_right():

@@ -42,7 +42,7 @@ def test_a_model_that_does_not_know_the_names_of_its_classes_counts_them():
 
 
 def test_at_least_one_label():
-    with pytest.raises(InputError, match="top=0 must be at least 1"):
+    with pytest.raises(InputError, match="top=0 must be a whole number, at least 1"):
         loaded("classification").classify(["red"], top=0)
 
 

@@ -56,7 +56,7 @@ def test_lines_that_cannot_be_filled():
     apart = r"^line 2: from its first \[MASK\] to its last there are 42 tokens, and 30 fit; make several lines of it$"
     with pytest.raises(InputError, match=apart):
         ready.fill(["[MASK]", "[MASK]" + " red" * 40 + " [MASK]"])
-    with pytest.raises(InputError, match="top=0 must be at least 1"):
+    with pytest.raises(InputError, match="top=0 must be a whole number, at least 1"):
         ready.fill(["[MASK]"], top=0)
 
 

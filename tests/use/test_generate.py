@@ -1,5 +1,7 @@
 """Writing on from prompts: seeds, tries, stops, streams, and prompts that are too long."""
 
+from math import nan
+
 import pytest
 import torch
 
@@ -150,6 +152,8 @@ def test_the_prompt_decides_the_seed_with_the_try():
     [
         ({"tokens": 0}, "tokens=0 must be at least 1"),
         ({"tries": 0}, "tries=0 must be at least 1"),
+        ({"beam": 0}, "beam=0 must be at least 1"),
+        ({"length_penalty": nan}, "length_penalty=nan must be a finite number"),
         ({"tries": 3, "beam": 2}, "tries=3 must be at most beam=2: no more can be found; search with a wider beam"),
         ({"stop": ("",)}, "stop='' would end every text at once; give at least one character"),
     ],

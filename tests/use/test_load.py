@@ -1,5 +1,8 @@
 """Opening folders, and verbs that do not fit."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ from regard.models.store import save_model
 from regard.use.load import Loaded, make_engine
 from regard.use.ready import Frame, usual_frame
 
+from ..processes import PATIENCE
 from .made import loaded, model_of, run, tokenizer_of
 
 
@@ -55,7 +59,57 @@ def test_the_wrong_verb_says_which_fits(kind, verb):
             loaded(kind).stream("red")
 
 
+def test_arguments_that_are_no_texts(tmp_path):
+    """In another process, without the checker of types, which would be the first to refuse them."""
+    kinds = "language", "translation", "classification"
+    for kind in kinds:
+        run(kind, tmp_path / kind)
+    program = f"""
+import regard
+writer, translator, classifier = (regard.load(kind, device="cpu") for kind in {kinds})
+for use in (
+    lambda: writer.generate(3),
+    lambda: writer.generate(["red", 3]),
+    lambda: writer.stream(["red"]),
+    lambda: writer.stream(3),
+    lambda: writer.embed({{"red": 1}}),
+    lambda: translator.translate(None),
+    lambda: translator.translate(["red"], beam="5"),
+    lambda: translator.translate(["red"], prefix=3),
+    lambda: writer.generate(["red"], stop=3),
+    lambda: writer.generate(["red"], stop=["dog", 3]),
+    lambda: classifier.classify(["red"], top=1.5),
+):
+    try:
+        use()
+    except regard.RegardError as error:
+        print(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
+    assert done.stdout.splitlines() == [
+        "prompts=3 must be a list of texts",
+        "prompts[1]=3 must be a text",
+        "prompt=['red'] must be one text",
+        "prompt=3 must be one text",
+        "texts={'red': 1} must be a list of texts",
+        "texts=None must be a list of texts",
+        "beam='5' must be a whole number, at least 1",
+        "prefix=3 must be one text",
+        "stop=3 must be a list of texts",
+        "stop[1]=3 must be a text",
+        "top=1.5 must be a whole number, at least 1",
+    ], done.stderr
+
+
+def test_a_model_says_in_a_line_what_it_is(tmp_path):
+    assert repr(loaded("translation")) == "<here: a translator on cpu; can translate, embed>"
+    assert str(loaded("vision")) == "<here: a classifier of images on cpu; can classify, embed>"
+
+
 def test_folders_that_cannot_be_opened(tmp_path):
+    with pytest.raises(RegardError, match=r"none: is not the folder of a run: there is no such folder; give"):
+        regard.load(tmp_path / "none")
     with pytest.raises(RegardError, match=r"is not the folder of a run: there is no recipe.toml; give the folder that"):
         regard.load(tmp_path)
     save_model(model_of("language"), tmp_path)
@@ -83,6 +137,6 @@ def test_engines():
 
 def test_the_device_is_chosen(tmp_path):
     folder = run("language", tmp_path / "run")
-    with pytest.raises(RegardError, match="the device 'quantum' cannot be used"):
+    with pytest.raises(RegardError, match="there is no device 'quantum'; use auto, "):
         regard.load(folder, device="quantum")
     assert regard.load(folder, device="cpu").device == torch.device("cpu")

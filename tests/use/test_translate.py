@@ -1,6 +1,7 @@
 """Translation of lines: each by itself, in order, in bounded memory."""
 
 import warnings
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_lines_are_read_as_they_are_asked_for(translator):
             yield ""
 
     found = translator.translations(source())
-    assert next(found) == Translation((Candidate("", 0.0),), ())
+    assert next(found) == Translation((Candidate("", 0.0),))
     assert read == CHUNK
 
 
@@ -152,6 +153,7 @@ def test_alignments(translator):
     wanted = {(int(row[:3].argmax()), place) for place, row in enumerate(weights)}
     assert set(found[0].alignment) == wanted
     assert found[1].alignment == ()
+    assert [one.alignment for one in translator.translations(["red", ""])] == [None, None]  # nobody asked for any
 
 
 def test_a_model_without_attention_aligns_nothing():
@@ -171,7 +173,12 @@ def test_a_recurrent_translator_answers_alike_in_any_batch():
     [
         ({"beam": 0}, "beam=0 must be at least 1"),
         ({"beam": 2, "best": 3}, "best=3 must be between 1 and beam=2: no more can be found; search with a wider beam"),
-        ({"longest_ratio": 0.0}, "longest_ratio=0.0 must be above 0"),
+        ({"longest_ratio": 0.0}, "longest_ratio=0.0 must be above 0 and at most 1000"),
+        ({"longest_ratio": inf}, "longest_ratio=inf must be a finite number"),
+        ({"longest_ratio": 1e308}, "longest_ratio=1e[+]308 must be above 0 and at most 1000"),
+        ({"length_penalty": inf}, "length_penalty=inf must be a finite number"),
+        ({"length_penalty": 1e308}, "length_penalty=1e[+]308 must be between 0 and 10"),
+        ({"coverage": nan}, "coverage=nan must be a finite number"),
     ],
 )
 def test_options_that_cannot_be(changes, rule):

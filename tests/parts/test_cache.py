@@ -1,0 +1,258 @@
+"""With a cache, step by step, is the same as all at once."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import InputError
+from regard.parts.cache import Cache
+from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
+from regard.parts.mask import Causal, Padding
+from regard.parts.position import RopeConfig
+from regard.parts.score import AdditiveConfig, CosineConfig, DotConfig
+from regard.parts.state import State
+
+from .stepped import DIM, HEADS, POSITIONS, caches, close, feed, make, random
+
+
+def run(attention, x, chunks, cache):
+    """Feed `x` in chunks of these sizes."""
+    out, start = [], 0
+    for size in chunks:
+        positions = torch.arange(start, start + size).expand(len(x), -1)
+        out.append(attention(x[:, start : start + size], mask=Causal(), positions=positions, state=cache))
+        start += size
+    assert start == x.shape[1]
+    return torch.cat(out, 1)
+
+
+def run_ragged(attention, rows, chunks, cache):
+    """Feed rows of different lengths: `chunks` says for each call how many tokens each row has, the rest is padding."""
+    state = State([{"mixer": cache}], torch.zeros(len(rows), dtype=torch.long))
+    out = [[] for _ in rows]
+    for lengths in chunks:
+        x = torch.full((len(rows), max(lengths), DIM), 1e3, dtype=torch.float64)  # padding would be heard
+        for b, length in enumerate(lengths):
+            begin = int(state.length[b])
+            x[b, :length] = rows[b][begin : begin + length]
+        positions = state.advance(torch.zeros(x.shape[:2], dtype=torch.long), torch.tensor(lengths))
+        found = attention(x, mask=Causal() & Padding(), positions=positions, state=cache)
+        for b, length in enumerate(lengths):
+            out[b].append(found[b, :length])
+    return [torch.cat(parts) for parts in out]
+
+
+# --- the same as without ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("window", [None, 1, 3])
+@pytest.mark.parametrize("capacity", [None, 7, 9])
+def test_step_by_step_is_all_at_once(heads, position, window, capacity):
+    attention, x = make(heads, position, window), random(2, 7, DIM)
+    found = run(attention, x, [1] * 7, attention.start(2, capacity))
+    close(found, attention(x, mask=Causal()))
+
+
+@pytest.mark.parametrize("score", [DotConfig(cap=1.0), CosineConfig(), AdditiveConfig(3)])
+def test_any_score_has_a_cache(score):
+    attention, x = make(MultiHeadsConfig(4, 2), RopeConfig(), score=score), random(2, 5, DIM)
+    close(run(attention, x, [3, 1, 1], attention.start(2, None)), attention(x, mask=Causal()))
+
+
+sizes = st.lists(st.integers(1, 5), min_size=1, max_size=5)
+kinds = st.tuples(st.sampled_from(HEADS), st.sampled_from(POSITIONS), st.sampled_from([None, 1, 2, 4, 30]))
+
+
+@settings(max_examples=60)
+@given(kinds, sizes, st.sampled_from([None, 0, 3]))
+def test_chunks_are_all_at_once(kind, chunks, spare):
+    attention, total = make(*kind), sum(chunks)
+    x = random(2, total, DIM)
+    cache = attention.start(2, None if spare is None else total + spare)
+    close(run(attention, x, chunks, cache), attention(x, mask=Causal()))
+
+
+@settings(max_examples=60)
+@given(kinds, st.lists(st.tuples(*[st.integers(0, 4)] * 3).filter(any), min_size=1, max_size=5), st.booleans())
+def test_ragged_rows_are_each_alone(kind, chunks, static):
+    """Row by row, tokens come at a different pace; a row may even wait."""
+    attention, totals = make(*kind), [sum(row) for row in zip(*chunks, strict=True)]
+    rows = [random(total, DIM, seed=b) for b, total in enumerate(totals)]
+    cache = attention.start(3, max(totals) if static else None)
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, cache), strict=True):
+        if len(row):
+            close(found, attention(row[None], mask=Causal())[0])
+
+
+def test_prompts_of_different_lengths_then_steps():
+    """What generation does; the rows that wait at the end of the longest prompt go on from where they were."""
+    attention = make(MultiHeadsConfig(4, 2), RopeConfig())
+    rows = [random(7, DIM), random(4, DIM, seed=1)]
+    chunks = [(5, 2), (1, 1), (1, 1)]
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, attention.start(2, 7)), strict=True):
+        close(found, attention(row[None], mask=Causal())[0])
+
+
+def test_what_padding_left_behind_is_never_seen():
+    """The spare slot of a growing cache becomes a real one when it grows."""
+    attention = make(MultiHeadsConfig(2))
+    rows = [random(9, DIM), random(6, DIM, seed=1)]
+    chunks = [(2, 0), (1, 1), (3, 1), (3, 4)]
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, attention.start(2, None)), strict=True):
+        close(found, attention(row[None], mask=Causal())[0])
+
+
+# --- the slots -------------------------------------------------------------------------------------------------------
+
+
+def put(cache, *positions):
+    """Write tokens whose key is their position + 100 in one row; return the positions seen, and the keys."""
+    places = torch.tensor([positions])
+    (keys,), seen = cache.update((places[:, None, :, None].double() + 100,), places)
+    return seen[0].tolist(), keys[0, 0, :, 0].tolist()
+
+
+def test_a_static_cache_has_all_slots_from_the_start():
+    cache = Cache(capacity=4)
+    assert put(cache, 0, 1) == ([0, 1, -1, -1], [100, 101, 0, 0])
+    assert put(cache, 2) == ([0, 1, 2, -1], [100, 101, 102, 0])
+    assert cache.places.size == 4
+
+
+def test_a_growing_cache_shows_only_what_was_written():
+    cache = Cache()
+    assert put(cache, 0) == ([0], [100])
+    assert put(cache, 1, 2) == ([0, 1, 2], [100, 101, 102])
+    assert put(cache, 3) == ([0, 1, 2, 3], [100, 101, 102, 103])
+    assert cache.places.size == 6  # doubled, from 3
+    assert put(cache, 4) == ([0, 1, 2, 3, 4], [100, 101, 102, 103, 104])
+    assert cache.places.size == 6
+
+
+def test_a_ring_forgets_what_is_out_of_sight():
+    cache = Cache(window=3)
+    assert put(cache, 0)[0] == [0, -1, -1]
+    for position in range(1, 5):
+        seen, keys = put(cache, position)
+    assert seen == [3, 4, 2]
+    assert keys == [103, 104, 102]
+    seen, keys = put(cache, 5, 6, 7, 8)  # the first of a chunk still sees what the last makes the ring forget
+    assert seen == [3, 4, 2, 5, 6, 7, 8]
+    assert keys == [103, 104, 102, 105, 106, 107, 108]
+    assert put(cache, 9)[0] == [9, 7, 8]
+    assert cache.places.size == 3
+
+
+def test_a_chunk_writes_no_slot_twice(monkeypatch):
+    """Which of two writes wins is not defined on an accelerator."""
+    written, write = [], Cache._write
+    monkeypatch.setattr(Cache, "_write", lambda self, *a: (written.append(a[-1][0].tolist()), write(self, *a))[1])
+    cache = Cache(window=3)
+    put(cache, 0, 1, 2, 3, 4, 5, -1)
+    put(cache, 6, 7, 8, 9)
+    assert written == [[3, 3, 3, 0, 1, 2, 3], [3, 1, 2, 0]]  # slot 3 is the spare one
+
+
+def test_an_attention_with_a_window_starts_a_ring():
+    assert make(MultiHeadsConfig(2), window=3).start(2, None).places.size == 3
+    assert make(MultiHeadsConfig(2), window=3).start(2, 10).places.size == 3
+    assert make(MultiHeadsConfig(2)).start(2, 10).places.size == 10
+
+
+def test_a_window_as_long_as_the_capacity_needs_no_ring():
+    assert Cache(capacity=4, window=4).places.window is None
+    assert Cache(capacity=5, window=4).places.window == 4
+    assert Cache(capacity=5, window=4).places.size == 4
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_static_cache_overflows(window):
+    cache = Cache(capacity=3, window=window)
+    put(cache, 0, 1, 2)
+    with pytest.raises(InputError, match=r"token 4 does not fit into a cache of 3; start with a larger capacity"):
+        put(cache, 3)
+
+
+def test_padding_does_not_fill_a_static_cache():
+    cache = Cache(capacity=3)
+    put(cache, 0, -1, -1)
+    assert put(cache, 1, 2)[0] == [0, 1, 2]
+    assert put(cache, -1)[0] == [0, 1, 2]
+    with pytest.raises(InputError, match=r"token 4 does not fit into a cache of 3"):
+        put(cache, 3)
+
+
+def test_latent_heads_keep_less():
+    many, latent = make(MultiHeadsConfig(4)), make(LatentHeadsConfig(2, 3, 2, 2, 3))
+    kept = []
+    for attention in (many, latent):
+        cache = attention.start(1, 10)
+        run(attention, random(1, 3, DIM), [3], cache)
+        kept.append(cache.nbytes() / 10 / 8)
+    assert kept == [2 * DIM, 3 + 2]
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("capacity", [None, 9])
+def test_reorder(window, capacity):
+    """Row i goes on as row index[i]: what beam search does."""
+    attention, x = make(MultiHeadsConfig(4, 2), RopeConfig(), window), random(3, 6, DIM)
+    index = torch.tensor([2, 0, 0])
+    cache = attention.start(3, capacity)
+    cache.reorder(index)  # nothing there yet
+    run(attention, x[:, :4], [3, 1], cache)
+    cache.reorder(index)
+    places = torch.arange(4, 6).expand(3, -1)
+    found = attention(x[:, 4:], mask=Causal(), positions=places, state=cache)
+    joined = torch.cat((x[index, :4], x[:, 4:]), 1)
+    close(found, attention(joined, mask=Causal())[:, 4:])
+
+
+def test_reorder_may_change_the_number_of_rows():
+    attention, x = make(MultiHeadsConfig(4, 2)), random(1, 4, DIM)
+    cache = attention.start(1, None)
+    run(attention, x[:, :3], [3], cache)
+    cache.reorder(torch.tensor([0, 0]))
+    found = attention(x[:, 3:].expand(2, -1, -1), mask=Causal(), positions=torch.full((2, 1), 3), state=cache)
+    close(found, attention(x, mask=Causal())[:, 3:].expand(2, -1, -1))
+
+
+@pytest.mark.parametrize("heads", HEADS)
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("capacity", [None, 9])
+@pytest.mark.parametrize("lengths", [[2, 2], [3, 1]])
+def test_siblings_that_share_a_cache_write_as_if_each_had_its_own(heads, position, window, capacity, lengths):
+    """Change places at random, let a group leave, and compare with each text read anew."""
+    share, generator = 3, torch.Generator().manual_seed(1)
+    attention = make(heads, position, window)
+    state = State([{"mixer": attention.start(2, capacity)}], torch.zeros(2, dtype=torch.long))
+    begun = random(2, max(lengths), DIM)
+    feed([attention], state, begun, None if lengths == [2, 2] else torch.tensor(lengths))
+    state.repeat(share)
+    texts = [begun[row // share, : lengths[row // share]] for row in range(2 * share)]
+    for step in range(5):
+        x = random(len(texts), 1, DIM, seed=step)
+        (found,) = feed([attention], state, x)
+        texts = [torch.cat((text, new)) for text, new in zip(texts, x, strict=True)]
+        for text, row in zip(texts, found, strict=True):
+            close(row[-1], attention(text[None], mask=Causal())[0, -1])
+        groups = range(2) if step < 2 else range(1, 2) if step == 2 else range(1)
+        parents = torch.randint(share, (len(groups), share), generator=generator)
+        index = (torch.tensor(groups)[:, None] * share + parents).flatten()
+        state.reorder(index)
+        texts = [texts[row] for row in index]
+
+
+def test_siblings_read_one_token_at_a_time():
+    (attention,), state = caches(1)
+    feed([attention], state, random(2, 2, DIM))
+    state.repeat(2)
+    with pytest.raises(InputError, match="one token at a time"):
+        feed([attention], state, random(4, 2, DIM))
