@@ -55,20 +55,23 @@ class Range:
     def __contains__(self, number: int | float) -> bool:
         low = self.low is None or number >= self.low
         above = self.above is None or number > self.above
-        return isfinite(number) and low and above and (self.high is None or number <= self.high)
+        return low and above and (self.high is None or number <= self.high) and isfinite(number)
 
     def __str__(self) -> str:
-        if self.high is not None and self.low is not None:
-            return f"between {self.low} and {self.high}"
         low = f"at least {self.low}" if self.above is None else f"above {self.above}"
-        return low if self.high is None else f"{low} and at most {self.high}"
+        if self.high in (None, MOST):
+            return low
+        return f"between {self.low} and {self.high}" if self.above is None else f"{low} and at most {self.high}"
 
     def rule(self, number: int | float) -> str:
         """Say what a number that is outside must be."""
+        if self.high == MOST and number > MOST:
+            return f"at most {MOST}"
         return str(self) if isfinite(number) else "a finite number"
 
 
-Count = Annotated[int, Range(low=1)]
+MOST = 2**31 - 1  # more than anybody has of anything, which nobody needs to be told of
+Count = Annotated[int, Range(low=1, high=MOST)]
 Rate = Annotated[float, Range(low=0, high=1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(low=0)]
@@ -407,7 +410,9 @@ def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
         path, sibling = Path(recipe), Path(recipe).parent
         try:
             text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"cannot read the recipe: {error.strerror}", name) from None
+        except UnicodeDecodeError as error:
             raise ConfigError(f"cannot read the recipe: {error}", name) from None
     elif name in recipe_names():
         text, sibling = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None

@@ -102,8 +102,10 @@ def read_config(folder: Path) -> ModelConfig:
     """Read the config of a model without its weights."""
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RegardError(f"{folder}: no model can be read from here: {error}") from None
+    except OSError as error:
+        raise RegardError(f"{folder}: no model can be read from here: {CONFIG}: {error.strerror}") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RegardError(f"{folder}: no model can be read from here: {CONFIG}: {error}") from None
     if not isinstance(table, dict):
         raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
     return from_table(table, Stored).model

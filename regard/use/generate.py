@@ -48,7 +48,10 @@ DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition")
 
 def writing(ready: Ready, chosen: Mapping[str, Any]) -> Writing:
     """Give the options that were chosen, by name, those of sampling among them, over what the model's folder says."""
-    drawn = any(chosen.get(name) is not None for name in DRAWING)  # then its own way to search does not count
+    drawn = [name for name in DRAWING if chosen.get(name) is not None]  # then its own way to search does not count
+    if drawn and chosen.get("beam") is not None:
+        rule = f"{drawn[0]} is for drawing tokens, and beam for searching the most likely text"
+        raise ConfigError(f"{rule}; leave one of them out")
     searched = not drawn and ready.defaults.get("beam", 1) > 1
     found = ready.chosen(chosen, (*DRAWING, "tokens", *(("beam",) if searched else ())))
     sampling = {name: found.pop(name) for name in DRAWING if name in found}

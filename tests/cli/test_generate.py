@@ -110,3 +110,9 @@ def test_numbers_that_cannot_be(regard, folder):
     assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--tries", 3).startswith(
         "tries=3 must be at most"
     )
+    assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--top-k", 3) == (
+        "top_k is for drawing tokens, and beam for searching the most likely text; leave one of them out"
+    )
+    assert regard.refused("generate", "red", "-m", folder, "--tokens", 10**26) == (
+        f"tokens={10**26} must be at most 2147483647"
+    )
