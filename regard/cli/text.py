@@ -151,12 +151,13 @@ def _lines_of(file: Path) -> Iterator[str]:
 TOO_LARGE = "there is not enough memory; less is needed with a smaller --batch-tokens, fewer beams, or a smaller model"
 
 
-def _out_of_memory(error: BaseException | None) -> bool:
-    """Tell whether memory ran out, on an accelerator or the host; torch has no one class for it."""
-    signs = "out of memory", "can't allocate memory"
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(map(str(error).__contains__, signs))
-    )
+def _explained(error: BaseException | None) -> BaseException | None:
+    """Say in one line that memory ran out; any other error is as it was."""
+    if not isinstance(error, MemoryError | RuntimeError):
+        return error
+    from regard.data.device import out_of_memory
+
+    return RegardError(TOO_LARGE) if out_of_memory(error) else error
 
 
 class Sink:
@@ -208,7 +209,7 @@ class Sink:
             raise
         except OSError as trouble:
             raise self._refusal(trouble) from None
-        explained = RegardError(TOO_LARGE) if _out_of_memory(error) else error
+        explained = _explained(error)
         if self.part is not None and self.path is not None and self.part != self.path:
             self._name(self.part, self.path, explained)
         if explained is not None and explained is not error:

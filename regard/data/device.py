@@ -22,6 +22,12 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
+def out_of_memory(error: Exception) -> bool:
+    """Tell whether memory ran out, on an accelerator or the host; torch has no one class for it."""
+    signs = "out of memory", "can't allocate memory"
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
+
+
 def choose_device(name: str) -> torch.device:
     """Take the accelerator if there is one, or what was asked for."""
     if name == "auto":

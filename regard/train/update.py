@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
@@ -255,8 +256,3 @@ def leave_to_chance(device: torch.device, seed: int, step: int, part: int) -> No
 def seed_of(seed: int, step: int, part: int) -> int:
     """A seed that is the same whether a run was resumed or not."""
     return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Tell whether memory ran out, on an accelerator or the host."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

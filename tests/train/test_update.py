@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import from_table, to_table
+from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.store import tensors
 from regard.tasks.loss import IGNORE, Losses
@@ -18,7 +19,7 @@ from regard.train.config import RunConfig
 from regard.train.decide import Planned
 from regard.train.ranks import Ranks
 from regard.train.start import build_model
-from regard.train.update import Update, out_of_memory, seed_of
+from regard.train.update import Update, seed_of
 
 from .tiny import ALONE, planned
 
