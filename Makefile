@@ -30,7 +30,7 @@ lint: $(READY)
 page: web/node_modules/.ready
 	cd web && npm run --silent check && npm test --silent
 	cd web && npm run --silent build -- --logLevel warn --outDir ../build/page
-	diff -r build/page regard/look/page
+	diff -r build/page regard/viewer/page
 
 web/node_modules/.ready: web/package-lock.json
 	cd web && npm ci --silent --no-audit --no-fund

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.train import B, Plain, T, trainer
-from regard.train.decide import plan
-from regard.train.ranks import Ranks
+from regard.training.decide import plan
+from regard.training.ranks import Ranks
 
 GOAL = 1.88
 UPDATES = 2000

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from bench.timing import Row, milliseconds, show
 from regard.models.recipe import load_recipe
-from regard.train.decide import Planned, plan
-from regard.train.log import Log
-from regard.train.loop import Trainer, Window
-from regard.train.progress import Progress
-from regard.train.ranks import Ranks
-from regard.train.run import create_run
-from regard.train.start import build_model
+from regard.training.decide import Planned, plan
+from regard.training.log import Log
+from regard.training.loop import Trainer, Window
+from regard.training.progress import Progress
+from regard.training.ranks import Ranks
+from regard.training.run import create_run
+from regard.training.start import build_model
 
 LAYERS, D, H, T, B = 4, 128, 4, 64, 12
 ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself anew for each round, so that is longer

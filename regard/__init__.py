@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.errors import ConfigError, InputError, RegardError
-    from regard.look.notebook import look
     from regard.models.count import cost
     from regard.models.recipe import build, load_recipe
     from regard.models.store import load_model, save_model
     from regard.parts.attend import watch
-    from regard.train.run import open_run
-    from regard.train.start import resume, train
+    from regard.training.run import open_run
+    from regard.training.start import resume, train
     from regard.use.convert import convert
     from regard.use.load import load
+    from regard.viewer.notebook import look
 
 __version__ = "0.1.0"
 
@@ -35,11 +35,11 @@ _HOMES = {
     "load": "regard.use.load",
     "load_model": "regard.models.store",
     "load_recipe": "regard.models.recipe",
-    "look": "regard.look.notebook",
-    "open_run": "regard.train.run",
-    "resume": "regard.train.start",
+    "look": "regard.viewer.notebook",
+    "open_run": "regard.training.run",
+    "resume": "regard.training.start",
     "save_model": "regard.models.store",
-    "train": "regard.train.start",
+    "train": "regard.training.start",
     "watch": "regard.parts.attend",
 }
 

@@ -35,8 +35,8 @@ IMPORTED = [
     "sacrebleu.metrics",
     "pydantic.type_adapter",  # for typer
     "pytest",
-    "regard.train.start",
-    "tests.train.command",
+    "regard.training.start",
+    "tests.training.command",
 ]
 
 

@@ -1,7 +1,7 @@
 """The rooms of the package and the direction in which they may know each other, read from the source.
 
-    errors -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> {train, use} -> look -> {lab, serve}
-    -> cli
+    errors -> atomic -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> {training, use}
+    -> viewer -> lab -> cli
 
 A room may import rooms to its left; brothers in braces do not import each other. `formal` stands alone. The package
 itself and the demo are its users and may import anything.
@@ -21,8 +21,8 @@ from .processes import PATIENCE
 
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEVELS = [["errors"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
-LEVELS += [["train", "use"], ["look"], ["lab", "serve"], ["cli"]]
+LEVELS = [["errors"], ["atomic"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
+LEVELS += [["runs"], ["training", "use"], ["viewer"], ["lab"], ["cli"]]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 USERS = {"__init__", "__main__", "demo"}
 OPEN_TO_ALL = {"__version__"}  # what every room may take from the package itself
@@ -100,10 +100,9 @@ def test_a_file_is_named_for_what_it_holds(path: Path) -> None:
         ("models", "from regard.data.text import read"),
         ("data", "from regard.tasks.copy import Copy"),
         ("decode", "from regard.hub.gpt2 import load"),
-        ("train", "from regard.look.show import show"),
-        ("use", "from regard.train.run import open_run"),
-        ("lab", "from regard.serve.app import app"),
-        ("serve", "from regard.cli.main import main"),
+        ("training", "from regard.viewer.show import show"),
+        ("use", "from regard.training.run import open_run"),
+        ("lab", "from regard.cli.main import main"),
         ("cli", "from regard.demo import demo"),
         ("formal", "from regard.errors import RegardError"),
     ],
@@ -118,12 +117,12 @@ def test_a_trespass_is_seen(room: str, source: str) -> None:
     [
         ("config", "from regard.errors import ConfigError"),
         ("draw", "from regard.draw.style import LIGHT\nfrom regard.errors import RegardError\nimport numpy as np"),
-        ("train", "from regard.draw import LIGHT"),
+        ("training", "from regard.draw import LIGHT"),
         ("parts", "from regard.config import Kinds\nfrom regard.parts.norm import NormConfig\nimport torch"),
         ("parts", "from .norm import NormConfig\nfrom . import norm\nfrom ..errors import at"),
         ("models", "from regard.parts.norm import NormConfig\nfrom regard import ConfigError"),
-        ("lab", "from regard.train.loop import train\nfrom regard.data.text import read"),
-        ("cli", "from regard import __version__, build\nfrom regard.serve.app import app"),
+        ("lab", "from regard.training.loop import train\nfrom regard.data.text import read"),
+        ("cli", "from regard import __version__, build\nfrom regard.lab.report import report"),
         ("formal", "import numpy as np"),
         ("demo", "import regard\nfrom regard.cli.main import main"),
         ("parts", "import regards_to_all\nfrom regardless import x"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.train.checkpoint import checkpoint_steps
+from regard.training.checkpoint import checkpoint_steps
 
 from . import processes
 from .processes import PATIENCE, Ended, Forked, patient
@@ -22,7 +22,7 @@ from .processes import PATIENCE, Ended, Forked, patient
 
 def look_around() -> None:
     """Say what a process is like."""
-    imported = "tests.train.command" in sys.modules
+    imported = "tests.training.command" in sys.modules
     tasks = Path(f"/proc/{os.getppid()}/task")  # the threads of the server, where the system tells
     threads = len(list(tasks.iterdir())) if tasks.exists() else 1
     print(imported, threads, torch.get_num_threads(), os.environ["COLOUR"], "PYTHONPATH" in os.environ)

@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   base: "./",
   build: {
-    outDir: "../regard/look/page",
+    outDir: "../regard/viewer/page",
     emptyOutDir: false,
     target: "es2022",
     sourcemap: false,

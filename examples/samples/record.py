@@ -4,8 +4,8 @@
     for name in translator writer vision; do regard train examples/samples/$name.toml --run runs/$name; done
     python examples/samples/record.py runs
 
-It writes `regard/look/sample/*.regard`. Sentences of Tatoeba are CC BY 2.0 (tatoeba.org, manythings.org), Fashion-MNIST
-is MIT, Shakespeare is in the public domain.
+It writes `regard/viewer/sample/*.regard`. Sentences of Tatoeba are CC BY 2.0 (tatoeba.org, manythings.org),
+Fashion-MNIST is MIT, Shakespeare is in the public domain.
 """
 
 import sys
@@ -15,9 +15,9 @@ from pathlib import Path
 import regard
 from regard.data.images import read_images
 from regard.data.read import Skipped
-from regard.look.record import record
-from regard.look.recording import Part, Recording, store
-from regard.look.training import record_training
+from regard.viewer.record import record
+from regard.viewer.recording import Part, Recording, store
+from regard.viewer.training import record_training
 
 SAMPLE = Path(regard.__file__).parent / "look" / "sample"
 BOOK = "She gave him a beautiful red book."

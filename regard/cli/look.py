@@ -14,8 +14,8 @@ from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.look.recording import Recording
-    from regard.look.subject import Question, Subject
+    from regard.viewer.recording import Recording
+    from regard.viewer.subject import Question, Subject
 
 PORT = 7348
 
@@ -56,7 +56,7 @@ def look(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Look inside: what a model attends to, and why. Without arguments, a sample."""
-    from regard.look.subject import Question, name_all
+    from regard.viewer.subject import Question, name_all
 
     if text is not None and not models:
         raise InputError("name a model for this text: -m RUN, the folder that `regard train` printed")
@@ -87,8 +87,8 @@ def _write(
 ) -> None:
     """Write what was asked for, without a server."""
     from regard.draw.file import put
-    from regard.look.export import as_picture, as_table, check_file, layers_of, one_page, read_head
-    from regard.look.sample import sample
+    from regard.viewer.export import as_picture, as_table, check_file, layers_of, one_page, read_head
+    from regard.viewer.sample import sample
 
     wanted = {suffix: path for suffix, path in files.items() if path is not None}
     for suffix, path in wanted.items():
@@ -121,10 +121,10 @@ def _record(subjects: "list[Subject]", question: "Question | None") -> "dict[str
 
 def _show(subjects: "list[Subject]", question: "Question | None", chosen: Chosen, port: int, browser: bool) -> None:
     """Answer the browser until Ctrl-C; models are loaded meanwhile."""
-    from regard.look.sample import bundled
-    from regard.look.server import HOST, listen, make_app, serve
-    from regard.look.shelf import Shelf
-    from regard.look.subject import open_behind
+    from regard.viewer.sample import bundled
+    from regard.viewer.server import HOST, listen, make_app, serve
+    from regard.viewer.shelf import Shelf
+    from regard.viewer.subject import open_behind
 
     shelf, listening = Shelf(bundled()), listen(port)
     number = listening.getsockname()[1]

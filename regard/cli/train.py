@@ -17,8 +17,8 @@ from regard.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from regard.train.decide import Planned
-    from regard.train.ranks import Ranks
+    from regard.training.decide import Planned
+    from regard.training.ranks import Ranks
 
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as train.steps=500 model.depth=2.")
@@ -158,7 +158,7 @@ def resume(
     device: DeviceName = "auto",
 ) -> None:
     """Go on with a run."""
-    from regard.train.start import resume as go_on
+    from regard.training.start import resume as go_on
 
     go_on(folder, *(changes or []), device=device, console=make_console())
 
@@ -184,10 +184,10 @@ def _start(
     device: str,
     dry_run: bool,
 ) -> None:
-    from regard.train.decide import plan
-    from regard.train.ranks import join_ranks
-    from regard.train.run import check_free
-    from regard.train.start import begin, run_folder
+    from regard.training.decide import plan
+    from regard.training.ranks import join_ranks
+    from regard.training.run import check_free
+    from regard.training.start import begin, run_folder
 
     for text in changes or []:
         if "=" not in text and Path(text).exists():
@@ -255,8 +255,8 @@ def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ra
 
 def _print_estimate(console: "Console", planned: "Planned", ranks: "Ranks") -> None:
     """Try a few updates to say what the run would take."""
-    from regard.train.progress import duration
-    from regard.train.start import try_updates
+    from regard.training.progress import duration
+    from regard.training.start import try_updates
 
     with console.status("trying a few updates"):
         seconds, memory = try_updates(planned, ranks)

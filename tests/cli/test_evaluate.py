@@ -9,7 +9,7 @@ import sacrebleu
 from rich.console import Console
 
 import regard as package
-from regard.train import start
+from regard.training import start
 
 from ..tasks.corpora import sentences, write
 from .command import Command

@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.look import built, export
-from regard.look.recording import Recording, stored
-from regard.look.server import listen
+from regard.viewer import built, export
+from regard.viewer.recording import Recording, stored
+from regard.viewer.server import listen
 
 from ..look.fake import put_page, put_sample
 from ..processes import PATIENCE, patient
@@ -222,7 +222,7 @@ def test_a_page_that_was_not_built(regard, bundle):
 PROGRAM = """
 import sys
 from pathlib import Path
-from regard.look import built, sample
+from regard.viewer import built, sample
 built.FOLDER, sample.FOLDER = Path("page").absolute(), Path("sample").absolute()
 from regard.cli.main import main
 {more}
@@ -311,7 +311,7 @@ def test_models_are_loaded_behind_the_page(regard, bundle, runs):
 
 def test_an_end_while_a_model_is_loading(regard, runs):
     more = """
-from regard.look.subject import Subject
+from regard.viewer.subject import Subject
 from threading import Event
 def load(self):
     print("begun", flush=True)

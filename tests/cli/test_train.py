@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from regard.train import start
+from regard.training import start
 
 from ..processes import PATIENCE
 from ..tasks.corpora import sentences, write

@@ -15,9 +15,9 @@ from regard.errors import ConfigError, InputError
 from regard.tasks import language
 from regard.tasks.language import Language, LanguageTaskConfig
 from regard.tasks.loss import IGNORE
-from regard.train.config import TrainConfig
-from regard.train.ranks import Ranks
-from regard.train.update import Update
+from regard.training.config import TrainConfig
+from regard.training.ranks import Ranks
+from regard.training.update import Update
 
 from .corpora import model_for, nll, prepare, sentences, write
 

@@ -9,7 +9,7 @@ const { container, fakeFiles } = await server.ssrLoadModule("/test/fake.ts");
 const packed = deflateSync(container(fakeFiles({ long: flags.includes("--long") }))).toString("base64");
 await server.close();
 
-const page = new URL("../../regard/look/page/", import.meta.url);
+const page = new URL("../../regard/viewer/page/", import.meta.url);
 const part = (name) => readFileSync(new URL(name, page), "utf8");
 writeFileSync(
   path,

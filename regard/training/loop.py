@@ -1,0 +1,337 @@
+"""The loop: draw, update, log, validate, save; until the steps are done, nothing gets better, or somebody stops it.
+
+Everything that decides what is learned is a function of the config and the step, or is in the checkpoint. So a run
+that was killed and resumed ends with the same weights, to the bit, as one that was not (on the CPU).
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.data.batches import Draw
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.store import save_model, tensors
+from regard.tasks.metric import better
+from regard.tasks.task import Task
+from regard.training.averaging import keep_weights, last_weights, mean_of
+from regard.training.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
+from regard.training.log import Log
+from regard.training.memory import memory_in_use
+from regard.training.probe import Snapshots
+from regard.training.progress import Progress, Standing
+from regard.training.ranks import Ranks
+from regard.training.run import AVERAGING, CHECKPOINTS, Run
+from regard.training.shard import gathered, local
+from regard.training.stop import StopError, stoppable
+from regard.training.update import Outcome, Update, leave_to_chance
+from regard.training.window import Window
+
+RELEASE_EVERY = 50  # updates after which pages of mapped files are given back, so that resident memory stays bounded
+BAD_IN_A_ROW = 5  # updates that were not finite, after which a run stops
+
+
+class Trainer:
+    """Trains the model of a run."""
+
+    def __init__(self, run: Run, task: Task, model: Model, ranks: Ranks, progress: Progress) -> None:
+        self.run, self.task, self.model = run, task, model
+        self.config = run.config.train
+        self.ranks, self.progress = ranks, progress
+        self.order = task.order(model, self.config.tokens, self.config.seed)
+        self.update = Update(model, task, self.config, ranks, len(self.order.shapes))
+        self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
+        self.best: float | None = None
+        self.best_step = 0
+        self.seconds = 0.0
+        self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
+        self.window = Window()
+        self.bad_in_a_row = torch.zeros((), device=ranks.device)
+        self.metric: str | None = None
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def train(self) -> dict[str, float]:
+        """Train to the end; give what the kept weights were measured to have."""
+        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
+            draws = self.draws()
+            with self.window.paused():
+                self._begin_looking()
+            while not self.is_done():
+                self.window.add(self.advance(draws))
+                if self.step % self.config.log_every == 0 or self.step == self.config.steps:
+                    self.show(log, self.window)
+                    self.window = Window()
+                stopped = self.ranks.largest(stop.number or 0)  # a signal may have come to some processes only
+                with self.window.paused():
+                    if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
+                        self._validate(log)
+                    self._look()  # before a checkpoint, or a run that goes on from there might have missed it
+                    if self.step % self.config.checkpoint_every == 0 or stopped:
+                        self.save()
+                if stopped:
+                    raise StopError(f"stopped at step {self.step}, all is saved", self.run.folder, stopped)
+            if self.window.updates:
+                self.show(log, self.window)
+                self.window = Window()
+            self.save()
+            stop.saved = True
+            return self._finish()
+
+    def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
+        """Do one update."""
+        draw, epoch, drawn = next(draws)
+        leave_to_chance(self.ranks.device, self.config.seed, self.step + 1, part=-1)
+        split = self.update.split
+        outcome = self.update(self.task.batch(draw, epoch), self.step + 1)
+        self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
+        self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
+        if self.update.split > split:
+            parts = f"updates are split into {self.update.split} parts now, which changes nothing but the memory"
+            self._say(f"step {self.step}: out of memory; {parts}", "yellow")
+        if self.ranks.device.type == "cpu":  # elsewhere this would wait
+            self._check_updates()
+        if self.step % RELEASE_EVERY == 0:
+            self.task.release()
+        return outcome
+
+    def draws(self) -> Iterator[tuple[Draw, int, int]]:
+        """Give (draw, epoch, draws of that epoch after it), on from where the run stands."""
+        epoch, done = self.epoch, self.drawn
+        while True:
+            for number, draw in enumerate(self.order.epoch(epoch)):
+                if number >= done:
+                    yield draw, epoch, number + 1
+            epoch, done = epoch + 1, 0
+
+    def is_done(self) -> bool:
+        """Whether all steps are done, or validations have not got better for too long."""
+        patience = self.config.patience
+        exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
+        return self.step >= self.config.steps or exhausted
+
+    def show(self, log: Log | None, window: "Window") -> None:
+        """Say where the run stands. This is where an accelerator is waited for."""
+        loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
+        seconds = window.seconds()
+        self.seconds += seconds
+        if bad:
+            skipped = f"the loss was not finite; updates skipped: {int(bad / self.ranks.world)}"
+            self._say(f"step {self.step}: {skipped}", "yellow")
+            self._check_updates()
+        rate = self.config.optimizer.rate * self.config.schedule.factor(self.step, self.config.steps)
+        speed = count / self.ranks.world / seconds
+        mean = loss * self.ranks.world / count if count else float("nan")
+        memory = memory_in_use(self.ranks.device)
+        if log is not None and isfinite(mean):
+            values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
+            log.write(self.step, "train", values | {"tokens_per_second": speed, "memory": float(memory)})
+        left = (self.config.steps - self.step) * self.seconds / max(self.step, 1)
+        if self.ranks.first:
+            standing = Standing(
+                self.step, self.config.steps, mean, rate, speed, memory, left, self.metric, self.task.unit
+            )
+            self.progress.step(standing)
+
+    def _check_updates(self) -> None:
+        """Stop if updates are not finite again and again."""
+        if int(self.bad_in_a_row) >= BAD_IN_A_ROW:
+            raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {self._way_back()}")
+
+    def _way_back(self) -> str:
+        """Say what is left when learning has failed."""
+        steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
+        if not steps:
+            return "there is no checkpoint yet: begin anew with a lower train.optimizer.rate or train.clip"
+        command = f"regard train --resume {shlex.quote(str(self.run.folder))} train.optimizer.rate=..."
+        return f"the checkpoint of step {steps[-1]} is good: lower the rate with: {command}"
+
+    def _say(self, text: str, style: str = "") -> None:
+        if self.ranks.first:
+            self.progress.say(text, style)
+
+    # --- validation --------------------------------------------------------------------------------------------------
+
+    def _validate(self, log: Log | None) -> None:
+        """Measure the weights as they are now, show samples, keep what the average at the end needs."""
+        with self._wearing(self.update.average) as model, self.update.autocast():
+            values, is_best = self._compare(model)
+            samples = self.task.samples(model)
+            if self.config.average and self.ranks.first:
+                keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
+        if is_best:
+            self.best_step = self.step
+        self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
+        if log is not None:
+            log.write(self.step, "valid", values)
+            log.samples(self.step, samples)
+        if self.ranks.first:
+            self.progress.validation(self.step, values, is_best)
+            self.progress.samples(samples)
+
+    def _compare(self, model: Model) -> tuple[dict[str, float], bool]:
+        """Measure weights on the validation data; if they are the best so far, keep them. Say whether they are."""
+        model.eval()
+        values = self.task.measure(model, self.config.valid_rows)
+        values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
+        is_best = better(self.task.metric, values[self.task.metric], self.best)
+        if is_best:
+            self.best = values[self.task.metric]
+            if self.ranks.first:
+                save_model(model, self.run.folder)
+        return values, is_best
+
+    def _begin_looking(self) -> None:
+        """See what the model attends to before it has learned anything."""
+        if self.ranks.first:
+            self.snapshots.begin(self.step)
+        if self.step == 0:
+            self._look()
+
+    def _look(self) -> None:
+        """Save what the model attends to, at the few steps where that is wanted."""
+        if self.snapshots.wanted(self.step, ends=self.is_done()):
+            with self._wearing(self.update.average) as model, self.update.autocast():
+                if self.ranks.first:
+                    self.snapshots.take(model, self.step)
+
+    @contextmanager
+    def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[Model]:
+        """Give the model, with other weights, if given, in the place of its own for a while."""
+        if self.update.sharded:
+            yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
+            return
+        if weights is None:
+            yield self.model
+            return
+        own = {name: tensor.detach().clone() for name, tensor in tensors(self.model).items()}
+        _copy(weights, self.model)
+        try:
+            yield self.model
+        finally:
+            _copy(own, self.model)
+
+    def _finish(self) -> dict[str, float]:
+        """Average the last weights and keep them if they are better than the best; measure all validation data."""
+        files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
+        if len(files) > 1:
+            with self._wearing(mean_of(files)) as model, self.update.autocast():
+                values, is_best = self._compare(model)
+            self._say(f"average of the last {len(files)} validations:")
+            if self.ranks.first:
+                self.progress.validation(self.step, values, is_best)
+            if is_best:
+                self.save()  # a run that goes on from here is to beat the average
+        if self.best is None:
+            raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
+        self.ranks.wait()
+        kept = self.run.model(self.ranks.device)
+        with self.update.autocast():
+            return self.task.measure(kept)
+
+    # --- saving and going on -----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on."""
+        state = {f"model/{name}": tensor.detach() for name, tensor in tensors(self.model).items()}
+        state |= {f"optimizer/{name}": tensor for name, tensor in self.update.optimizer.tensors().items()}
+        state |= {f"average/{name}": tensor for name, tensor in (self.update.average or {}).items()}
+        return state | {f"carried/{name}": tensor for name, tensor in self.update.carried_by_all().items()}
+
+    def facts(self) -> dict[str, Any]:
+        """Where the run stands, besides tensors."""
+        return {
+            "epoch": self.epoch,
+            "drawn": self.drawn,
+            "best": self.best,
+            "best_step": self.best_step,
+            "split": self.update.split,
+            "seconds": self.seconds,
+            "window": self.window.facts(self.ranks) if self.window.updates else None,
+            "bad_in_a_row": int(self.bad_in_a_row),
+            "data": self.task.facts(),
+        }
+
+    def save(self) -> None:
+        """Save a checkpoint, unless there is nothing good to save."""
+        self._check_updates()
+        state, facts = self.state(), self.facts()
+        is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
+        if self.ranks.largest(int(not is_good)):
+            raise RegardError(f"step {self.step}: the weights are not finite any more; {self._way_back()}")
+        if self.update.sharded:
+            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, ranks=self.ranks)
+        elif self.ranks.first:
+            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts)
+        self.ranks.wait()
+
+    def resume(self) -> bool:
+        """Go on from the newest good checkpoint, if there is one."""
+        warn = partial(self._say, style="yellow")
+        found = load_checkpoint(self.run.folder / CHECKPOINTS, warn, self.state())
+        if found is None:
+            return False
+        self.load(found)
+        return True
+
+    def load(self, found: Checkpoint) -> None:
+        """Take over a checkpoint."""
+        facts = found.facts
+        if facts["data"] != self.task.facts():
+            before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
+            remedy = "give it back its files, or begin a new run with --init-from"
+            raise RegardError(f"{self.run.folder}: the data has changed: it had {before}, and now {now}; {remedy}")
+        self._check_model(_below("model/", found.tensors))
+        _copy(_below("model/", found.tensors), self.model)
+        self.update.optimizer.load(_below("optimizer/", found.tensors))
+        if self.update.average is not None:
+            average = _below("average/", found.tensors) or tensors(self.model)  # which may be new: train.ema=...
+            for name, tensor in average.items():
+                self.update.average[name].copy_(tensor.detach())
+        rows = len(next(self.order.epoch(0)).rows)  # with another train.tokens, other lanes begin without a state
+        carried = {name: tensor for name, tensor in _below("carried/", found.tensors).items() if len(tensor) == rows}
+        self.update.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
+        self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
+        self.best, self.best_step = facts["best"], facts["best_step"]
+        self.update.split = max(self.config.accumulate, facts["split"])
+        self.seconds = facts["seconds"]
+        if facts["window"] is not None:
+            self.window = Window.load(facts["window"], self.ranks)
+        self.bad_in_a_row.fill_(facts["bad_in_a_row"])
+
+    def _check_model(self, found: Mapping[str, Tensor]) -> None:
+        """Refuse the weights of another model."""
+        own = {name: tensor.shape for name, tensor in tensors(self.model).items()}
+        if own != {name: tensor.shape for name, tensor in found.items()}:
+            what = "the checkpoint is of another model than recipe.toml describes"
+            raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
+
+    @contextmanager
+    def _log(self) -> Iterator[Log | None]:
+        """Open the log in the first process only."""
+        log = Log(self.run.folder, self.step) if self.ranks.first else None
+        try:
+            yield log
+        finally:
+            if log is not None:
+                log.close()
+
+
+@torch.no_grad()
+def _copy(source: Mapping[str, Tensor], model: Model) -> None:
+    for name, tensor in tensors(model).items():
+        tensor.copy_(source[name])
+
+
+def _below(prefix: str, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
+
+
+def _title(metric: str) -> str:
+    return {"bleu": "BLEU", "loss": "valid loss"}.get(metric, metric)

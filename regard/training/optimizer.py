@@ -1,0 +1,181 @@
+"""Optimizers: AdamW (Loshchilov, Hutter 2017) for all weights, or Muon (Jordan et al. 2024) for the hidden matrices.
+
+A model is built and moved to its device first; then `config.build(model)` makes its optimizer. On an accelerator
+nothing here waits for it: the rate lives there as a tensor, and so does the answer whether a step is to be skipped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import Kinds, NotNegative, Positive, Rate
+from regard.errors import ConfigError, RegardError
+from regard.models.stack import Stack
+from regard.training.muon import Muon
+
+Group = dict[str, Any]
+
+
+class Optimizer:
+    """The optimizers of a model's parameters as one; each group knows its `peak` rate."""
+
+    def __init__(self, model: nn.Module, parts: list[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+        self.names: dict[Tensor, str] = {parameter: name for name, parameter in _parameters(model).items()}
+
+    def set_factor(self, factor: float) -> None:
+        """Set every rate to its peak times `factor`."""
+        for part in self.parts:
+            for group in part.param_groups:
+                rate = group["peak"] * factor
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)  # in place, so that a captured graph sees it
+                else:
+                    group["lr"] = rate
+
+    def step(self, bad: Tensor | None = None) -> None:
+        """Change the weights by their gradients, or nothing at all, to the bit, if `bad` is 1 and not 0.
+
+        `bad` is one number on the device of the weights; nobody here reads it.
+        """
+        for part in self.parts:
+            part.found_inf = bad  # type: ignore[attr-defined]
+            part.step()
+
+    def zero(self) -> None:
+        """Forget the gradients."""
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Name the whole state as `kind/parameter`: not copies, but what the next step changes."""
+        return {
+            f"{kind}/{self.names[parameter]}": tensor
+            for part in self.parts
+            for parameter, state in part.state.items()
+            for kind, tensor in state.items()
+        }
+
+    @torch.no_grad()
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a state that `tensors` gave: strictly, every tensor with its own name, shape and type."""
+        own = self.tensors()
+        for name in sorted(own.keys() ^ tensors.keys()):
+            fault = "is missing" if name in own else "belongs to no parameter"
+            raise RegardError(f"optimizer state: {name!r} {fault}; {REMEDY}")
+        for name, tensor in own.items():
+            found, wanted = tensors[name], tensor
+            if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+                described = [f"{tuple(each.shape)} of {str(each.dtype)[6:]}" for each in (found, wanted)]
+                raise RegardError(f"optimizer state: {name!r} is {described[0]}, not {described[1]}; {REMEDY}")
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+REMEDY = "continue with the model and the optimizer that the state was saved with"
+
+
+@dataclass(frozen=True)
+class AdamWConfig:
+    """w <- w - rate * (m / (sqrt(v) + epsilon) + decay * w), with the means m of g and v of g^2 made unbiased."""
+
+    rate: Positive
+    betas: tuple[float, ...] = (0.9, 0.95)
+    decay: NotNegative = 0.1
+    epsilon: Positive = 1e-8
+
+    def __post_init__(self) -> None:
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"{list(self.betas)} must be two numbers, each at least 0 and below 1", "betas")
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """Make the optimizer of all that `model` learns."""
+        return Optimizer(model, self.parts(model, list(_parameters(model).values())))
+
+    def parts(self, model: nn.Module, parameters: Sequence[Tensor]) -> list[torch.optim.Optimizer]:
+        """Make torch's AdamW for some parameters of `model`, and none for none.
+
+        Matrices decay; biases, norms and tables do not. A row of a table gets a gradient only when its word occurs,
+        but would shrink in every step, so that rare words would fade.
+        """
+        if not parameters:
+            return []
+        tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+        groups: dict[float, list[Tensor]] = {}
+        for parameter in parameters:
+            decay = self.decay if _is_matrix(parameter) and parameter not in tables else 0.0
+            groups.setdefault(decay, []).append(parameter)
+        adam = torch.optim.AdamW(
+            [_group(members, self.rate, decay) for decay, members in groups.items()],
+            betas=(self.betas[0], self.betas[1]),
+            eps=self.epsilon,
+            fused=True,  # a quarter of the time of `foreach` on a CPU too, and it knows how to skip a step
+            capturable=parameters[0].device.type == "cuda",
+        )
+        for parameter in parameters:  # from the beginning, so that a state has all its names before the first step
+            adam.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+        return [adam]
+
+
+@dataclass(frozen=True)
+class MuonConfig:
+    """Muon for the matrices of the Linear layers inside the stacks, AdamW (`rest`) for everything else.
+
+    What is not a map between hidden vectors stays with AdamW: tables, heads, norms, biases, and weights that are no
+    single matrix (convolutions, experts).
+    """
+
+    rate: Positive = 0.02
+    momentum: Rate = 0.95
+    decay: NotNegative = 0.01
+    rest: AdamWConfig = field(default_factory=lambda: AdamWConfig(rate=0.0003))
+
+    def __post_init__(self) -> None:
+        if self.momentum == 1:
+            raise ConfigError("1.0 never learns; it must be below 1", "momentum")
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """Make the optimizer of all that `model` learns."""
+        learned = _parameters(model).values()
+        hidden = _hidden_matrices(model)
+        matrices: list[Tensor] = [parameter for parameter in learned if parameter in hidden]
+        if not matrices:
+            raise ConfigError('muon finds no Linear layers in a stack of this model; use kind="adamw"')
+        muon = Muon([_group(matrices, self.rate, self.decay) | {"momentum": self.momentum}])
+        others: list[Tensor] = [parameter for parameter in learned if parameter not in hidden]
+        return Optimizer(model, [muon, *self.rest.parts(model, others)])
+
+
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Name what the model learns; shared parameters once."""
+    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def _is_matrix(parameter: Tensor) -> bool:
+    """A single row is a vector, whatever its shape: a class token is (1, 1, dim)."""
+    return sum(size > 1 for size in parameter.shape) >= 2
+
+
+def _hidden_matrices(model: nn.Module) -> set[Tensor]:
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    inside = [module for stack in stacks for module in stack.modules()]
+    return {module.weight for module in inside if isinstance(module, nn.Linear)}
+
+
+def _group(members: list[Tensor], rate: float, decay: float) -> Group:
+    """Make a group as torch wants it, its rate where the weights are."""
+    device = members[0].device
+    place: float | Tensor = rate if device.type == "cpu" else torch.tensor(rate, device=device)
+    return {"params": members, "lr": place, "peak": rate, "weight_decay": decay}
+
+
+OPTIMIZERS = {"adamw": AdamWConfig, "muon": MuonConfig}
+OptimizerConfig = Annotated[AdamWConfig | MuonConfig, Kinds(OPTIMIZERS)]

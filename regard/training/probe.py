@@ -1,0 +1,171 @@
+"""Snapshots of attention: how a model comes to look at one row of the validation data, from the first step to the last.
+
+    probe/inputs.safetensors           the row: source and target, tokens, or images
+    probe/step-00000010.safetensors    after that step: the weights (H T S, float16) of each attention, by its name
+
+They are small: there are few of them, and the row is chosen so that the weights of all heads together stay below a
+limit. What is learned does not depend on them, and a run that is resumed writes them alike.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.store import RECIPE, save_weights
+from regard.parts.attend import Watchable, watch
+from regard.tasks.task import Batch, Task
+from regard.tasks.text import spread
+from regard.training.run import PROBE
+
+INPUTS = "inputs.safetensors"
+NAME = re.compile(r"step-(\d{8,})\.safetensors")
+GAPS = 18  # between snapshots, or fewer if a run is short
+LIMIT = 256 * 1024  # bytes of the weights in one snapshot
+LONGEST, SHORTEST = 64, 8  # tokens of the row: at first, and when it had to be shortened for the limit
+
+
+def probe_steps(steps: int) -> list[int]:
+    """Choose the steps for snapshots: close together at first, when most happens, from 0 to the last."""
+    return sorted({(2 * steps * number**3 + GAPS**3) // (2 * GAPS**3) for number in range(GAPS + 1)})
+
+
+# --- while a model learns --------------------------------------------------------------------------------------------
+
+
+class Snapshots:
+    """Takes the snapshots of a run; of a model without attention there are none."""
+
+    def __init__(self, folder: Path, task: Task, model: Model, steps: int) -> None:
+        self.folder = folder / PROBE
+        self.task = task
+        self.attends = any(isinstance(module, Watchable) for module in model.modules())
+        self.steps = frozenset(probe_steps(steps))
+        self.inputs: Batch | None = None
+
+    def begin(self, step: int) -> None:
+        """Remove what was left by a run that is now taken up from a step before: it will come again, or otherwise."""
+        for later, path in _paths(self.folder).items():
+            if later > step:
+                path.unlink(missing_ok=True)
+
+    def wanted(self, step: int, ends: bool) -> bool:
+        """Tell whether a snapshot is to be taken: at the chosen steps, and where a run `ends` before the last."""
+        return self.attends and (ends or step in self.steps)
+
+    def take(self, model: Model, step: int) -> None:
+        """Write what the model attends to after a step."""
+        if self.inputs is None:
+            self.inputs = fitting_inputs(model, self.task)
+        weights = bounded(look(model, self.inputs))
+        if step == 0 or not (self.folder / INPUTS).exists():
+            save_weights(self.inputs, self.folder / INPUTS)
+        save_weights(weights, self.folder / f"step-{step:08d}.safetensors")
+
+
+def look(model: Model, inputs: Batch) -> dict[str, Tensor]:
+    """Give the weights of each attention for a batch of one, without a trace in the model or in what is random."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            with watch(model) as tape:
+                model(*inputs.values())
+            return {name: tape.weights(name)[0].to(torch.float16).cpu() for name, calls in tape.items() if calls}
+    finally:
+        model.train(training)
+
+
+def fitting_inputs(model: Model, task: Task) -> Batch:
+    """Shorten the row until the weights of all heads are within the limit; images stay as they are."""
+    longest = LONGEST
+    while True:
+        inputs = task.probe(longest)
+        size = _bytes(look(model, inputs).values())
+        if size <= LIMIT or longest <= SHORTEST:
+            return inputs
+        length = max(tensor.shape[1] for tensor in inputs.values())
+        longest = max(SHORTEST, min(length - 1, int(length * sqrt(LIMIT / size))))
+
+
+def bounded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out what is beyond the limit, as can be with images: layers in between, then heads of the last."""
+    names = list(weights)
+    for count in range(len(names), 1, -1):
+        chosen = {names[place]: weights[names[place]] for place in spread(np.arange(len(names)), count)}
+        if _bytes(chosen.values()) <= LIMIT:
+            return chosen
+    last = names[-1]
+    return {last: weights[last][: max(1, LIMIT // _bytes([weights[last][0]]))]}
+
+
+def _bytes(weights: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in weights)
+
+
+# --- afterwards ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """What a run has left: what the model was given, and the steps of the snapshots."""
+
+    folder: Path
+    inputs: dict[str, Tensor]  # in the order of the model's `forward`
+    steps: tuple[int, ...]
+
+    def weights(self, step: int) -> dict[str, Tensor]:
+        """Read the weights (H T S) of each attention after a step."""
+        path = _paths(self.folder).get(step)
+        if path is None:
+            there = ", ".join(map(str, self.steps))
+            raise RegardError(f"{self.folder}: there is no snapshot of step {step}; there are those of {there}")
+        return _read(path, "remove it to look at the other steps")
+
+
+def read_probe(folder: str | Path) -> Probe:
+    """Open the snapshots in the folder of a run."""
+    folder = Path(folder)
+    steps = tuple(_paths(folder / PROBE))
+    anew = f"`regard train {folder / RECIPE} --run OTHER` makes new ones"
+    if not steps:
+        cause = "its model does not attend, or it was trained before there were any"
+        raise RegardError(f"{folder}: the run has no snapshots of attention: {cause}; {anew}")
+    return Probe(folder / PROBE, _read(folder / PROBE / INPUTS, anew), steps)
+
+
+def _paths(folder: Path) -> dict[int, Path]:
+    """Find the snapshots by step, the first one first."""
+    if not folder.is_dir():
+        return {}
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError as error:
+        raise RegardError(f"{folder}: cannot look for snapshots: {error.strerror}; make it readable") from None
+    found = {int(match[1]): folder / match[0] for match in map(NAME.fullmatch, names) if match}
+    return dict(sorted(found.items()))
+
+
+def _read(path: Path, remedy: str) -> dict[str, Tensor]:
+    """Read tensors, counted as people count: layer 10 comes after layer 9."""
+    try:
+        found = load_file(path)
+    except FileNotFoundError:
+        raise RegardError(f"{path}: is missing; {remedy}") from None
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RegardError(f"{path}: is damaged: {reason}; {remedy}") from None
+    return {name: found[name] for name in sorted(found, key=_counted)}
+
+
+def _counted(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

@@ -1,0 +1,258 @@
+"""One update: forward, backward, clipping, optimizer, moving average. Nothing in it waits for an accelerator.
+
+The loss is normalised by the tokens of the whole update, not of its parts, so that neither splitting an update into
+parts (for memory) nor over processes changes what is learned:
+
+    L = sum over all parts of sum_t -log p_t / number of all t
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from regard.data.device import out_of_memory
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
+from regard.models.store import tensors
+from regard.parts.moe import Router
+from regard.tasks.loss import IGNORE, Losses
+from regard.tasks.task import Batch, Task
+from regard.training.config import TrainConfig
+from regard.training.ranks import Ranks
+from regard.training.shard import local, shard, whole
+
+SHAPES = 256  # so many shapes of batches are compiled, each once; torch would give up after the eighth
+PAYS = 200  # updates after which a shape has saved the seconds that compiling it took
+
+
+class Objective(nn.Module):
+    """A model with what it is to minimise: batch -> (losses, what the next batch is given)."""
+
+    def __init__(self, model: Model, task: Task) -> None:
+        super().__init__()
+        self.model = model
+        self.task = task
+
+    def forward(self, batch: Batch) -> tuple[Losses, Batch]:
+        """Compute the losses."""
+        return self.task.loss(self.model, batch)
+
+
+class Outcome(NamedTuple):
+    """What an update came to, still on the device."""
+
+    loss: Tensor  # summed over the tokens of this process
+    count: Tensor  # type: ignore[assignment]  # of the tokens of all processes
+    norm: Tensor
+    bad: Tensor  # 1 if something was not finite and the update was skipped, else 0
+
+
+class Update:
+    """Changes a model, batch by batch; these come in so many `shapes`."""
+
+    def __init__(self, model: Model, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
+        self.model, self.config, self.ranks, self.shapes = model, config, ranks, shapes
+        self.sharded = ranks.world > 1 and config.parallel == "fsdp"
+        if self.sharded:
+            shard(model, ranks)
+        self.optimizer = config.optimizer.build(model)
+        self.parameters = list(model.parameters())
+        self.split = config.accumulate  # into how many parts this process splits its share of an update
+        self.objective: Any = self._wrap(Objective(model, task))
+        self.average = None if config.ema is None else {n: t.detach().clone() for n, t in tensors(model).items()}
+        self.buffers = [tensor for tensor in tensors(model).values() if not isinstance(tensor, nn.Parameter)]
+        self.routers = [module for module in model.modules() if isinstance(module, Router)]
+        self.carried: Batch = {}
+
+    def _wrap(self, objective: nn.Module) -> Any:
+        """Compile, and share gradients between processes."""
+        wrapped: Any = objective
+        if self.ranks.world > 1 and not self.sharded:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # what is to be said instead, older torch does not know
+                wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` lets them agree
+        if self.compiles:
+            torch._dynamo.config.recompile_limit = SHAPES
+            wrapped = torch.compile(wrapped, dynamic=False)
+        return wrapped
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the model is compiled: on an accelerator, if it pays, but for loops that would be unrolled."""
+        if self.config.compile == "auto":
+            pays = self.config.steps >= PAYS * self.shapes
+            return self.ranks.device.type != "cpu" and pays and not isinstance(self.model, RecurrentSeq2Seq)
+        return self.config.compile == "always"
+
+    @property
+    def parts(self) -> int:
+        """How many parts an update has in all."""
+        return self.split * self.ranks.world
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in bfloat16 where that pays."""
+        kind = self.ranks.device.type
+        wanted = self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
+        return torch.autocast(kind, torch.bfloat16) if wanted else nullcontext()
+
+    def __call__(self, batch: Batch, step: int) -> Outcome:
+        """Learn from a batch; if something is not finite, learn nothing. When memory runs out, `split` grows."""
+        if not self.model.training:  # walking through all modules takes its time
+            self.model.train()
+        self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
+        before = [buffer.clone() for buffer in self.buffers]
+        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the whole batch
+        while (found := self._backward(batch, step, count)) is None:
+            self._halve(len(batch["labels"]))
+            self.optimizer.zero()
+            self._restore(before)
+            if self.ranks.device.type == "cuda":
+                torch.cuda.empty_cache()
+        loss, carried = found
+        norm, bad = self._clip(loss)
+        self.optimizer.step(bad)
+        self.optimizer.zero()
+        self._carry(carried, len(batch["labels"]), bad)
+        self._balance()
+        self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
+        self._follow(step)
+        return Outcome(loss, count, norm, bad)
+
+    def _backward(self, batch: Batch, step: int, count: Tensor) -> tuple[Tensor, list[tuple[slice, Batch]]] | None:
+        """Gather the gradients of all parts; None if memory ran out."""
+        loss = torch.zeros((), device=self.ranks.device)
+        carried: list[tuple[slice, Batch]] = []
+        try:
+            for number, rows, part in self._parts(batch):
+                leave_to_chance(self.ranks.device, self.config.seed, step, number)
+                with self._share_gradients_after(number), self.autocast():
+                    losses, kept = self.objective(part)
+                    (losses.objective * (self._share() / count.clamp(min=1))).backward()
+                loss += losses.loss
+                carried.append((rows, kept))
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            return None
+        return loss, carried
+
+    def _halve(self, rows: int) -> None:
+        """Split updates into twice as many parts."""
+        if self.ranks.world > 1:  # the others wait for gradients already, and nobody can tell them not to
+            remedy = f"go on with --resume and train.accumulate={2 * self.split}"
+            raise RegardError(f"process {self.ranks.rank} ran out of memory; {remedy}")
+        if rows <= self.parts:
+            remedy = "choose a smaller model, or shorter rows (task.window, task.longest)"
+            raise RegardError(f"there is not enough memory for a single row of the data; {remedy}")
+        self.split *= 2
+
+    @torch.no_grad()
+    def _restore(self, values: list[Tensor]) -> None:
+        """Set what a forward pass or `_balance` has changed besides parameters: averages of batch norm, routers."""
+        for buffer, value in zip(self.buffers, values, strict=True):
+            buffer.copy_(value)
+
+    def _parts(self, batch: Batch) -> Iterator[tuple[int, slice, Batch]]:
+        """Give this process's parts of the batch: contiguous rows, so that the carried state is theirs again.
+
+        Where there are fewer rows than parts, what is left over gets a row that does not count.
+        """
+        whole = batch | self.carried
+        count = len(batch["labels"])
+        own = self._own_rows(count)
+        size = -(-(own.stop - own.start) // self.split)
+        for index in range(self.split):
+            number = self.ranks.rank * self.split + index
+            rows = slice(*(min(own.start + each * size, own.stop) for each in (index, index + 1)))
+            if rows.start == rows.stop:
+                spare = {name: tensor[:1] for name, tensor in whole.items()}
+                yield number, rows, spare | {"labels": torch.full_like(spare["labels"], IGNORE)}
+            else:
+                yield number, rows, {name: tensor[rows] for name, tensor in whole.items()}
+
+    def _own_rows(self, count: int) -> slice:
+        """Which rows of an update are this process's: the same in every update, however often it is split."""
+        share = -(-count // self.ranks.world)
+        return slice(*(min(rank * share, count) for rank in (self.ranks.rank, self.ranks.rank + 1)))
+
+    def _share(self) -> float:
+        """Undo the mean over processes that torch takes of gradients: what is wanted is their sum."""
+        return float(self.ranks.world)
+
+    def _share_gradients_after(self, number: int) -> AbstractContextManager[None]:
+        """Exchange gradients only after the last part."""
+        last = number == (self.ranks.rank + 1) * self.split - 1
+        wrapped = getattr(self.objective, "_orig_mod", self.objective)
+        if last or not isinstance(wrapped, DistributedDataParallel):
+            return nullcontext()
+        return wrapped.no_sync()
+
+    def _clip(self, loss: Tensor) -> tuple[Tensor, Tensor]:
+        """Limit the norm of the gradient; tell whether all is finite."""
+        parameters = [parameter for parameter in self.parameters if parameter.grad is not None]
+        norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+        norm = whole(norm)
+        if self.config.clip is not None:
+            clip_grads_with_norm_(parameters, self.config.clip, norm)
+        bad = (~torch.isfinite(norm + loss)).float()
+        return norm, self.ranks.sum(bad).clamp(max=1.0)
+
+    def _carry(self, carried: list[tuple[slice, Batch]], rows: int, bad: Tensor) -> None:
+        """Keep the state of this process's rows for the next update; what others have is zero here."""
+        for name, example in carried[0][1].items():
+            new = example.new_zeros(rows, *example.shape[1:])
+            for part, kept in carried:
+                new[part] = kept[name][: part.stop - part.start]
+            self.carried[name] = torch.where(bad > 0, self.carried.get(name, torch.zeros_like(new)), new)
+
+    def carried_by_all(self) -> Batch:
+        """The state of all rows, each from the process that it belongs to."""
+        states = {}
+        for name, tensor in self.carried.items():
+            own = self._own_rows(len(tensor))
+            states[name] = torch.zeros_like(tensor)
+            states[name][own] = tensor[own]
+            self.ranks.sum(states[name])
+        return states
+
+    def _balance(self) -> None:
+        """Even out the load of experts, counted over all processes; let averages of batch norm agree."""
+        for router in self.routers:
+            self.ranks.sum(router.load)
+            router.balance(self.config.balance)
+        if self.ranks.world > 1:
+            for buffer in self.buffers:
+                if buffer.is_floating_point():
+                    self.ranks.sum(buffer.div_(self.ranks.world))
+
+    @torch.no_grad()
+    def _follow(self, step: int) -> None:
+        """Let the moving average follow the weights; closely at first, or it would long be what they began with."""
+        if self.average is None or self.config.ema is None:
+            return
+        decay = min(self.config.ema, (1 + step) / (10 + step))
+        own = tensors(self.model)
+        moving = [name for name, tensor in own.items() if tensor.is_floating_point()]
+        averages = [local(self.average[name]) for name in moving]
+        torch._foreach_lerp_(averages, [local(own[name]) for name in moving], 1 - decay)
+        for name in own.keys() - moving:
+            self.average[name].copy_(own[name])
+
+
+def leave_to_chance(device: torch.device, seed: int, step: int, part: int) -> None:
+    """Seed what one part of one step leaves to chance: its dropout, or (-1) what is random in its batch."""
+    torch.default_generator.manual_seed(seed_of(seed, step, part))  # `torch.manual_seed` takes long without CUDA
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed_of(seed, step, part))
+
+
+def seed_of(seed: int, step: int, part: int) -> int:
+    """A seed that is the same whether a run was resumed or not."""
+    return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63

@@ -1,0 +1,61 @@
+"""What happened in the updates since it was last shown."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.training.ranks import Ranks
+from regard.training.update import Outcome
+
+
+class Window:
+    """Sums over a few updates, on the device, so that nothing waits; and the time they took."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self._sums: list[Tensor] = []
+        self._before = 0.0  # seconds up to the last pause,
+        self._begun: float | None = time.perf_counter()  # and when it ended; None while it lasts
+
+    def add(self, outcome: Outcome) -> None:
+        """Add the values of an update; of one that was not finite only that it was."""
+        loss, count, norm, bad = (value.detach().float() for value in outcome)
+        good = 1 - bad
+        new = [torch.nan_to_num(loss, 0.0, 0.0, 0.0) * good, count * good, torch.nan_to_num(norm, 0.0, 0.0, 0.0), bad]
+        self._sums = [old + value for old, value in zip(self._sums, new, strict=True)] if self._sums else new
+        self.updates += 1
+
+    def sums(self) -> Tensor:
+        """Loss, count, norms, bad updates."""
+        return torch.stack(self._sums)
+
+    def seconds(self) -> float:
+        """Time that the updates took."""
+        running = 0.0 if self._begun is None else time.perf_counter() - self._begun
+        return max(self._before + running, 1e-9)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the time that a validation or a checkpoint takes."""
+        self._before, self._begun = self.seconds(), None
+        yield
+        self._begun = time.perf_counter()
+
+    def facts(self, ranks: Ranks) -> dict[str, Any]:
+        """What a checkpoint keeps, summed over all processes, so that updates before it are shown after it."""
+        loss, *alike = self._sums  # the others are the same in all processes
+        sums = torch.stack((ranks.sum(loss.clone()), *alike)).tolist()
+        return {"updates": self.updates, "seconds": self.seconds(), "sums": sums}
+
+    @classmethod
+    def load(cls, facts: dict[str, Any], ranks: Ranks) -> "Window":
+        """Go on with the window of a checkpoint; the first process has the loss of all."""
+        window = cls()
+        window.updates, window._before = facts["updates"], facts["seconds"]
+        loss, *alike = torch.tensor(facts["sums"], device=ranks.device)
+        window._sums = [loss if ranks.first else torch.zeros_like(loss), *alike]
+        return window

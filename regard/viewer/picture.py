@@ -1,0 +1,103 @@
+"""An image as a model of images sees it: cut and scaled to its size, and in patches."""
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from regard.data.augment import normalise
+from regard.data.device import to_device
+from regard.data.image_files import decode_file
+from regard.errors import InputError
+from regard.models.vision import VisionTransformer
+from regard.use.ready import Ready
+from regard.viewer.recording import Manifest
+from regard.viewer.tokens import Token
+
+Image = str | Path | bytes | np.ndarray  # a file, its bytes, or pixels (height x width, or x channels, 0..255)
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image, and how it is cut into patches."""
+
+    pixels: UInt8[np.ndarray, "H W C"]
+    rows: int
+    columns: int
+    first: int  # the token of the first patch: the class token stands before it, if there is one
+
+    def manifest(self) -> Manifest:
+        """Say how it is cut."""
+        height, width, _ = self.pixels.shape
+        cut = {"rows": self.rows, "columns": self.columns, "first": self.first}
+        return cut | {"width": width, "height": height}
+
+    def tokens(self) -> list[Token]:
+        """Name the patches by row and column, as people count."""
+        names = [f"{row},{column}" for row in range(1, self.rows + 1) for column in range(1, self.columns + 1)]
+        texts = ["[class]"] * self.first + names
+        return [
+            Token(
+                text=text, id=place, special=place < self.first, word=place - self.first if place >= self.first else -1
+            )
+            for place, text in enumerate(texts)
+        ]
+
+    def png(self) -> bytes:
+        """Give it as a file."""
+        return _png(self.pixels)
+
+
+def read_picture(model: VisionTransformer, image: Image) -> Picture:
+    """Bring an image to the shape that the model was made for."""
+    patches = model.patches
+    return cut(model, _decode(image, (patches.height, patches.width, patches.conv.in_channels)))
+
+
+def cut(model: VisionTransformer, pixels: UInt8[np.ndarray, "H W C"]) -> Picture:
+    """Cut pixels into the patches of a model."""
+    side, first = model.patches.patch, 0 if model.class_token is None else 1
+    return Picture(pixels, model.patches.height // side, model.patches.width // side, first)
+
+
+def as_input(ready: Ready, picture: Picture) -> Float[Tensor, "1 C H W"]:
+    """Give the pixels as the model takes them; where nothing says how to normalise, from -1 to 1."""
+    channels = picture.pixels.shape[2]
+    mean, std = (torch.tensor(numbers or (0.5,) * channels, device=ready.device) for numbers in (ready.mean, ready.std))
+    dtype = next(ready.model.parameters()).dtype
+    return normalise(to_device(picture.pixels[None].copy(), ready.device), mean, std).to(dtype)
+
+
+def _decode(image: Image, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W C"]:
+    if isinstance(image, np.ndarray):
+        image = _png(_checked(image))
+    if isinstance(image, bytes):
+        pixels, name = decode_file(BytesIO(image), shape), "the image"
+    else:
+        path = Path(image)
+        if not path.is_file():
+            raise InputError(f"{path}: there is no such image file; give the path of a PNG, JPEG, WEBP, BMP or GIF")
+        pixels, name = decode_file(path, shape), str(path)
+    if pixels is None:
+        raise InputError(f"{name}: cannot be decoded as an image; is it whole, and a PNG, JPEG, WEBP, BMP or GIF?")
+    return pixels
+
+
+def _checked(pixels: np.ndarray) -> np.ndarray:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3)):
+        given = f"{pixels.dtype} of shape {pixels.shape}"
+        raise InputError(f"pixels must be uint8, height x width or height x width x 1 or 3, not {given}")
+    return pixels
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    from PIL.Image import fromarray
+
+    grey = pixels.ndim == 3 and pixels.shape[2] == 1
+    file = BytesIO()
+    fromarray(pixels[..., 0] if grey else pixels).save(file, "PNG")
+    return file.getvalue()

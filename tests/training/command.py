@@ -1,0 +1,76 @@
+"""The command in a process of its own, which may be killed any time; what prepares the process is sent by name."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard.cli.main import main
+from regard.training import start
+from regard.training.update import Update
+
+from ..processes import Ended, Forked
+
+CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def regard(*arguments: str | Path, before: Callable[[], Any] | None = None) -> Ended:
+    """Run `regard` with arguments; `before` prepares the process."""
+    return Forked(_run, [str(argument) for argument in arguments], before).end()
+
+
+def _run(arguments: list[str], before: Callable[[], Any] | None) -> None:
+    """Be the command."""
+    sys.argv = ["regard", *arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    start.finish = lambda *given: None  # which draws pictures, the longest part of a tiny run
+    if before is not None:
+        before()
+    main()
+
+
+def at_moment(folder: Path, moment: int, act: Callable[[], Any]) -> None:
+    """Let this process act at a moment: the given change in a folder, counted with updates.
+
+    What TensorBoard does does not count, for when it does it depends on the clock.
+    """
+    left = moment
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            act()
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        writes = event == "open" and isinstance(arguments[1], str) and arguments[1][:1] in "wa"
+        path = str(arguments[0]) if writes or event in CHANGES else ""
+        if path.startswith(f"{folder}/") and not path.startswith(f"{folder}/tensorboard"):
+            count()
+
+    sys.addaudithook(audit)
+    at_update(0, lambda: None, count)
+
+
+def at_update(number: int, act: Callable[[], Any], always: Callable[[], Any] = lambda: None) -> None:
+    """Let this process act at the beginning of an update, counted from 1."""
+    learn = Update.__call__
+    done = 0
+
+    def counted(update: Update, *given: Any) -> Any:
+        nonlocal done
+        done += 1
+        always()
+        if done == number:
+            act()
+        return learn(update, *given)
+
+    Update.__call__ = counted  # type: ignore[method-assign]
+
+
+def send(*numbers: signal.Signals) -> None:
+    """Send signals to this process."""
+    for number in numbers:
+        os.kill(os.getpid(), number)

@@ -1,0 +1,103 @@
+"""A compiled update compiles once for each shape of its data, in the first epoch, and never again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from regard.config import from_table
+from regard.data.tokenizer import TokenizerConfig
+from regard.models.model import Model
+from regard.tasks.task import Task
+from regard.tasks.text import attends
+from regard.training.config import TrainConfig
+from regard.training.probe import look
+from regard.training.ranks import Ranks
+from regard.training.update import Update
+
+from ..tasks.corpora import model_for, prepare, sentences, write
+
+pytestmark = pytest.mark.compile
+
+
+@pytest.fixture
+def counter(tmp_path, monkeypatch) -> CompileCounter:
+    """Counts what is compiled; the back end is not what is asked about, so it does nothing."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    counter = CompileCounter()
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic: real(model, backend=counter, dynamic=dynamic))
+    torch._dynamo.reset()
+    return counter
+
+
+def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tuple[int, list[int]]:
+    """Train for three epochs; give the number of shapes that came, and what was compiled after each epoch."""
+    table = {"steps": 99, "tokens": tokens, "validate_every": 9, "checkpoint_every": 9, "compile": "always"}
+    table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": {"kind": "linear", "warmup": 2}}
+    update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
+    order = task.order(model, tokens, 0)
+    step, compiled, shapes = 0, [], set()
+    for epoch in range(3):
+        for draw in order.epoch(epoch):
+            step += 1
+            shapes.add(draw.shape)
+            update(task.batch(draw, epoch), step)
+        model.eval()
+        task.measure(model)  # validations in between change nothing, nor do looks
+        if attends(model):
+            look(model, task.probe())
+        compiled.append(counter.frame_count)
+    return len(shapes), compiled
+
+
+def translation(path: Path) -> tuple[Task, Model]:
+    source = (write(path / "a.de", sentences(80)),)
+    task = prepare("translation", source=source, target=source)
+    return task, model_for(task, "translator").float()
+
+
+def classification(path: Path) -> tuple[Task, Model]:
+    lines = [f"{text}\t{text.split()[0]}" for text in sentences(200, shortest=1, longest=40)]
+    task = prepare("classification", train=(write(path / "a.tsv", ["text\tlabel", *lines]),))
+    changes = ("model.depth=1", "model.head.kind=classes", "model.head.classes=10", "model.head.pool.kind=mean")
+    return task, model_for(task, "reader", *changes).float()
+
+
+def language(path: Path) -> tuple[Task, Model]:
+    files = (write(path / "a.txt", sentences(40)),)
+    task = prepare("language", TokenizerConfig("char"), train=files, documents="line", window=16)
+    return task, model_for(task, "writer").float()
+
+
+def recurrent(path: Path) -> tuple[Task, Model]:
+    task, _ = language(path)
+    return task, model_for(task, "lstm").float()
+
+
+def masked(path: Path) -> tuple[Task, Model]:
+    files = (write(path / "a.txt", sentences(40)),)
+    task = prepare("masked", TokenizerConfig("char"), train=files, documents="line", window=16)
+    return task, model_for(task, "reader").float()
+
+
+@pytest.mark.parametrize("make", [translation, language, masked])
+def test_one_shape_is_compiled_once(make: Callable, tmp_path, counter):
+    shapes, compiled = epochs(*make(tmp_path), 128, counter)
+    assert shapes == 1
+    assert compiled == [1, 1, 1]
+
+
+def test_each_shape_is_compiled_once(tmp_path, counter):
+    shapes, compiled = epochs(*classification(tmp_path), 128, counter)
+    assert shapes > 8  # more than torch compiles of one function unless it is told to
+    assert compiled == [shapes] * 3
+
+
+def test_a_carried_state_is_compiled_once_more(tmp_path, counter):
+    """The very first update has no state to go on from, all others have."""
+    shapes, compiled = epochs(*recurrent(tmp_path), 128, counter)
+    assert shapes == 1
+    assert compiled == [2, 2, 2]

@@ -1,0 +1,404 @@
+"""The loop: what is kept, when it stops, what it says, and that nothing but config and step decides what is learned."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regard.data.batches import Draw
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.store import tensors
+from regard.tasks.loss import Losses
+from regard.tasks.task import Batch
+from regard.training.checkpoint import checkpoint_steps, load_checkpoint
+from regard.training.decide import Planned, plan
+from regard.training.log import read_metrics
+from regard.training.loop import Trainer
+from regard.training.update import Outcome
+
+from .tiny import ALONE, make_trainer, planned
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+def changed(found: Planned, **values: object) -> Planned:
+    """The same run, trained otherwise."""
+    return replace(found, config=replace(found.config, train=replace(found.config.train, **values)))
+
+
+def weights(trainer: Trainer) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tensors(trainer.model).items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def script(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> dict[int, dict[str, Tensor]]:
+    """Let validations come out as written, and the last value again and again; give the weights they saw, by step."""
+    values: Iterator[float] = iter(losses)
+    last = losses[-1]
+    seen: dict[int, dict[str, Tensor]] = {}
+
+    def measure(model: Model, rows: int | None = None) -> dict[str, float]:
+        if rows is not None:
+            seen.setdefault(trainer.step, {name: tensor.detach().clone() for name, tensor in tensors(model).items()})
+        return {"loss": next(values, last)}
+
+    monkeypatch.setattr(trainer.task, "measure", measure)
+    return seen
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_the_model_that_is_kept_did_best_on_the_validation_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, said = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    seen = script(trainer, monkeypatch, [3.0, 2.0, float("nan"), 2.5])
+    trainer.train()
+    assert list(seen) == [4, 8, 12]
+    assert (trainer.best, trainer.best_step) == (2.0, 8)
+    assert same(load_file(tmp_path / "run/model.safetensors"), seen[8])
+    marked = [line.split()[1:3] for line in said.getvalue().splitlines() if line.startswith("valid")]
+    assert marked[:3] == [["4", "best"], ["8", "best"], ["12", "loss"]]
+
+
+def test_with_a_moving_average_that_is_what_is_measured_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = make_trainer(planned("language", tmp_path, "train.ema=0.9"), tmp_path / "run")
+    seen = script(trainer, monkeypatch, [3.0, 2.0, 1.0])
+    trainer.train()
+    assert trainer.update.average is not None
+    assert same(seen[12], trainer.update.average)
+    assert same(load_file(tmp_path / "run/model.safetensors"), trainer.update.average)
+    assert not same(weights(trainer), trainer.update.average)  # the weights themselves go on as they were
+
+
+@pytest.mark.parametrize("mean_loss", [1.0, 1.9])
+def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_loss: float
+) -> None:
+    """The end comes before the next validation was due, and is one too; the best single one is that of step 8."""
+    trainer, said = make_trainer(planned("language", tmp_path, "train.average=2", "train.steps=10"), tmp_path / "run")
+    seen = script(trainer, monkeypatch, [3.0, 1.5, 2.0, mean_loss])
+    trainer.train()
+    mean = {name: (seen[8][name] + seen[10][name]) / 2 for name in seen[8]}
+    kept = load_file(tmp_path / "run/model.safetensors")
+    if mean_loss < 1.5:
+        assert all(torch.allclose(kept[name], tensor, atol=1e-7) for name, tensor in mean.items())
+    else:
+        assert same(kept, seen[8])
+    found = load_checkpoint(tmp_path / "run/checkpoints", pytest.fail)
+    assert found is not None
+    assert found.facts["best"] == min(mean_loss, 1.5)  # to be beaten by a run that goes on
+    assert same({name: found.tensors[f"model/{name}"] for name in mean}, seen[10])  # and goes on from no average
+    assert "average of the last 2 validations:" in said.getvalue()
+    assert sorted(path.name for path in (tmp_path / "run/averaging").iterdir()) == [
+        "step-00000008.safetensors",
+        "step-00000010.safetensors",
+    ]
+
+
+def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    script(trainer, monkeypatch, [float("nan")])
+    with pytest.raises(RegardError, match=r"^no validation gave a number, so no model is kept; the checkpoint of step"):
+        trainer.train()
+
+
+def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned("language", tmp_path, "train.steps=100", "train.validate_every=3", "train.patience=2")
+    trainer, _ = make_trainer(found, tmp_path / "run")
+    seen = script(trainer, monkeypatch, [3.0, 2.0, 2.5, 1.0, 1.5, 1.2, 0.5])
+    trainer.train()
+    assert list(seen) == [3, 6, 9, 12, 15, 18]
+    assert (trainer.step, trainer.best_step) == (18, 12)
+    assert checkpoint_steps(tmp_path / "run/checkpoints") == [15, 18]
+    assert [record["step"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"] == [5, 10, 15, 18]
+
+
+# --- what is logged --------------------------------------------------------------------------------------------------
+
+
+class KilledError(BaseException):
+    """Stands for a signal that nothing can be done about."""
+
+
+def watch(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, seen: dict[int, Outcome], kill_at: int | None = None
+) -> None:
+    """Note the outcome of every update; kill the run before the update after a step."""
+    advance = trainer.advance
+
+    def note(draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
+        if trainer.step == kill_at:
+            raise KilledError
+        outcome = advance(draws)
+        seen[trainer.step] = outcome
+        return outcome
+
+    monkeypatch.setattr(trainer, "advance", note)
+
+
+def test_every_update_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line has the mean over the tokens since the one before, however often the run was killed in between."""
+    found = planned("language", tmp_path, "train.checkpoint_every=2")
+    outcomes: dict[int, Outcome] = {}
+    for number, kill_at in enumerate((5, 9, None)):
+        trainer, _ = make_trainer(found, tmp_path / "run")
+        assert trainer.resume() == (number > 0)
+        assert trainer.step == (0, 4, 8)[number]
+        watch(trainer, monkeypatch, outcomes, kill_at)
+        with suppress(KilledError):
+            trainer.train()
+    records = read_metrics(tmp_path / "run")
+    assert [(record["kind"], record["step"]) for record in records] == [
+        ("valid", 4),
+        ("train", 5),
+        ("valid", 8),
+        ("train", 10),
+        ("train", 12),
+        ("valid", 12),
+    ]
+    lines = [record for record in records if record["kind"] == "train"]
+    for line, steps in zip(lines, (range(1, 6), range(6, 11), range(11, 13)), strict=True):
+        loss, count, norm = (
+            sum(float(getattr(outcomes[step], name)) for step in steps) for name in ("loss", "count", "norm")
+        )
+        assert line["loss"] == pytest.approx(loss / count, rel=1e-5)
+        assert line["norm"] == pytest.approx(norm / len(steps), rel=1e-5)
+        training = found.config.train
+        assert line["rate"] == training.optimizer.rate * training.schedule.factor(steps[-1], 12)
+
+
+@pytest.mark.parametrize("kind", ["masked", "vision"])
+def test_validations_leave_no_trace_in_what_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Batches and dropout are left to chance; but however much of it a validation takes, theirs is the same."""
+    often, _ = make_trainer(planned(kind, tmp_path, "train.validate_every=1"), tmp_path / "often")
+    measure = often.task.measure
+    monkeypatch.setattr(often.task, "measure", lambda *given: (torch.rand(len(given) + 3), measure(*given))[1])
+    often.train()
+    never, _ = make_trainer(planned(kind, tmp_path, "train.validate_every=100"), tmp_path / "never")
+    torch.manual_seed(12345)
+    never.train()
+    assert same(weights(often), weights(never))
+    other, _ = make_trainer(planned(kind, tmp_path, "train.seed=1"), tmp_path / "other")
+    other.train()
+    assert not same(weights(often), weights(other))
+
+
+# --- not finite ------------------------------------------------------------------------------------------------------
+
+
+def spoil(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
+    """Let the loss of some steps be no number."""
+    loss = trainer.task.loss
+
+    def spoiled(model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        losses, kept = loss(model, batch)
+        bad = model.training and trainer.step + 1 in steps
+        return (Losses(*(part * torch.nan for part in losses)) if bad else losses), kept
+
+    monkeypatch.setattr(trainer.task, "loss", spoiled)
+
+
+def test_an_update_that_is_not_finite_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    spoil(trainer, monkeypatch, range(3, 5))
+    seen: dict[int, dict[str, Tensor]] = {}
+    draws = trainer.draws()
+    for step in range(1, 6):
+        trainer.advance(draws)
+        seen[step] = {name: tensor.clone() for name, tensor in trainer.state().items()}
+    assert same(seen[2], seen[3])
+    assert same(seen[2], seen[4])
+    assert not same(seen[2], seen[5])
+    assert int(trainer.bad_in_a_row) == 0
+
+
+def test_skipped_updates_are_told_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, said = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    spoil(trainer, monkeypatch, range(3, 5))
+    outcomes: dict[int, Outcome] = {}
+    watch(trainer, monkeypatch, outcomes)
+    trainer.train()
+    assert "step 5: the loss was not finite; updates skipped: 2\n" in said.getvalue()
+    line = next(record for record in read_metrics(tmp_path / "run") if record["kind"] == "train")
+    good = [outcomes[step] for step in (1, 2, 5)]
+    mean = sum(float(each.loss) for each in good) / sum(float(each.count) for each in good)
+    assert (line["step"], line["loss"]) == (5, pytest.approx(mean, rel=1e-5))
+
+
+@pytest.mark.parametrize(("first", "kept"), [(8, 9), (2, 3), (1, 3)])
+def test_five_in_a_row_end_the_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, kept: int
+) -> None:
+    """Not only when something is logged; a checkpoint on the way is as good as the one before."""
+    found = planned("language", tmp_path, "train.log_every=100", "train.steps=30")
+    trainer, _ = make_trainer(found, tmp_path / "a run")
+    spoil(trainer, monkeypatch, range(first, 100))
+    with pytest.raises(RegardError) as error:
+        trainer.train()
+    assert trainer.step == first + 4
+    folder = tmp_path / "a run"
+    command = f"regard train --resume '{folder}' train.optimizer.rate=..."
+    assert str(error.value) == (
+        f"5 updates in a row were not finite; the checkpoint of step {kept} is good: lower the rate with: {command}"
+    )
+    assert checkpoint_steps(folder / "checkpoints")[-1] == kept
+    again, _ = make_trainer(found, folder)
+    assert again.resume()
+    assert all(bool(tensor.isfinite().all()) for tensor in again.state().values())
+
+
+def test_before_the_first_checkpoint_there_is_none_to_go_back_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, _ = make_trainer(planned("language", tmp_path, "train.checkpoint_every=50"), tmp_path / "run")
+    spoil(trainer, monkeypatch, range(1, 100))
+    with pytest.raises(RegardError) as error:
+        trainer.train()
+    assert str(error.value) == (
+        "5 updates in a row were not finite; there is no checkpoint yet: "
+        "begin anew with a lower train.optimizer.rate or train.clip"
+    )
+
+
+def test_where_nobody_looks_in_every_step_saving_looks(tmp_path: Path) -> None:
+    """As on an accelerator, which is not waited for."""
+    trainer, _ = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    trainer.bad_in_a_row.fill_(5)
+    with pytest.raises(RegardError, match="^5 updates in a row were not finite; "):
+        trainer.save()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("step", [5, 6])
+def test_weights_that_are_not_finite_are_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Loss and gradient were fine, but the step was so large that the weights are not: before, or at, a checkpoint."""
+    trainer, _ = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    move = trainer.update.optimizer.step
+
+    def leap(bad: Tensor | None = None) -> None:
+        move(bad)
+        if trainer.step + 1 == step:
+            next(iter(trainer.model.parameters())).data.fill_(torch.inf)
+
+    monkeypatch.setattr(trainer.update.optimizer, "step", leap)
+    with pytest.raises(RegardError, match=r"^step 6: the weights are not finite any more; the checkpoint of step 3"):
+        trainer.train()
+    assert checkpoint_steps(tmp_path / "run/checkpoints") == [3]
+    assert torch.isfinite(load_file(tmp_path / "run/model.safetensors")["embed.tokens.table.weight"]).all()
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned("language", tmp_path, still=True)
+    whole, _ = make_trainer(found, tmp_path / "whole")
+    whole.train()
+    trainer, said = make_trainer(found, tmp_path / "run")
+    loss = trainer.task.loss
+
+    def limited(model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        if model.training and len(batch["labels"]) > 5:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss(model, batch)
+
+    monkeypatch.setattr(trainer.task, "loss", limited)
+    trainer.train()
+    told = "step 1: out of memory; updates are split into 2 parts now, which changes nothing but the memory"
+    assert said.getvalue().count("out of memory") == 1
+    assert told in said.getvalue()
+    for name, tensor in weights(whole).items():
+        if "to_key.bias" not in name:  # which has no gradient but rounding, and Adam enlarges that
+            assert torch.allclose(tensor, weights(trainer)[name], atol=1e-6), name
+    again, _ = make_trainer(found, tmp_path / "run")
+    assert again.resume()
+    assert again.update.split == 2
+
+
+# --- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Planned:
+    """A run that has ended, in the folder `run`."""
+    found = planned("language", tmp_path, "train.steps=6")
+    make_trainer(found, tmp_path / "run")[0].train()
+    return found
+
+
+def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: Planned) -> None:
+    (tmp_path / "text.txt").write_text("one two three\n" * 50, encoding="utf-8")
+    other = planned_again(tmp_path)
+    trainer, _ = make_trainer(replace(ended, task=other.task), tmp_path / "run")
+    with pytest.raises(RegardError) as error:
+        trainer.resume()
+    before, now = (", ".join(f"{name} {count:,}" for name, count in one.task.facts().items()) for one in (ended, other))
+    remedy = "give it back its files, or begin a new run with --init-from"
+    assert str(error.value) == f"{tmp_path / 'run'}: the data has changed: it had {before}, and now {now}; {remedy}"
+
+
+def planned_again(folder: Path) -> Planned:
+    """The tiny run again, on the text as it is now."""
+    return plan(
+        {"kind": "language", "train": [str(folder / "text.txt")], "window": 8},
+        "tokenizer.kind=word",
+        ranks=ALONE,
+    )
+
+
+def test_a_model_that_was_changed_by_hand_is_refused(tmp_path: Path, ended: Planned) -> None:
+    other = planned("language", tmp_path, "model.depth=1")
+    trainer, _ = make_trainer(other, tmp_path / "run")
+    with pytest.raises(RegardError) as error:
+        trainer.resume()
+    what = "the checkpoint is of another model than recipe.toml describes"
+    remedy = "undo the change, or begin a new run with --init-from"
+    assert str(error.value) == f"{tmp_path / 'run'}: {what}; {remedy}"
+
+
+def test_a_moving_average_may_begin_later(tmp_path: Path, ended: Planned) -> None:
+    trainer, _ = make_trainer(changed(ended, ema=0.5), tmp_path / "run")
+    assert trainer.resume()
+    assert trainer.update.average is not None
+    assert same(trainer.update.average, weights(trainer))
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "classification", "translation", "vision"])
+def test_into_how_many_parts_an_update_is_split_does_not_change_what_it_learns_from(tmp_path: Path, kind: str) -> None:
+    """So a run that ran out of memory can go on in more parts where it was."""
+    found = planned(kind, tmp_path)
+    orders = [make_trainer(changed(found, accumulate=parts), tmp_path / "run")[0].order for parts in (1, 3)]
+    drawn = [[(draw.shape, draw.rows.tolist()) for draw in order.epoch(0)] for order in orders]
+    assert drawn[0] == drawn[1]
+
+
+def test_lanes_that_are_others_begin_without_a_state(tmp_path: Path) -> None:
+    found = planned("language", tmp_path, "train.steps=4", recipe="lstm")
+    trainer, _ = make_trainer(found, tmp_path / "run")
+    trainer.train()
+    for tokens, carries in ((64, True), (32, False)):
+        again, _ = make_trainer(changed(found, tokens=tokens, steps=6), tmp_path / "run")
+        assert again.resume()
+        assert bool(again.update.carried) == carries
+    again.train()
+    assert again.step == 6

@@ -1,0 +1,470 @@
+"""Starting a run: what the user says wins, what contradicts itself is refused, and a run can be run again."""
+
+import tomllib
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+import regard
+from regard.config import to_table, to_toml
+from regard.errors import ConfigError, RegardError
+from regard.models.recipe import load_recipe
+from regard.training import start
+from regard.training.decide import Planned, plan
+from regard.training.optimizer import AdamWConfig, MuonConfig
+from regard.training.ranks import Ranks
+from regard.training.run import Run
+from regard.training.schedule import CosineConfig, LinearConfig
+
+from ..tasks.corpora import sentences, write
+
+TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
+TINY += ["model.layers.block.feedforward.hidden=24"]
+BRIEF = ["train.steps=3", "train.validate_every=3", "train.checkpoint_every=3", "train.log_every=1", "train.tokens=64"]
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+
+
+@pytest.fixture
+def text(tmp_path) -> dict[str, object]:
+    return {"kind": "language", "train": [write(tmp_path / "a.txt", sentences(120))], "window": 16}
+
+
+@pytest.fixture
+def size(text) -> int:
+    """The vocabulary of the text."""
+    return planned(text).task.tokenizer.size
+
+
+def planned(what, *changes: str, **options) -> Planned:
+    return plan(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")), **options)
+
+
+def untyped(what, *changes) -> Planned:
+    """Plan without the checker of types that only tests have."""
+    return getattr(plan, "__wrapped__", plan)(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")))
+
+
+def recipe(text: dict[str, object], rest: str) -> Path:
+    """Write a recipe for the text."""
+    task = f'[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\nwindow = 16\n'
+    Path("mine.toml").write_text(task + rest)
+    return Path("mine.toml")
+
+
+# --- what is decided -------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_decided_from_the_data(text, size):
+    found = planned(text)
+    assert found.size == "tiny"
+    assert to_table(found.config.model)["vocabulary"] == size
+    assert found.config.tokenizer.kind == "char"
+    assert found.config.train.steps >= 100
+    assert found.config.task.window == 16
+
+
+def test_what_the_user_says_wins(text):
+    changes = ["train.steps=7", "tokenizer.kind=bpe", "tokenizer.vocabulary=270", "task.window=9"]
+    found = planned(text, *changes, "model.layers.block.dropout=0.25", "model.dim=64", size="small")
+    assert found.config.train.steps == 7
+    assert found.config.tokenizer.vocabulary == 270
+    assert found.config.task.window == 9
+    assert found.config.model.dim == 64
+    assert found.config.model.depth == 6  # the rest is as it was chosen
+    assert found.config.model.layers["block"].dropout == 0.25
+    assert found.size == "small"
+
+
+def test_the_schedule_is_that_of_the_steps_the_user_says(tmp_path):
+    source = [write(tmp_path / "a.de", sentences(60))]
+    table = {"kind": "translation", "source": source, "target": source}
+    found = planned(table, "train.steps=40").config.train
+    assert (found.steps, found.schedule.warmup, found.validate_every, found.checkpoint_every) == (40, 10, 10, 10)
+    long = planned(table, "train.steps=2000").config.train
+    assert (long.schedule.warmup, long.validate_every) == (500, 100)
+    given = planned(table, "train.steps=40", "train.schedule.warmup=3", "train.validate_every=7").config.train
+    assert (given.schedule.warmup, given.validate_every) == (3, 7)
+
+
+def test_with_more_tokens_an_update_there_are_fewer_updates(text):
+    few, many = (planned(text, f"train.tokens={tokens}").config.train for tokens in (32, 64))
+    assert (few.tokens, many.tokens) == (32, 64)
+    assert many.steps == pytest.approx(few.steps / 2, rel=0.01)
+    recipes = planned(recipe(text, "[train]\ntokens = 64\n")).config.train
+    assert recipes == many
+
+
+def test_an_optimizer_or_a_schedule_is_enough_said_by_its_kind(text):
+    usual, adam = (planned(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
+    assert isinstance(usual.optimizer, MuonConfig)
+    assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate, decay=0.05)
+    assert (adam.steps, adam.tokens, adam.clip) == (usual.steps, usual.tokens, usual.clip)
+    slow = planned(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
+    assert slow == AdamWConfig(rate=1e-4, decay=0.05)
+    cosine = planned(text, "train.schedule.kind=cosine", "train.steps=50").config.train
+    assert (cosine.schedule, cosine.optimizer) == (CosineConfig(warmup=5), usual.optimizer)
+
+
+def test_a_recipe_may_choose_only_the_kind_and_a_change_another(text):
+    path = recipe(text, '[train]\noptimizer = { kind = "adamw" }\nschedule = { kind = "cosine", warmup = 7 }\n')
+    found = planned(path).config.train
+    assert found.optimizer == planned(text, "train.optimizer.kind=adamw").config.train.optimizer
+    assert found.schedule == CosineConfig(warmup=7)
+    changed = planned(path, "train.optimizer.kind=muon", "train.schedule.kind=linear", "train.steps=40").config.train
+    assert changed.optimizer == planned(text).config.train.optimizer
+    assert changed.schedule == LinearConfig(warmup=2, cooldown=0.6)
+
+
+def test_a_run_may_be_run_again_with_another_optimizer(text):
+    first = planned(text, "train.clip=none", "train.steps=40").config
+    Path("again.toml").write_text(to_toml(first))
+    again = planned("again.toml", "train.optimizer.kind=adamw").config.train
+    assert again.optimizer == AdamWConfig(rate=first.train.optimizer.rest.rate, decay=0.05)
+    assert again == replace(first.train, optimizer=again.optimizer)  # what was left out stays out
+
+
+def test_a_vocabulary_is_one_of_pieces(text):
+    found = planned(text, "tokenizer.vocabulary=270").config.tokenizer
+    assert (found.kind, found.vocabulary) == ("bpe", 270)
+    assert planned(recipe(text, "[tokenizer]\nvocabulary = 270\n")).config.tokenizer == found
+    for kind in ("bpe", "word"):  # and the kind of pieces is enough, too
+        assert planned(text, f"tokenizer.kind={kind}").config.tokenizer.vocabulary == 6000
+    rule = "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; leave it out, or let "
+    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind be one of bpe, word, unigram"):
+        planned(text, "tokenizer.vocabulary=400", "tokenizer.kind=char")
+
+
+def test_files_may_be_paths(text):
+    assert planned(text | {"train": [Path(text["train"][0])]}).config == planned(text).config
+
+
+def test_removing_what_was_chosen(text):
+    path = recipe(text, "[train]\nclip = 0.5\n")
+    assert planned(path).config.train.clip == 0.5
+    with pytest.raises(ConfigError, match="train.clop: there is no 'clop' to remove; did you mean 'clip'"):
+        planned(path, "train.clop=none")
+
+
+def test_a_recipe_may_say_most_of_it(text):
+    rest = 'about = "mine"\n[train]\nsteps = 9\nseed = 3\n[tokenizer]\nkind = "byte"\n'
+    path = recipe(text, rest)
+    path.write_text('about = "mine"\n' + path.read_text().replace('about = "mine"\n', ""))
+    found = planned(path, "train.steps=11").config
+    assert (found.about, found.train.steps, found.train.seed, found.tokenizer.kind) == ("mine", 11, 3, "byte")
+
+
+def test_a_part_of_a_model_is_laid_over_the_tasks_own(text, size):
+    found = planned(recipe(text, "[model]\ndepth = 2\nembed = { dropout = 0.3 }\n"))
+    assert found.size == "tiny"
+    assert found.config.model.depth == 2
+    assert found.config.model.embed.dropout == 0.3
+    assert found.config.model.vocabulary == size
+    own = planned(text).config.model
+    assert found.config.model.layers == own.layers
+    assert found.config.model.dim == own.dim
+
+
+def test_another_architecture_is_fitted_to_the_data(text, size):
+    found = planned(text, recipe="lstm")
+    assert found.size is None
+    assert found.config.model.vocabulary == size
+    assert found.config.model.dim == load_recipe("lstm").model.dim
+    assert to_table(found.config.model)["layers"]["recurrent"]["mixer"]["kind"] == "lstm"
+
+
+def test_a_recipe_of_ones_own_may_be_the_architecture(text, size):
+    Path("small.toml").write_text('like = "lstm"\n[model]\ndim = 24\n')
+    found = planned(text, recipe="small.toml")
+    assert (found.config.model.dim, found.config.model.vocabulary) == (24, size)
+    found = planned(recipe(text, "[model]\ndepth = 1\n"), recipe="small.toml")  # with a change of it
+    assert (found.config.model.dim, found.config.model.depth) == (24, 1)
+
+
+def test_what_a_recipe_inherits_gives_way_to_the_data(text, size, tmp_path):
+    """But not what it says itself."""
+    table = f'like = "lstm"\n[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\n[model]\ndim = 24\n'
+    Path("mine.toml").write_text(table)
+    found = planned("mine.toml")
+    assert (found.config.model.dim, found.config.model.vocabulary) == (24, size)
+    assert to_table(found.config.model)["layers"]["recurrent"]["mixer"]["kind"] == "lstm"
+    Path("mine.toml").write_text(f"{table}vocabulary = 7\n")
+    with pytest.raises(ConfigError, match="model.vocabulary: 7 differs from the data"):
+        planned("mine.toml")
+
+
+def test_patches_that_were_chosen_stay(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
+    table = f'like = "vit"\n[task]\nkind = "vision"\ntrain = "{tmp_path / "a.npz"}"\n[model.patches]\npatch = 2\n'
+    (tmp_path / "mine.toml").write_text(f"{table}[model.position]\nlength = 61\n")
+    model = planned(tmp_path / "mine.toml").config.model
+    assert (model.patches.patch, model.patches.height, model.position.length) == (2, 12, 61)
+
+
+def test_an_encoder_gets_a_head_for_the_classes(tmp_path):
+    rows = [f"{text}\t{text.split()[0]}" for text in sentences(100)]
+    table = write(tmp_path / "a.tsv", ["text\tlabel", *rows])
+    found = planned({"kind": "classification", "train": [table]}, recipe="bert")
+    head = to_table(found.config.model)["head"]
+    assert (head["kind"], head["classes"]) == ("classes", 10)
+    assert found.config.task.classes == tuple(sorted({row.split("\t")[1] for row in rows}))
+
+
+def test_images_get_patches_that_fit(tmp_path):
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
+    found = planned({"kind": "vision", "train": str(tmp_path / "a.npz")})
+    patches = found.config.model.patches
+    assert (patches.height, patches.width, patches.channels) == (12, 20, 1)
+    assert found.config.model.head.classes == 3
+    assert found.config.tokenizer is None
+
+
+# --- contradictions --------------------------------------------------------------------------------------------------
+
+WHOLE = """[model]
+kind = "language"
+vocabulary = {vocabulary}
+dim = 16
+depth = 1
+layers.block = {{ residual = "plain", mixer = {{ kind = "gru" }} }}
+"""
+
+
+def test_a_whole_model_is_taken_as_it_is(text, size):
+    found = planned(recipe(text, WHOLE.format(vocabulary=size)))
+    assert found.size is None
+    assert found.config.model.dim == 16
+
+
+def test_the_vocabulary_must_be_that_of_the_tokenizer(text, size):
+    rule = f"model.vocabulary: 999 differs from the data, which has {size}; leave it out"
+    with pytest.raises(ConfigError, match=rule):
+        planned(recipe(text, WHOLE.format(vocabulary=999)))
+    with pytest.raises(ConfigError, match=rule):
+        planned(text, "model.vocabulary=999")
+    with pytest.raises(ConfigError, match=rule):
+        planned(recipe(text, "[model]\nvocabulary = 999\n"))  # a part of a model, laid over the task's own
+    assert planned(text, f"model.vocabulary={size}").config.model.vocabulary == size
+
+
+def test_only_one_may_decide_the_model(text, size):
+    path = recipe(text, WHOLE.format(vocabulary=size))
+    with pytest.raises(ConfigError, match="--recipe and the recipe's .model. each decide the model; give one of them"):
+        planned(path, recipe="lstm")
+    with pytest.raises(ConfigError, match="--recipe and --size each decide the model; give one of them"):
+        planned(text, recipe="lstm", size="tiny")
+    with pytest.raises(ConfigError, match="the recipe's .model. and --size each decide the model; give one of them"):
+        planned(path, size="tiny")
+    with pytest.raises(ConfigError, match="--recipe and --init-from each decide the model; give one of them"):
+        planned(text, recipe="lstm", init_from="somewhere")
+
+
+def test_a_model_of_the_wrong_kind(text):
+    rule = "model.kind: a model of the kind 'vision' cannot be trained for language; recipes that can: .*gpt2.*writer"
+    with pytest.raises(ConfigError, match=rule):
+        planned(text, recipe="vit")
+    with pytest.raises(ConfigError, match="model.kind: a model of the kind 'encoder' cannot be trained for language"):
+        planned(text, "model.kind=encoder")
+    with pytest.raises(ConfigError, match="model.kind: a model of the kind 'lnguage' cannot be trained for language"):
+        planned(recipe(text, WHOLE.format(vocabulary=9).replace('"language"', '"lnguage"')))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ("stpes=3", "override 'stpes=3' must have the form table.key=value; tables: task, tokenizer, model, train"),
+        ("steps=3", "override 'steps=3' must have the form table.key=value; did you mean train.steps=3?"),
+        ("dim=64", "override 'dim=64' must have the form table.key=value; did you mean model.dim=64?"),
+        ("window=8", "override 'window=8' must have the form table.key=value; did you mean task.window=8?"),
+        ("train.steps", "override 'train.steps' must have the form table.key=value; tables: "),
+        ("trian.steps=3", "override 'trian.steps=3' must have the form table.key=value; tables: "),
+        ("train.stpes=3", "train.stpes: unknown key; did you mean 'steps'"),
+        ("train.steps=0", "train.steps: 0 must be at least 1"),
+        ("train.steps=-5", "^train.steps: -5 must be at least 1$"),
+        ("train.tokens=-5", "^train.tokens: -5 must be at least 1$"),
+        (
+            "train.optimizer=adamw",
+            'train.optimizer: "adamw" must be a table; say its kind: .kind=adamw instead of =adamw',
+        ),
+        ("train.steps=many", 'train.steps: "many" must be a whole number'),
+        ("train.seed=-1", "train.seed: -1 must be at least 0"),
+        ("train.seed=x", 'train.seed: "x" must be a whole number'),
+        ("train=3", "override 'train=3' must have the form table.key=value; tables: "),
+        ("task=none", "override 'task=none' must have the form table.key=value; tables: "),
+        ("task.widnow=3", "task.widnow: unknown key; did you mean 'window'"),
+        ("task.train=5", "task.train: 5 must be a list, each text"),
+        ("task.kind=lnguage", "task.kind: 'lnguage' is unknown; did you mean 'language'"),
+        ("tokenizer.kind=bpee", 'tokenizer.kind: "bpee" is unknown; did you mean .bpe.'),
+        ("tokenizer.vocabluary=9", "tokenizer.vocabluary: unknown key; did you mean 'vocabulary'"),
+        ("model.dpeth=3", "model.dpeth: unknown key; did you mean 'depth'"),
+        ("model.depth=0", "model.depth: 0 must be at least 1"),
+        ("model.layers.block.mixer.heads.heads=7", "heads=7"),
+    ],
+)
+def test_an_override_that_makes_no_sense(text, change: str, rule: str):
+    with pytest.raises(ConfigError, match=rule):
+        planned(text, change)
+
+
+@pytest.mark.parametrize(
+    ("rest", "rule"),
+    [
+        ("[trian]\nsteps = 3\n", "trian: unknown key; did you mean 'train'"),
+        ("[model]\nvocabulry = 3\n", "model.vocabulry: unknown key; did you mean 'vocabulary'"),
+        ("[train]\nsteps = 3\noptimizer = 3\n", "train.optimizer: 3 must be a table"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense(text, rest: str, rule: str):
+    with pytest.raises(ConfigError, match=rule):
+        planned(recipe(text, rest))
+
+
+def test_what_is_nothing_of_the_sort(text):
+    with pytest.raises(ConfigError, match="3 is no task: give its table, such as .*, or the path of a recipe"):
+        untyped(3)
+    with pytest.raises(ConfigError, match="override 5 must be text of the form table.key=value"):
+        untyped(text, 5)
+
+
+def test_a_table_that_is_none(text):
+    for name in ("tokenizer", "model", "train"):
+        path = recipe(text, "")
+        path.write_text(f"{name} = 3\n" + path.read_text())
+        with pytest.raises(ConfigError, match=f"{name}: 3 must be a table"):
+            planned(path)
+    Path("none.toml").write_text('task = "language"\n')
+    with pytest.raises(ConfigError, match="task: 'language' must be a table"):
+        planned("none.toml")
+
+
+def test_a_recipe_without_a_task():
+    with pytest.raises(ConfigError, match="gpt2 says nothing about the task; add a .task. table; for its kind use one"):
+        planned("gpt2")
+    Path("bare.toml").write_text('about = "nothing"\n')
+    with pytest.raises(ConfigError, match="model: missing; must be a table"):
+        planned({"kind": "language", "train": [write(Path("b.txt"), sentences(90))], "window": 9}, recipe="bare.toml")
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def first_loss(run: Run) -> float:
+    return next(record["loss"] for record in run.metrics if record["kind"] == "train")
+
+
+def test_a_run_can_be_run_again_from_its_own_recipe(text):
+    first = regard.train(text, *BRIEF, *TINY, "train.seed=5", run="one", console=QUIET)
+    again = regard.train("one/recipe.toml", run="two", console=QUIET)
+    assert again.config == first.config
+    assert first_loss(again) == first_loss(first)
+    assert Path("two/recipe.toml").read_bytes() == Path("one/recipe.toml").read_bytes()
+    one, two = load_file("one/model.safetensors"), load_file("two/model.safetensors")
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    other = regard.train("one/recipe.toml", "train.seed=6", run="three", console=QUIET)
+    assert first_loss(other) != first_loss(first)
+
+
+def test_a_recipe_names_its_tokenizer_wherever_it_is_run_again(text, tmp_path, monkeypatch):
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    found = planned(text, "tokenizer.path=one/tokenizer.json").config
+    Path("again.toml").write_text(to_toml(found))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert planned("../again.toml").config == found
+
+
+def test_what_was_taken_away_stays_away_when_a_run_is_run_again(tmp_path):
+    source = [write(tmp_path / "a.de", sentences(60))]
+    table = {"kind": "translation", "source": source, "target": source}
+    assert planned(table).config.train.patience is not None
+    without = planned(table, "train.patience=none", "train.tokens=100").config
+    assert without.train.patience is None
+    Path("again.toml").write_text(to_toml(without))
+    assert planned("again.toml").config == without
+
+
+def test_the_recipe_of_a_run_is_one_of_its_model_too(text):
+    run = regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    assert {"task", "tokenizer", "model", "train"} <= set(tomllib.loads(Path("one/recipe.toml").read_text()))
+    loaded = load_recipe("one/recipe.toml")
+    assert loaded.model == run.config.model == run.model().config
+    assert load_recipe("one/recipe.toml", "model.depth=3").model.depth == 3
+    with pytest.raises(ConfigError, match="train: unknown key"):
+        load_recipe("one/recipe.toml", "train.steps=3")  # which would change nothing
+
+
+def test_a_folder_is_found_and_never_used_twice(text):
+    first = regard.train(text, *BRIEF, *TINY, console=QUIET)
+    second = regard.train(text, *BRIEF, *TINY, console=QUIET)
+    assert (first.folder, second.folder) == (Path("runs/language-1"), Path("runs/language-2"))
+    assert str(first) == f"Run(folder={first.folder!r})"
+    with pytest.raises(RegardError, match="runs/language-1: there is a run here already; go on with it by --resume"):
+        regard.train(text, *BRIEF, *TINY, run=first.folder, console=QUIET)
+
+
+def test_a_folder_that_is_taken_is_refused_before_the_data_is_read(text):
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    with pytest.raises(RegardError, match="one: there is a run here already"):
+        regard.train(text | {"train": ["missing.txt"]}, run="one", console=QUIET)
+
+
+def test_beginning_from_another_model(text, tmp_path):
+    first = regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    other = text | {"train": [write(tmp_path / "b.txt", sentences(80, seed=7))]}
+    found = planned(other, init_from="one")
+    assert found.config.model == first.config.model
+    assert found.config.tokenizer.path == str(Path("one").absolute())
+    still = ["train.optimizer.kind=adamw", "train.optimizer.rate=1e-9", "train.optimizer.decay=0.0"]
+    second = regard.train(other, *BRIEF, *still, init_from="one", run="two", console=QUIET)
+    one, two = load_file("one/model.safetensors"), load_file("two/model.safetensors")
+    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
+    assert second.tokenizer().fingerprint() == first.tokenizer().fingerprint()
+
+
+def test_a_model_that_has_nothing_in_common(text):
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    whole = WHOLE.format(vocabulary=planned(text).task.tokenizer.size).replace("dim = 16", "dim = 20")
+    with pytest.raises(
+        RegardError, match="one: none of its weights fits this model; --init-from needs a model like it"
+    ):
+        regard.train(recipe(text, whole), *BRIEF, init_from="one", run="two", console=QUIET)
+
+
+def test_updates_that_take_long_are_tried_once(text, monkeypatch):
+    clock = count(0.0, 30.0)  # half a minute passes whenever somebody looks
+    monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=clock.__next__))
+    seconds, _ = start.try_updates(planned(text, *BRIEF, *TINY), Ranks(0, 1, torch.device("cpu")))
+    assert seconds == 30
+    assert next(clock) == 60  # one update, at whose beginning and end it was looked
+
+
+def test_the_function_is_there_also_when_the_room_of_that_name_is():
+    import regard.training.run  # importing any of its files binds regard.train to the room
+
+    with pytest.raises(ConfigError, match="nothing about the task"):
+        regard.train("gpt2", console=QUIET)
+
+
+def test_muon_is_for_attention_whatever_the_recipe(tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the cat sat on the mat\n" * 200, encoding="utf-8")
+    kinds = {}
+    for recipe in (None, "gpt2", "lstm"):
+        found = plan(
+            {"kind": "language", "train": [str(corpus)]}, recipe=recipe, ranks=Ranks(0, 1, torch.device("cpu"))
+        )
+        kinds[recipe] = type(found.config.train.optimizer).__name__
+    assert kinds == {None: "MuonConfig", "gpt2": "MuonConfig", "lstm": "AdamWConfig"}

@@ -1,0 +1,80 @@
+"""Tiny runs of every task, in this process: data by chance, models shrunk, and a trainer that says all into a text."""
+
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from regard.training.decide import Planned, plan
+from regard.training.loop import Trainer
+from regard.training.progress import Progress
+from regard.training.ranks import Ranks
+from regard.training.run import Run
+from regard.training.start import build_model
+
+from ..laws.cases import SHRINK
+from ..tasks.corpora import sentences, write
+
+ALONE = Ranks(0, 1, torch.device("cpu"))
+STILL = {  # without dropout
+    "gpt2": ("embed.dropout", "layers.block.dropout", "layers.block.mixer.dropout"),
+    "lstm": ("embed.dropout", "layers.recurrent.dropout"),
+    "bert": ("embed.dropout", "layers.block.dropout", "layers.block.mixer.dropout"),
+    "translator": ("embed.dropout", "encoder.layers.block.dropout", "decoder.layers.block.dropout"),
+    "deepseek-like": (),
+    "rnn-attention": ("embed.dropout", "dropout", "encoder.layers.recurrent.dropout"),
+    "vit": ("dropout", "layers.block.dropout", "layers.block.mixer.dropout"),
+}
+RECIPE = {"language": "gpt2", "masked": "bert", "classification": "bert", "translation": "translator", "vision": "vit"}
+
+
+def shrunk(recipe: str, *, still: bool = False) -> list[str]:
+    """Overrides that make a recipe small, for data of any vocabulary and any classes."""
+    fixed = ("model.vocabulary", "model.patches.height", "model.patches.width", "model.head.classes")
+    changes = [change for change in SHRINK[recipe] if not change.startswith(fixed)]
+    return changes + ([f"model.{place}=0.0" for place in STILL[recipe]] if still else [])
+
+
+def training(steps: int = 12, **changes: object) -> list[str]:
+    """Overrides for a short training: nothing happens at the same time as anything else."""
+    given = {"steps": steps, "tokens": 64, "validate_every": 4, "checkpoint_every": 3, "log_every": 5, **changes}
+    return [f"train.{key}={value}" for key, value in given.items()]
+
+
+def data(kind: str, folder: Path) -> dict[str, object]:
+    """Write data of a task; give its table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = sentences(100, seed=1)
+    if kind in ("language", "masked"):
+        return {"kind": kind, "train": [write(folder / "text.txt", lines)], "window": 8}
+    if kind == "translation":
+        turned = [" ".join(reversed(line.split())) for line in lines]
+        source, target = write(folder / "a.txt", lines), write(folder / "b.txt", turned)
+        return {"kind": kind, "source": [source], "target": [target]}
+    if kind == "classification":
+        rows = [f"{line}\t{line.split()[0][0]}" for line in lines]
+        return {"kind": kind, "train": [write(folder / "table.tsv", ["text\tlabel", *rows])]}
+    chance = np.random.default_rng(0)
+    pixels = chance.integers(0, 255, (40, 8, 12, 1), dtype=np.uint8)
+    np.savez(folder / "images.npz", images=pixels, labels=chance.integers(0, 5, 40))
+    return {"kind": kind, "train": str(folder / "images.npz")}
+
+
+def planned(kind: str, folder: Path, *changes: str, recipe: str | None = None, still: bool = False) -> Planned:
+    """Decide a tiny run; words are tokens."""
+    recipe = recipe or RECIPE[kind]
+    words = [] if kind == "vision" else ["tokenizer.kind=word"]
+    size = {"translation": 512, "vision": 60}.get(kind, 64)  # of an update: eight rows and more
+    overrides = [*shrunk(recipe, still=still), *words, *training(tokens=size), *changes]
+    return plan(data(kind, folder), *overrides, recipe=recipe, ranks=ALONE)
+
+
+def make_trainer(found: Planned, folder: Path) -> tuple[Trainer, StringIO]:
+    """Make the trainer of a run, and what it says."""
+    said = StringIO()
+    progress = Progress(Console(file=said, width=200), found.config.train.steps, 1)
+    found.task.to(ALONE.device)
+    model = build_model(found.config, ALONE)
+    return Trainer(Run(folder, found.config), found.task, model, ALONE, progress), said

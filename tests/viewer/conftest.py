@@ -1,0 +1,51 @@
+"""What shows recordings is tested with a page and a sample of our own; the real page is tested in a browser."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from regard.viewer.recording import Recording
+
+from .fake import put_page, put_sample
+
+if TYPE_CHECKING:
+    from .browser import Tab
+    from .shown import Shown
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return put_page(tmp_path / "page", monkeypatch)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Recording]:
+    return put_sample(tmp_path / "sample", monkeypatch)
+
+
+@pytest.fixture(scope="package")
+def shown() -> Iterator["Shown"]:
+    """The viewer with models of every kind, for tests in a browser."""
+    from .shown import show
+
+    with show() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def window() -> Iterator["Tab"]:
+    """The browser. While it is open this thread has an event loop, so it is closed before other tests may want one."""
+    from .browser import browsing
+
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def tab(window: "Tab", shown: "Shown") -> Iterator["Tab"]:
+    """The page of the viewer, which asks nobody else and complains about nothing."""
+    window.begin(shown.address)
+    yield window
+    window.check()

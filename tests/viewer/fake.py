@@ -1,0 +1,161 @@
+"""Recordings and models that were never made, a page that was never built; for tests of what shows them."""
+
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.errors import InputError
+from regard.viewer import built, sample
+from regard.viewer.recording import Manifest, Recording, Stored, sizes, store
+from regard.viewer.subject import Question, Subject
+
+EVIL = "</script><img src=x onerror=alert(1)>"
+INDEX = """<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <link rel="icon" href="data:,">
+    <link rel="stylesheet" href="./page.css">
+  </head>
+  <body>
+    <div id="regard"></div>
+    <script type="module" src="./page.js"></script>
+  </body>
+</html>
+"""
+SCRIPT = 'const text = "</script><head></body>", back = "\\\\1"; export default { render() {} };\n'
+STYLE = '.regard::after { content: "</style>"; }\n'
+
+
+def attention(id: str, queries: str, keys: str, rows: int, columns: int, **changes: Any) -> Manifest:
+    """Say what one attention with two heads is."""
+    kind, layer = id.split(".")
+    return {
+        "id": id,
+        "kind": kind,
+        "layer": int(layer),
+        "name": f"layers.{id}",
+        "heads": 2,
+        "groups": 1,
+        "queries": queries,
+        "keys": keys,
+        "rows": rows,
+        "columns": columns,
+        "mask": None,
+        "score": {"kind": "dot", "scale": 0.5, "cap": None},
+        "position": None,
+        "bias": False,
+        "width": 4,
+        "value": 4,
+        "input": 8,
+        "arithmetic": False,
+        "pooled": None,
+        "statistics": {},
+        **changes,
+    }
+
+
+def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Manifest] | None = None) -> Manifest:
+    """Say what a translator did with a text: three layers of cross-attention."""
+    source, target = text.split(), ["<s>", "a", EVIL]
+    if attentions is None:
+        attentions = [attention(f"cross.{n}", "target", "source", 3, len(source)) for n in (1, 2, 3)]
+    return {
+        "format": 1,
+        "title": title,
+        "model": "a translator",
+        "text": text,
+        "notes": [],
+        "sequences": {
+            name: [{"text": word, "id": id, "special": False, "word": id} for id, word in enumerate(words)]
+            for name, words in (("source", source), ("target", target))
+        },
+        "attentions": attentions,
+        "whole": True,
+        "steps": [],
+        "begin": {"attention": "cross.2", "head": 1, "query": 1, "key": 0} if attentions else None,
+        "hidden": [],
+        "next": None,
+        "answers": [],
+        "positions": [],
+        "image": None,
+        "rollout": False,
+    }
+
+
+def recording(said: Manifest | None = None, seed: int = 0) -> Stored:
+    """Make a recording of a manifest: weights by chance, whose rows sum to one; of all else bytes by chance."""
+    said = manifest() if said is None else said
+    chance = np.random.default_rng(seed)
+    blobs = {name: chance.bytes(size or 8) for name, size in sizes(said)}
+    for step in range(max(len(said["steps"]), 1)):
+        if said["whole"] and said["attentions"]:
+            blobs[f"attention/{step}.f16"] = b"".join(weights(one, chance).tobytes() for one in said["attentions"])
+    return Stored(said, blobs)
+
+
+def weights(one: Manifest, chance: np.random.Generator) -> np.ndarray:
+    """Draw the weights of all heads of an attention."""
+    found = chance.random((one["heads"], one["rows"], one["columns"]))
+    return (found / found.sum(-1, keepdims=True)).astype("<f2")
+
+
+class Model(Subject):
+    """A model that is loaded at once, and records a recording by chance."""
+
+    def __init__(self, folder: Path, name: str, error: Exception | None = None, trained: bool = False) -> None:
+        super().__init__(folder, name)
+        self.trouble, self.trained, self.questions = error, trained, list[Question]()
+
+    def load(self) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+        self.what, self.verbs, self.loaded = "a translator", ("translate", "embed"), object()
+
+    def record(self, question: Question) -> Recording:
+        assert self.lock.locked()
+        self.questions.append(question)
+        if not question.text and question.image is None:
+            raise InputError("there is nothing to read; give a text")
+        return recording(manifest(question.text or "an image", self.name))
+
+    def training(self) -> Recording | None:
+        return recording(manifest("im Training", self.name) | {"steps": [0, 10]}) if self.trained else None
+
+
+class Slow(Recording):
+    """A recording whose blobs say when they begin, and wait until they may end."""
+
+    def __init__(self, begun: Lock, may_end: Lock) -> None:
+        self.begun, self.may_end = begun, may_end
+
+    def manifest(self) -> Manifest:
+        return manifest()
+
+    def blob(self, name: str) -> bytes:
+        self.begun.release()
+        self.may_end.acquire()
+        return b"slow"
+
+
+def put_page(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Let the page be one with all that could go wrong in one file: its script and its style speak of tags."""
+    folder.mkdir()
+    for name, text in ((built.INDEX, INDEX), (built.SCRIPT, SCRIPT), (built.STYLE, STYLE)):
+        (folder / name).write_text(text, encoding="utf-8")
+    patch.setattr(built, "FOLDER", folder)
+    return folder
+
+
+def put_sample(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Recording]:
+    """Let the bundled sample be two recordings in two files."""
+    folder.mkdir()
+    first, second = recording(manifest("ein Hund", "first")), recording(manifest("die Katze schläft", "second"), 1)
+    (folder / "1.regard").write_bytes(store({"one": first}))
+    (folder / "2.regard").write_bytes(store({"two": second}))
+    patch.setattr(sample, "FOLDER", folder)
+    patch.setattr(sample, "bundled", sample.bundled.__wrapped__)  # it remembers no other
+    return {"one": first, "two": second}

@@ -1,0 +1,38 @@
+"""The viewer's server over a real socket."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+
+from regard.viewer.server import listen, make_app, serve
+from regard.viewer.shelf import Shelf
+
+from .fake import Model
+
+
+@contextmanager
+def running(shelf: Shelf, *models: Model):
+    """Run the server in a thread; give its port."""
+    servers: list[uvicorn.Server] = []
+    plain, app = uvicorn.Server.__init__, make_app(shelf, models)
+
+    def remember(self: uvicorn.Server, config: uvicorn.Config) -> None:
+        plain(self, config)
+        if config.app is app:  # one that was begun before may be made only now
+            servers.append(self)
+
+    listening = listen(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.Server, "__init__", remember)
+        thread = threading.Thread(target=serve, args=(app, listening))
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            while not servers and thread.is_alive():
+                thread.join(0.01)
+            for one in servers:
+                one.should_exit = True
+            thread.join()

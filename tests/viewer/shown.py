@@ -1,0 +1,172 @@
+"""What the browser is shown: tiny models of every kind, recordings of them, and what the models themselves say."""
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import regard
+from regard.decode.engine import eager
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.parts.attend import Tape
+from regard.use.load import Loaded
+from regard.use.ready import abilities
+from regard.viewer.record import record
+from regard.viewer.recording import Manifest, Recording, Stored
+from regard.viewer.shelf import Shelf
+from regard.viewer.subject import Subject, open_behind
+
+from ..use.made import loaded
+from .fake import attention, manifest, recording
+from .serving import running
+
+IMAGE = np.random.default_rng(0).integers(0, 255, (8, 12, 3), dtype=np.uint8)
+ASKED: dict[str, dict[str, object]] = {
+    "seer": {"image": IMAGE},
+    "reader": {"text": "one red [MASK] runs"},
+    "biased": {"text": "one red dog runs two blue cats", "tokens": 2},
+    "recurrent": {"text": "one red dog", "tokens": 3},
+    "aligner": {"text": "one red dog runs", "target": "runs dog red"},
+    "writer": {"text": "one red dog runs one blue dog", "tokens": 5},
+    "translator": {"text": "two sleepy dogs, one cat", "target": "one cat sleeps"},
+}
+
+
+def models() -> dict[str, Loaded]:
+    """Every kind of model, small and in float32, with weights by chance."""
+    alibi = ("model.embed.position=none", "model.layers.block.mixer.position.kind=alibi")
+    made = {
+        "seer": loaded("vision"),
+        "reader": loaded("masked"),
+        "biased": loaded("language", "word", "gpt2", *alibi),
+        "recurrent": loaded("language", "word", "lstm"),
+        "aligner": loaded("translation", "word", "rnn-attention"),
+        "writer": loaded("language", "word", "gpt2"),
+        "translator": loaded("translation", "bpe", "transformer-base"),
+    }
+    return {name: in_float32(name, ready) for name, ready in made.items()}
+
+
+def in_float32(name: str, ready: Loaded) -> Loaded:
+    model = copy.deepcopy(ready.model).float()
+    return replace(ready, name=name, model=model, engine=None if ready.engine is None else eager(model))
+
+
+class Known(Subject):
+    """A model that is in memory, and is loaded as soon as it may be."""
+
+    def __init__(self, ready: Loaded) -> None:
+        super().__init__(Path("/runs") / ready.name, ready.name)
+        self.ready, self.may_load, self.trouble = ready, Event(), ""
+        self.may_load.set()
+
+    def load(self) -> None:
+        self.may_load.wait()
+        if self.trouble:
+            raise RegardError(self.trouble)
+        self.what, self.verbs = abilities(self.ready.model)
+        self.of_images = self.what.endswith("of images")
+        self.loaded = self.ready
+
+    def training(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A running viewer: where it is, and what it shows by what name."""
+
+    address: str
+    shelf: Shelf
+    ids: dict[str, str]
+    models: dict[str, Loaded]
+
+    def recording(self, name: str) -> Recording:
+        return self.shelf.find(self.ids[name]).recording
+
+    def manifest(self, name: str) -> Manifest:
+        return self.recording(name).manifest()
+
+    def attention(self, name: str, id: str) -> Manifest:
+        return next(one for one in self.manifest(name)["attentions"] if one["id"] == id)
+
+    def words(self, name: str, sequence: str) -> list[str]:
+        """The tokens of a sequence, as the page writes them."""
+        return [readable(token["text"]) for token in self.manifest(name)["sequences"][sequence]]
+
+    def looked(self, name: str) -> dict[str, Tensor]:
+        """What the model itself attends to with these tokens: for each attention H T S."""
+        tape, _ = self.watched(name)
+        return {one["id"]: tape.weights(one["name"])[0] for one in self.manifest(name)["attentions"]}
+
+    def watched(self, name: str) -> tuple[Tape, Tensor]:
+        """Run the model under observation; give what was seen, and what it gave."""
+        model = self.models[name].model
+        with torch.no_grad(), regard.watch(model) as tape:
+            output = model(**self.inputs(name))
+        return tape, output
+
+    def inputs(self, name: str) -> dict[str, Tensor]:
+        if name == "seer":
+            pixels = torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
+            return {"images": (pixels - 0.5) / 0.2}
+        sequences = self.manifest(name)["sequences"].items()
+        rows = {key: [token["id"] for token in tokens] for key, tokens in sequences}
+        return {key: torch.tensor([row]) for key, row in rows.items() if key != "written"}
+
+
+def readable(text: str) -> str:
+    """A token as the page writes it."""
+    return text.strip(" ") or "␣"
+
+
+@contextmanager
+def show() -> Iterator[Shown]:
+    """Run the viewer with all models ready, and a recording of each."""
+    made, shelf = models(), Shelf({})
+    subjects = {name: Known(ready) for name, ready in reversed(made.items())}
+    open_behind(list(subjects.values()), shelf, None).join()
+    recordings = {name: record(ready, **ASKED[name]) for name, ready in made.items()}
+    ids = {name: shelf.put(one, subjects[name].lock, keep=True) for name, one in recordings.items()}
+    with running(shelf, *subjects.values()) as port:
+        yield Shown(f"http://127.0.0.1:{port}", shelf, ids, made)
+
+
+def by_chance(text: str = "ein Hund", title: str = "a run", steps: Sequence[int] = (), **changes: object) -> Stored:
+    """A recording of what no model did, with all that the page needs; the last word it wrote is `fake.EVIL`."""
+    numbers = {name: [[1.0, 2.0]] * max(len(steps), 1) for name in ("entropy", "distance", "previous", "first")}
+    one = attention("cross.1", "target", "source", 3, len(text.split()), statistics=numbers)
+    return recording(manifest(text, title, [one]) | {"steps": list(steps), "begin": None, **changes})
+
+
+def hidden(model: Model, tokens: Tensor) -> list[Tensor]:
+    """The states (T D) of a language model after its embedding and after each layer."""
+    found: list[Tensor] = []
+    parts = (model.embed, *model.stack.layers)
+    hooks = [part.register_forward_hook(lambda part, given, gave: found.append(gave[0].double())) for part in parts]
+    with torch.no_grad():
+        model(tokens)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def statistics(weights: torch.Tensor) -> dict[str, np.ndarray]:
+    """What is said of each head (H T S), the plain way."""
+    w = weights.double().numpy()
+    bits = np.where(w > 0, -w * np.log2(np.where(w > 0, w, 1)), 0).sum(-1).mean(-1)
+    away = np.abs(np.arange(w.shape[1])[:, None] - np.arange(w.shape[2]))
+    before = [head.diagonal(-1).mean() for head in w]
+    return {
+        "Entropy": bits,
+        "Distance": (w * away).sum(-1).mean(-1),
+        "Previous": np.array(before),
+        "First": w[..., 0].mean(-1),
+    }

@@ -1,0 +1,295 @@
+"""What a person asks becomes what a model reads: framed, written on, cut to fit; and every mistake has its sentence."""
+
+import copy
+
+import pytest
+import torch
+
+from regard.decode.engine import eager
+from regard.errors import InputError
+from regard.use.ready import Frame, Outside, Ready
+from regard.viewer.record import record
+
+from ..use.made import loaded
+from . import blobs
+
+
+def ids(recording, sequence: str) -> list[int]:
+    return [token["id"] for token in recording.manifest()["sequences"][sequence]]
+
+
+def texts(recording, sequence: str) -> list[str]:
+    return [token["text"] for token in recording.manifest()["sequences"][sequence]]
+
+
+# --- translators -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["transformer-base", "rnn-attention"])
+@pytest.mark.parametrize("beam", [None, 1])
+def test_a_translator_shows_what_translate_gives(recipe, beam):
+    ready = loaded("translation", "bpe", recipe)
+    recording = record(ready, "one red dog", beam=beam)
+    (wanted,) = ready.translate(["one red dog"], beam=beam)
+    manifest = recording.manifest()
+    assert manifest["written"] == wanted
+    assert manifest["next"] | {"vocabulary": 0} == {"sequence": "target", "begin": 1, "vocabulary": 0}
+    words = ready.words
+    assert ids(recording, "source") == [*words.encode(["one red dog"])[0].tolist(), words.end]
+    written = ids(recording, "target")
+    assert written[0] == words.start
+    assert words.decode([written])[0] == wanted
+    if beam == 1:  # each was the likeliest
+        scores = blobs.following(recording)
+        assert scores.argmax(1)[:-1].tolist() == written[1:]
+
+
+def test_a_target_that_is_given():
+    ready = loaded("translation", "bpe")
+    recording = record(ready, "one red dog", target="two cats")
+    words = ready.words
+    assert ids(recording, "target") == [words.start, *words.encode(["two cats"])[0].tolist()]
+    assert recording.manifest()["written"] == "two cats"
+    blank = record(ready, "one red dog", target=" ")  # is none
+    assert ids(blank, "target") == ids(record(ready, "one red dog"), "target")
+
+
+def test_what_a_translation_is_made_to_begin_with():
+    ready = loaded("translation", "bpe")
+    forced = tuple(ready.words.encode(["two"])[0].tolist())
+    framed = loaded("translation", "bpe", frame=Frame((), (ready.words.end,), ready.words.start, forced=forced))
+    for recording in (record(framed, "one red dog"), record(framed, "one red dog", target="red")):
+        assert ids(recording, "target")[: 1 + len(forced)] == [framed.words.start, *forced]
+        assert recording.manifest()["next"]["begin"] == 1 + len(forced)
+        assert recording.manifest()["written"].startswith("two")
+
+
+def test_a_translation_ends_where_the_table_of_positions_does():
+    changes = ("model.embed.position.kind=learned", "model.embed.position.length=5")
+    ready = loaded("translation", "word", None, *changes)
+    assert ready.words.end not in ids(record(ready, "one red"), "target")
+    assert len(ids(record(ready, "one red", beam=1), "target")) <= 5
+
+
+def test_a_long_source_and_a_long_target_are_cut():
+    ready = loaded("translation", "word", longest=6)
+    recording = record(ready, "one red dog runs two blue cats", target="red " * 9)
+    assert recording.manifest()["notes"] == [
+        "Cut to the first 5 of 7 tokens; more do not fit this model.",
+        "Cut to the first 5 of 9 tokens; more do not fit this model.",
+    ]
+    assert [token.strip() for token in texts(recording, "source")] == ["one", "red", "dog", "runs", "two", "</s>"]
+    assert len(ids(recording, "target")) == 6
+
+
+# --- language models -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["gpt2", "llama-like", "deepseek-like", "lstm"])
+def test_a_language_model_writes_on(recipe):
+    ready = loaded("language", "bpe", recipe)
+    recording = record(ready, "one red dog", tokens=5)
+    manifest = recording.manifest()
+    (wanted,) = ready.generate(["one red dog"], tokens=5, temperature=0.0)
+    assert manifest["written"] == wanted
+    begin = manifest["next"]["begin"]
+    assert ids(recording, "tokens")[:begin] == [ready.words.end, *ready.words.encode(["one red dog"])[0].tolist()]
+    assert begin < len(ids(recording, "tokens")) <= begin + 5
+    scores = blobs.following(recording)
+    scores[:, list(ready.frame.never)] = -1e9
+    assert scores.argmax(1)[begin - 1 : -1].tolist() == ids(recording, "tokens")[begin:]
+
+
+def test_only_reading():
+    ready = loaded("language", "bpe")
+    recording = record(ready, "one red dog", tokens=0)
+    assert recording.manifest()["next"]["begin"] == len(ids(recording, "tokens"))
+    assert recording.manifest()["written"] == ""
+    assert len(ids(record(ready, "one red dog"), "tokens")) > len(ids(recording, "tokens"))  # 12 more, or the end
+
+
+def test_a_long_prompt_loses_its_beginning():
+    ready = loaded("language", "word", longest=10)
+    recording = record(ready, "one red dog runs two blue cat one red dog", tokens=4)
+    assert recording.manifest()["notes"] == ["Cut to the last 5 of 10 tokens; more do not fit this model."]
+    assert [text.strip() for text in texts(recording, "tokens")[:6]] == ["</s>", "blue", "cat", "one", "red", "dog"]
+    assert recording.manifest()["next"]["begin"] == 6
+    assert len(ids(recording, "tokens")) <= 10
+
+
+def test_half_of_the_room_is_for_the_prompt():
+    ready = loaded("language", "word", longest=9)
+    recording = record(ready, "one red dog runs two blue cats", tokens=100)
+    assert recording.manifest()["next"]["begin"] == 5
+    assert len(ids(recording, "tokens")) <= 9
+
+
+def test_however_much_a_model_can_read_only_so_much_is_looked_at():
+    ready = loaded("language", "word", "llama-like")
+    recording = record(ready, "red " * 30, tokens=0, longest=20)
+    assert recording.manifest()["notes"] == ["Cut to the last 19 of 30 tokens; more are not looked at together."]
+    assert len(ids(recording, "tokens")) == 20
+
+
+# --- models that read ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokenizer", ["word", "bpe", "unigram"])
+def test_masks_are_filled(tokenizer):
+    ready = loaded("masked", tokenizer)
+    recording = record(ready, "one [MASK] dog [MASK] .")
+    manifest = recording.manifest()
+    (wanted,) = ready.fill(["one [MASK] dog [MASK] ."], top=5)
+    assert [answer["question"] for answer in manifest["answers"]] == [
+        "What stands at [MASK] 1?",
+        "What stands at [MASK] 2?",
+    ]
+    for answer, guesses in zip(manifest["answers"], wanted, strict=True):
+        assert [guess["text"] for guess in answer["guesses"]] == [guess.label for guess in guesses]
+        found = [guess["probability"] for guess in answer["guesses"]]
+        assert found == pytest.approx([guess.probability for guess in guesses], abs=1e-6)
+    assert texts(recording, "tokens").count("<mask>") == 2
+    assert manifest["next"] is None
+    assert manifest["notes"] == []
+    (only,) = record(ready, "one [MASK] dog").manifest()["answers"]
+    assert only["question"] == "What stands at [MASK]?"
+
+
+def test_without_a_mask_there_is_nothing_to_fill():
+    manifest = record(loaded("masked"), "one red dog").manifest()
+    assert manifest["answers"] == []
+    assert manifest["notes"] == ["There is no [MASK] in what was read, so there is nothing to fill in."]
+
+
+def test_a_classifier_answers():
+    ready = loaded("classification")
+    recording = record(ready, "one red dog")
+    (answer,) = recording.manifest()["answers"]
+    assert answer["question"] == "Which label has this text?"
+    ((*guesses,),) = ready.classify(["one red dog"], top=3)
+    assert [guess["text"] for guess in answer["guesses"]] == [guess.label for guess in guesses]
+    assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx([g.probability for g in guesses])
+    words = ready.words
+    assert ids(recording, "tokens") == [words.start, *words.encode(["one red dog"])[0].tolist(), words.end]
+    counted = record(loaded("classification", classes=()), "one red dog").manifest()["answers"][0]["guesses"]
+    assert {guess["text"] for guess in counted} == {"0", "1", "2"}
+
+
+def test_an_encoder_that_answers_nothing():
+    ready = loaded("masked", "word", "bert", "model.head.kind=vector")
+    manifest = record(ready, "one red dog").manifest()
+    assert (manifest["model"], manifest["answers"], manifest["next"]) == ("an encoder of texts", [], None)
+
+
+def test_a_long_text_keeps_its_beginning():
+    ready = loaded("classification", longest=5)
+    recording = record(ready, "one red dog runs")
+    assert recording.manifest()["notes"] == ["Cut to the first 3 of 4 tokens; more do not fit this model."]
+    assert [text.strip() for text in texts(recording, "tokens")] == ["<s>", "one", "red", "dog", "</s>"]
+    assert recording.manifest()["text"] == "one red dog runs"
+
+
+# --- what a model is, and is not -------------------------------------------------------------------------------------
+
+
+def test_a_model_without_attention_says_which_views_make_sense():
+    said = "This model has no attention, so there are no weights to look at. What still makes sense: "
+    manifest = record(loaded("language", "word", "lstm"), "one red dog").manifest()
+    assert (manifest["attentions"], manifest["begin"]) == ([], None)
+    assert manifest["notes"] == [said + "Words and Next."]
+    tables = record(
+        loaded("classification", "word", "bert", "model.layers.block.mixer={kind='lstm'}"), "red"
+    ).manifest()
+    assert tables["notes"] == [said + "Words and Position."]
+
+
+def test_a_bare_model_is_asked_by_its_tokenizer_or_by_ids():
+    ready = loaded("language", "word")
+    by_text = record(ready.model, "one red dog", tokenizer=ready.tokenizer, tokens=3)
+    assert ids(by_text, "tokens") == ids(record(ready, "one red dog", tokens=3), "tokens")
+    assert by_text.manifest()["title"] == "a language model"
+    as_they_are = record(ready, [7, 8, 9], tokens=0)
+    assert ids(as_they_are, "tokens") == [7, 8, 9]
+    assert as_they_are.manifest()["text"] == "7 8 9"
+    for given in ([7, 8, 9], "7 8 9", "7, 8,9"):
+        assert texts(record(ready.model, given, tokens=0), "tokens") == ["7", "8", "9"]
+    assert len(ids(record(ready.model, [7, 8], tokens=4), "tokens")) == 6  # nothing says what ends it
+
+
+def test_ids_of_both_sides():
+    model = loaded("translation").model
+    recording = record(model, [7, 8], target=[3, 9, 9])
+    assert (ids(recording, "source"), ids(recording, "target")) == ([7, 8], [3, 9, 9])
+    assert recording.manifest()["written"] is None
+    started = Ready(model, frame=Frame(first=3, ends=(2,)), engine=eager(model))
+    assert ids(record(started, [7, 8]), "target")[0] == 3
+
+
+def test_a_compiled_model_is_looked_at_as_it_was():
+    model = loaded("language").model
+    assert ids(record(torch.compile(model), [7, 8], tokens=0), "tokens") == [7, 8]
+
+
+def test_half_precision_is_looked_at_in_full():
+    model = copy.deepcopy(loaded("language", "word").model).to(torch.bfloat16)
+    recording = record(model, [7, 8, 9], tokens=0)
+    full = record(copy.deepcopy(model).float(), [7, 8, 9], tokens=0)
+    for name in full.names():
+        assert recording.blob(name) == full.blob(name)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+def test_the_title_is_the_name_of_the_folder():
+    assert record(loaded("language", name="runs/first"), "red").manifest()["title"] == "first"
+    assert record(loaded("language"), "red", title="mine").manifest()["title"] == "mine"
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["translation", "language", "masked", "classification"])
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text(kind, text):
+    with pytest.raises(InputError, match="there is no text to look at; write at least one word"):
+        record(loaded(kind), text)
+
+
+def test_no_tokens():
+    with pytest.raises(InputError, match="there is no token in this text; write at least one word"):
+        record(loaded("language"), [])
+
+
+def test_ids_outside_the_vocabulary():
+    model = loaded("language").model
+    last = model.config.vocabulary - 1
+    for wrong in (last + 1, -1):
+        with pytest.raises(InputError, match=rf"token id {wrong} at place 1 is outside the vocabulary \(0 to {last}\)"):
+            record(model, [1, wrong])
+
+
+def test_words_for_a_model_without_a_tokenizer():
+    with pytest.raises(
+        InputError, match="a language model: has no tokenizer; write ids of tokens, such as 5 12 7, or put"
+    ):
+        record(loaded("language").model, "one red dog")
+    with pytest.raises(
+        InputError, match="a translator: has no tokenizer, so nothing says how a translation begins; give"
+    ):
+        record(loaded("translation").model, [7, 8])
+
+
+def test_wishes_that_cannot_be():
+    with pytest.raises(InputError, match="tokens=-1 must be 0 or more, and longest=2048 at least 1"):
+        record(loaded("language"), "red", tokens=-1)
+    with pytest.raises(InputError, match="here: is a language model, not a translator; leave the target out"):
+        record(loaded("language"), "red", target="dog")
+    with pytest.raises(InputError, match="Linear is no model of regard; give one of `regard.load` or `regard.build`"):
+        record(torch.nn.Linear(2, 2), "red")
+
+
+def test_a_model_that_another_library_runs():
+    elsewhere = type("Elsewhere", (Outside,), dict.fromkeys(Outside.__abstractmethods__))
+    with pytest.raises(
+        InputError, match="here: is run by CTranslate2, which cannot be looked into; use the model it was"
+    ):
+        record(loaded("translation", outside=elsewhere()), "red")

@@ -1,0 +1,56 @@
+"""Containers: what is packed comes out again, anywhere that inflates."""
+
+import json
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import InputError
+from regard.viewer.container import pack, unpack
+
+
+@given(st.dictionaries(st.text(min_size=1), st.binary()))
+def test_what_is_packed_comes_out_again(entries):
+    assert unpack(pack(entries.items())) == entries
+
+
+def test_it_is_laid_out_as_the_page_reads_it():
+    entries = {"recordings.json": b"[]", "ünd/b": b"", "c": b"\x00\xff"}
+    whole = zlib.decompress(pack(entries.items()))
+    length = int.from_bytes(whole[:4], "little")
+    index, data = json.loads(whole[4 : 4 + length].decode()), whole[4 + length :]
+    assert index == {"recordings.json": [0, 2], "ünd/b": [2, 0], "c": [2, 2]}
+    assert data == b"[]\x00\xff"
+
+
+def test_the_same_entries_give_the_same_bytes():
+    assert pack([("a", b"1"), ("b", b"2")]) == pack([("a", b"1"), ("b", b"2")])
+
+
+def test_a_path_is_packed_once():
+    with pytest.raises(ValueError, match="'a' is packed twice"):
+        pack([("a", b"1"), ("a", b"2")])
+
+
+def damaged() -> dict[str, bytes]:
+    good = pack([("a", b"1234567890")])
+    whole = zlib.decompress(good)
+    return {
+        "empty": b"",
+        "text": b"hello",
+        "cut": good[:-3],
+        "short": zlib.compress(whole[:-2]),
+        "no index": zlib.compress(b"\x02\x00\x00\x00{"),
+        "a list": zlib.compress(b"\x02\x00\x00\x00[]"),
+        "wrong index": zlib.compress(b'\x07\x00\x00\x00{"a":1}'),
+    }
+
+
+@pytest.mark.parametrize("name", damaged())
+def test_what_is_no_container(name):
+    with pytest.raises(
+        InputError, match="these bytes are no container of recordings, or not a whole one; make them anew"
+    ):
+        unpack(damaged()[name])

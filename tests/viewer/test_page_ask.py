@@ -1,0 +1,217 @@
+"""The page in a real browser: asking a model something new, waiting for it, and every mistake in one sentence."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from regard.viewer.shelf import Shelf
+from regard.viewer.subject import Question, open_behind
+
+from ..use.made import image
+from .browser import Tab, close, number, rows
+from .serving import running
+from .shown import Known, Shown, by_chance
+
+
+def ask(tab: Tab, shown: Shown, name: str, text: str) -> Shown:
+    """Type a text for a model, and run it; give what is shown then."""
+    if tab.field("Model").input_value() != name:
+        tab.field("Model").select_option(name)
+    tab.page.locator("[data-text]").fill(text)
+    before = tab.chosen()["recording"]
+    tab.press("Enter")
+    expect(tab.page).not_to_have_url(re.compile(before))
+    expect(tab.page.locator("[data-text]")).to_have_value(text)
+    return replace(shown, ids=shown.ids | {name: tab.chosen()["recording"]})
+
+
+# --- something new ---------------------------------------------------------------------------------------------------
+
+
+def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "look")
+    asked = ask(tab, shown, "writer", "two blue cats and one red dog")
+    assert asked.manifest("writer")["text"] == "two blue cats and one red dog"
+    begin = asked.manifest("writer")["begin"]
+    tab.expect_chosen(attention=begin["attention"], head=begin["head"] + 1, query=begin["query"], key=begin["key"])
+    words = asked.words("writer", "tokens")
+    expect(tab.page.locator("g.word")).to_have_count(2 * len(words))
+    weights = asked.looked("writer")[begin["attention"]][begin["head"], begin["query"]].numpy()
+    table = tab.page.get_by_role("table", name=f"{words[begin['query']]} looks at")
+    close([number(row[1]) for row in rows(table)], np.sort(weights[: begin["query"] + 1])[::-1][:12], 3)
+    listed = tab.field("Recording").locator("option")
+    expect(listed.first).to_have_text("writer: two blue cats and one red dog")
+    expect(tab.field("Recording")).to_have_value(asked.ids["writer"])
+
+
+def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "next")
+    tab.field("Translation, if given").fill("red dogs")
+    asked = ask(tab, shown, "translator", "one cat")
+    line = tab.page.get_by_role("group", name="Text so far").get_by_role("button")
+    expect(line).to_have_text(asked.words("translator", "target"))
+    assert asked.manifest("translator")["written"] == "red dogs"
+
+
+def test_the_model_that_is_asked_is_the_one_that_is_shown_until_another_is_chosen(tab: Tab, shown: Shown):
+    tab.open(shown.ids["aligner"], "look")
+    expect(tab.field("Model")).to_have_value("aligner")
+    tab.field("Translation, if given").fill("dog")
+    tab.field("Recording").select_option(shown.ids["writer"])
+    expect(tab.field("Model")).to_have_value("writer")
+    expect(tab.field("Translation, if given")).to_have_count(0)  # a language model cannot use one
+    asked = ask(tab, shown, "writer", "blue")
+    tab.field("Model").select_option("recurrent")
+    tab.field("Recording").select_option(shown.ids["aligner"])
+    expect(tab.page.locator("[data-text]")).to_have_value(shown.manifest("aligner")["text"])
+    expect(tab.field("Model")).to_have_value("recurrent")
+    assert asked.words("writer", "tokens")[1] == "blue"
+
+
+def test_an_image_is_sent_as_a_file(tab: Tab, shown: Shown, tmp_path: Path):
+    tab.open(shown.ids["seer"], "image")
+    tab.page.locator("[data-text]").set_input_files(image(tmp_path / "image.png", seed=5))
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    expect(tab.page).not_to_have_url(re.compile(shown.ids["seer"]))
+    expect(tab.page.locator(".tiles button")).to_have_count(4)
+    asked = replace(shown, ids=shown.ids | {"seer": tab.chosen()["recording"]})
+    (answer,) = asked.manifest("seer")["answers"]
+    assert answer != shown.manifest("seer")["answers"][0]
+    found = rows(tab.page.get_by_role("table", name=answer["question"]))
+    close([number(row[1]) for row in found], [guess["probability"] for guess in answer["guesses"]], 3)
+
+
+# --- a model that is not ready ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loading(shown: Shown, window: Tab) -> Iterator[tuple[Tab, Known, Shelf]]:
+    """A viewer with something to see, whose model is still being loaded."""
+    model, shelf = Known(shown.models["writer"]), Shelf({"sample": by_chance()})
+    model.may_load.clear()
+    thread = open_behind([model], shelf, Question("one red dog"), patience=0.0)
+    with running(shelf, model) as port:
+        window.begin(f"http://127.0.0.1:{port}")
+        yield window, model, shelf
+        model.may_load.set()
+        thread.join()
+        window.check()
+        window.begin("")
+
+
+def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: tuple[Tab, Known, Shelf]):
+    tab, model, shelf = loading
+    tab.page.goto(tab.address)
+    expect(tab.page.locator(".sentence")).to_contain_text("looks mostly at")
+    expect(tab.page.get_by_text("The model is loading …")).to_be_visible()
+    run = tab.page.get_by_role("button", name="Run", exact=True)
+    expect(run).to_be_disabled()
+    model.may_load.set()
+    expect(run).to_be_enabled()
+    expect(tab.page.get_by_text("The model is loading …")).to_be_hidden()
+    expect(tab.page.locator("[data-text]")).to_have_value("one red dog")  # what was asked on the command line
+    assert tab.chosen()["recording"] == shelf.listing()[0]["id"] != "sample"
+
+
+def test_a_model_that_cannot_be_loaded_says_why(loading: tuple[Tab, Known, Shelf], capfd: pytest.CaptureFixture[str]):
+    tab, model, _ = loading
+    model.trouble = "run: there is no model.safetensors; train it first"
+    tab.page.goto(tab.address)
+    expect(tab.page.locator(".sentence")).to_contain_text("looks mostly at")
+    model.may_load.set()
+    expect(tab.page.get_by_role("status").filter(has_text=model.trouble)).to_be_visible()
+    expect(tab.page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_text_is_one_sentence_and_changes_nothing(tab: Tab, shown: Shown):
+    tab.refused.append("/record")
+    tab.open(shown.ids["writer"], "look")
+    before = tab.chosen()
+    tab.page.locator("[data-text]").fill("  ")
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    expect(tab.page.locator(".ask .failure")).to_have_text("there is no text to look at; write at least one word")
+    assert tab.chosen() == before
+    expect(tab.page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+
+
+def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "look")
+    text = "one red dog and two blue cats " * 6
+    asked = ask(tab, shown, "writer", text)
+    (note,) = asked.manifest("writer")["notes"]
+    assert re.fullmatch(r"Cut to the last \d+ of 42 tokens; more do not fit this model\.", note)
+    expect(tab.page.locator(".note")).to_have_text(note)
+    assert len(asked.words("writer", "tokens")) <= 32
+    expect(tab.page.locator("g.word")).to_have_count(2 * len(asked.words("writer", "tokens")))
+
+
+def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: Shown):
+    tab.open(shown.ids["recurrent"], "words")
+    expect(tab.page.locator(".note")).to_have_text(shown.manifest("recurrent")["notes"][0])
+    expect(tab.page.locator(".note")).to_contain_text("What still makes sense: Words and Next.")
+    tabs = tab.page.get_by_role("tab")
+    expect(tabs).to_have_count(9)
+    found = tabs.evaluate_all("all => all.map(each => [each.textContent.split(' ')[0], each.ariaDisabled, each.title])")
+    assert [name for name, disabled, _ in found if disabled == "false"] == ["Words", "Next"]
+    reasons = {name: why for name, disabled, why in found if disabled == "true"}
+    assert {reasons[name] for name in ("Look", "Heads", "Arithmetic", "Compare")} == {"This model has no attention."}
+    assert reasons["Position"] == "This model has no positions: its recurrence carries the order."
+    tab.page.get_by_role("tab", name="Look").click(force=True)
+    expect(tab.page.locator(".elsewhere")).to_contain_text("This model has no attention.")
+    expect(tab.page.get_by_role("tab", selected=True)).to_have_text(re.compile("^Words"))
+    tab.press("5")
+    expect(tab.page.get_by_role("table", name=re.compile("What may come next"))).to_be_visible()
+
+
+def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
+    tab.refused.append("/manifest.json")
+    gone = shown.shelf.put(by_chance(text="gone"), Lock())
+    listed = shown.shelf.listing()  # what a page that lists no more still has
+    tab.page.route("**/recordings.json", lambda route: route.fulfill(json=listed))
+    for _ in range(shown.shelf.room):
+        shown.shelf.put(by_chance(), Lock())
+    tab.open(shown.ids["writer"], "look")
+    tab.field("Recording").select_option(gone)
+    said = "there is no such recording here; it may have made room for others; choose another, or ask again"
+    expect(tab.page.locator(".closed .failure")).to_have_text(said)
+    tab.field("Recording").select_option(shown.ids["aligner"])
+    expect(tab.main("look")).to_be_visible()
+
+
+def test_a_run_that_is_deleted_under_the_server(tab: Tab, shown: Shown):
+    tab.refused.append("/attention/0.f16")
+    one = by_chance()
+    id = shown.shelf.put(one, Lock())
+    plain = one.blob
+
+    def blob(name: str) -> bytes:
+        if name.startswith("attention"):
+            raise FileNotFoundError(2, "No such file or directory", "probe/step-0.safetensors")
+        return plain(name)
+
+    one.blob = blob
+    tab.open(id, "look")
+    said = "a run: cannot be looked at: [Errno 2] No such file or directory: 'probe/step-0.safetensors'"
+    expect(tab.main("look").locator(".failure").first).to_have_text(said)
+
+
+def test_a_server_that_is_gone(tab: Tab, shown: Shown):
+    tab.refused.append(".f32")
+    tab.open(shown.ids["translator"], "arithmetic", attention="cross.1", head=1, query=0, key=0)
+    expect(tab.page.locator("[data-check]")).to_be_visible()
+    tab.page.route("**/row/**", lambda route: route.abort("connectionrefused"))  # all else may still be on its way
+    tab.press("j")
+    expect(tab.page.locator("main .failure")).to_have_text("The viewer's server does not answer; is it still running?")
+    tab.page.unroute("**/row/**")
+    for key, word in zip("kj", shown.words("translator", "written")[:2], strict=True):
+        tab.press(key)  # a blob that did not come can be asked for again
+        expect(tab.page.get_by_role("img", name=re.compile(f"^Query of {re.escape(word)}: "))).to_be_visible()

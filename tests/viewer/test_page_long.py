@@ -1,0 +1,113 @@
+"""The page in a real browser: a long text leaves it with few marks and few blobs, and quick to answer."""
+
+from threading import Lock
+
+import numpy as np
+from playwright.sync_api import expect
+
+from regard.viewer.recording import Manifest, Recording
+
+from .browser import Tab
+from .fake import attention, manifest
+from .shown import Shown
+
+LONG = 1024
+PEAK = 0.75
+
+
+class Long(Recording):
+    """Twelve layers of twelve heads over 1024 tokens, never made: head h looks h tokens back, and a little anywhere."""
+
+    def __init__(self, pooled: int | None = None) -> None:
+        shape = None if pooled is None else [pooled, pooled]
+        numbers = {name: [[float(head) for head in range(12)]] for name in ("entropy", "distance", "previous", "first")}
+        more = {"heads": 12, "mask": "past", "pooled": shape, "statistics": numbers}
+        layers = [attention(f"self.{n}", "tokens", "tokens", LONG, LONG, **more) for n in range(1, 13)]
+        tokens = [{"text": f"w{place}", "id": place, "special": False, "word": place} for place in range(LONG)]
+        begin = {"attention": "self.6", "head": 5, "query": 500, "key": 495}
+        said = manifest("a long text", "long", layers) | {"whole": False, "begin": begin, "model": "a language model"}
+        self.said = said | {"sequences": {"tokens": tokens}}
+        self.past = np.tri(LONG, dtype=np.float32)
+        self.little = (self.past * (1 - PEAK) / np.arange(1, LONG + 1)[:, None]).astype("<f2")
+        self.pooled = pooled
+
+    def manifest(self) -> Manifest:
+        return self.said
+
+    def weights(self, head: int) -> np.ndarray:
+        found, queries = self.little.copy(), np.arange(LONG)
+        found[queries, np.maximum(queries - head, 0)] += np.float16(PEAK)
+        return found
+
+    def blob(self, name: str) -> bytes:
+        kind, *_, last = name.split("/")
+        if kind == "overview":
+            return bytes(range(256)) * (12 * 12 * 32 * 32 // 256)
+        if kind == "mask":
+            return np.packbits(self.past.astype(bool), bitorder="little").tobytes()
+        if kind == "row":
+            row = self.weights(int(name.split("/")[2]))[int(last.partition(".")[0])].astype("<f4")
+            return row.tobytes() * 2
+        weights = self.weights(int(last.partition(".")[0]))
+        if kind == "pooled":
+            size = LONG // self.pooled
+            small = weights.reshape(self.pooled, size, self.pooled, size).max((1, 3))
+            return np.rint(small.astype(np.float32) * 255).astype(np.uint8).tobytes()
+        return weights.tobytes()
+
+
+def blobs(tab: Tab, kind: str) -> list[str]:
+    return [url.partition(f"/{kind}/")[2] for url in tab.requests if f"/{kind}/" in url]
+
+
+def neighbours(layer: int, head: int) -> set[str]:
+    """The blobs of a head, and of those that may be wanted next."""
+    places = [(layer, head), (layer, head + 1), (layer, head - 1), (layer + 1, head), (layer - 1, head)]
+    return {f"0/self.{each}/{other}.f16" for each, other in places}
+
+
+def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown: Shown):
+    tab.open(shown.shelf.put(Long(), Lock()), "look")
+    sentence = tab.page.locator(".sentence")
+    expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")
+    expect(tab.page.locator("main canvas").first).to_be_visible()
+    layer, head, allowed = 6, 5, neighbours(6, 5)
+    for key, down, right in (("ArrowRight", 0, 1), ("ArrowDown", 1, 0), ("ArrowLeft", 0, -1), ("ArrowUp", -1, 0)) * 2:
+        tab.press(key)
+        layer, head = layer + down, head + right
+        allowed |= neighbours(layer, head)
+        said = f"w500 looks mostly at w{500 - head} (0.75), layer {layer}, head {head + 1}"
+        expect(sentence).to_contain_text(said)
+    asked = blobs(tab, "attention")
+    assert len(asked) == len(set(asked))  # none twice
+    assert set(asked) <= allowed
+    assert len(blobs(tab, "overview")) == len(blobs(tab, "mask")) == 1
+
+    larger = tab.page.get_by_role("button", name="Larger cells")
+    larger.click(click_count=4)
+    tab.page.locator(".pane").evaluate("pane => pane.scrollTo(pane.scrollWidth, pane.scrollHeight)")
+    sizes = tab.page.locator("main canvas").evaluate_all("all => all.map(each => each.width * each.height)")
+    assert max(sizes) <= 1280 * 800  # what is seen of the matrix, not all of it
+    assert tab.page.locator("svg *").count() <= 2000
+    assert tab.page.locator("*").count() <= 2000
+    tab.press("j")
+    expect(sentence).to_contain_text(f"w501 looks mostly at w{501 - head} (0.75)")
+    tab.press("2")
+    expect(tab.page.locator("main .head")).to_have_count(144)
+    assert tab.page.locator("*").count() <= 3000
+    tab.press("c")
+    expect(tab.main("compare").locator("canvas").nth(2)).to_be_visible()
+    tab.press("k")
+    tab.expect_chosen(query=500)
+
+
+def test_beyond_that_a_picture_of_stretches_and_rows_one_by_one(tab: Tab, shown: Shown):
+    tab.open(shown.shelf.put(Long(pooled=64), Lock()), "look")
+    sentence = tab.page.locator(".sentence")
+    expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")
+    expect(tab.page.get_by_text("each cell the largest weight of a stretch")).to_be_visible()
+    tab.press("j", "ArrowRight")
+    expect(sentence).to_contain_text("w501 looks mostly at w495 (0.75), layer 6, head 7")
+    assert blobs(tab, "attention") == []
+    assert set(blobs(tab, "pooled")) == {"0/self.6/5.u8", "0/self.6/6.u8"}
+    assert set(blobs(tab, "row")) <= {f"self.6/{head}/{row}.f32" for head in (5, 6) for row in (500, 501)}

@@ -1,0 +1,42 @@
+"""The bundled sample, and that nothing heavy is needed to show it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from regard.errors import RegardError
+from regard.viewer import sample
+
+from ..processes import PATIENCE
+
+
+def test_the_recordings_of_all_files_in_their_order(bundle):
+    found = sample.sample()
+    assert list(found) == ["one", "two"]
+    for id, one in found.items():
+        assert one.manifest() == bundle[id].manifest()
+        assert {name: one.blob(name) for name in one.names()} == {name: bundle[id].blob(name) for name in one.names()}
+
+
+def test_no_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample, "FOLDER", tmp_path)
+    monkeypatch.setattr(sample, "bundled", sample.bundled.__wrapped__)
+    assert sample.bundled() == {}
+    with pytest.raises(RegardError, match="this installation has no bundled sample; name a model: -m RUN, and a text"):
+        sample.sample()
+
+
+def test_the_sample_is_served_before_torch_or_numpy_is_imported():
+    program = """
+import sys
+from regard.viewer.sample import bundled
+from regard.viewer.server import listen, make_app, serve
+from regard.viewer.shelf import Shelf
+import regard.viewer.export, regard.viewer.notebook
+make_app(Shelf(bundled()), [])
+print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules])
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

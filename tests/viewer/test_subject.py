@@ -1,0 +1,238 @@
+"""Models behind the page: how they are named, loaded, asked; and what is shown of their training."""
+
+import shutil
+from io import StringIO
+from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
+
+import pytest
+import torch
+from rich.console import Console
+
+from regard.errors import InputError, RegardError
+from regard.training import start
+from regard.use import load as use_load
+from regard.use.ready import Ready
+from regard.viewer.shelf import Shelf
+from regard.viewer.subject import Question, Subject, name_all, open_behind
+
+from ..tasks.corpora import sentences, write
+from ..use.made import run
+from .fake import Model, recording
+
+TEXT = sentences(1)[0]
+TINY = ["model.dim=16", "model.depth=2", "model.layers.block.mixer.heads.heads=2", "task.window=8", "train.tokens=64"]
+TINY += ["model.layers.block.feedforward.hidden=24", "tokenizer.kind=word"]
+BRIEF = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a run that was trained for two steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        patch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+        table = {"kind": "language", "train": [str(write(folder / "a.txt", sentences(80)))]}
+        quiet = Console(file=StringIO())
+        start.train(table, *TINY, *BRIEF, recipe="gpt2", run=folder / "run", device="cpu", console=quiet)
+    return folder / "run"
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/run", "b/run", "c"):
+        Path(name).mkdir(parents=True)
+    assert [one.name for one in name_all([Path("a/run"), Path("c")])] == ["run", "c"]
+    assert [one.name for one in name_all([Path("a/run"), Path("b/run"), Path("c")])] == ["a/run", "b/run", "c"]
+    monkeypatch.chdir("c")
+    assert [one.name for one in name_all([Path()])] == ["c"]
+
+
+def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
+    with pytest.raises(RegardError, match="nowhere: there is no such folder; give the folder that `regard train`"):
+        name_all([tmp_path / "nowhere"])
+    with pytest.raises(RegardError, match="was named twice; name two models to compare them"):
+        name_all([tmp_path, tmp_path])
+
+
+# --- loading and asking ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "verbs", "of_images"),
+    [
+        ("translation", "a translator", ["translate", "embed"], False),
+        ("vision", "a classifier of images", ["classify", "embed"], True),
+    ],
+)
+def test_a_loaded_model_says_what_it_is(tmp_path, kind, what, verbs, of_images):
+    (subject,) = name_all([run(kind, tmp_path / "run")], "cpu")
+    assert subject.about() == {
+        "name": "run",
+        "what": "",
+        "verbs": [],
+        "ready": False,
+        "error": None,
+        "image": False,
+        "path": str(tmp_path / "run"),
+    }
+    subject.load()
+    about = subject.about()
+    assert (about["what"], about["verbs"], about["image"]) == (what, verbs, of_images)
+
+
+def test_a_question_is_asked_as_it_is(tmp_path):
+    subject = Subject(run("translation", tmp_path / "run"), "run")
+    with pytest.raises(InputError, match="run: is still being loaded; wait a moment"):
+        subject.record(Question(TEXT))
+    subject.load()
+    target = " ".join(reversed(TEXT.split()))
+    said = subject.record(Question(TEXT, target)).manifest()
+    assert (said["title"], said["text"]) == ("run", TEXT)
+    assert [token["text"].strip() for token in said["sequences"]["target"] if not token["special"]] == target.split()
+
+
+def test_as_many_tokens_as_are_wanted(tmp_path):
+    subject = Subject(run("language", tmp_path / "run"), "run")
+    subject.load()
+    lengths = [len(subject.record(Question(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
+    assert 0 < lengths[1] - lengths[0] <= 3
+
+
+def test_half_precision_is_shown_in_full(tmp_path, monkeypatch):
+    plain = use_load.open_folder
+
+    def halved(*arguments: object) -> Ready:
+        ready = plain(*arguments)
+        ready.model.to(torch.bfloat16)
+        return ready
+
+    monkeypatch.setattr(use_load, "open_folder", halved)
+    subject = Subject(run("language", tmp_path / "run"), "run")
+    subject.load()
+    assert {parameter.dtype for parameter in subject.loaded.model.parameters()} == {torch.float32}
+
+
+def test_what_another_library_runs_cannot_be_looked_into(tmp_path, monkeypatch):
+    monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(outside=object()))
+    with pytest.raises(InputError, match="run: CTranslate2 keeps its numbers to itself; look at what it was made from"):
+        Subject(tmp_path / "run", "run").load()
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_its_training_too(trained):
+    subject = Subject(trained, "run")
+    answer, training = subject.all(Question(TEXT))
+    assert (answer.manifest()["text"], answer.manifest()["steps"]) == (TEXT, [])
+    assert training.manifest()["steps"][0] == 0
+    assert training.manifest()["steps"][-1] == 2
+    assert training.blob("attention/1.f16")
+
+
+def test_a_training_that_still_goes_on_has_no_model_yet(trained, tmp_path, capfd):
+    going = tmp_path / "going"
+    shutil.copytree(trained, going)
+    (going / "model.safetensors").unlink()
+    (training,) = Subject(going, "going").all(None)
+    assert training.manifest()["steps"]
+    subject, shelf = Subject(going, "going"), Shelf({})
+    open_behind([subject], shelf, Question(TEXT)).join()
+    assert [one["title"] for one in shelf.listing()] == ["going, training"]
+    assert "going" in subject.opened.error
+    assert not subject.opened.settled
+    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
+
+
+def test_a_run_deleted_under_the_viewer(trained, tmp_path):
+    gone = tmp_path / "gone"
+    shutil.copytree(trained, gone)
+    subject, shelf = Subject(gone, "gone"), Shelf({})
+    open_behind([subject], shelf, None).join()
+    shutil.rmtree(gone)
+    (listed,) = shelf.listing()
+    with pytest.raises(RegardError, match="probe"):
+        shelf.find(listed["id"]).recording.blob("attention/1.f16")
+    assert subject.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
+    late = Subject(gone, "gone")
+    open_behind([late], shelf, None).join()
+    assert "gone: is not the folder of a run: there is no such folder" in late.opened.error
+
+
+# --- behind the page -------------------------------------------------------------------------------------------------
+
+
+def test_models_wait_until_the_sample_was_seen(tmp_path):
+    shelf, model = Shelf({"one": recording()}), Model(tmp_path, "run")
+    began = Event()
+    model.load = began.set
+    thread = open_behind([model], shelf, None, patience=60.0)
+    assert not began.wait(0.05)
+    shelf.seen.set()
+    thread.join()
+    assert began.is_set()
+
+
+def test_an_error_is_never_said_before_the_model_is_ready_for_questions(tmp_path):
+    """The page stops to ask when it hears of an error, so a model that has one and is ready must say both."""
+    heard = []
+    for _ in range(20):
+        model = Model(tmp_path, "run")
+        thread = open_behind([model], Shelf({}), Question(""))
+        while model.about()["error"] is None:
+            pass
+        heard.append(model.about()["ready"])
+        thread.join()
+    assert all(heard)
+
+
+def test_a_damaged_training_does_not_stop_the_model(trained, tmp_path, capfd):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(trained, damaged)
+    for path in (damaged / "probe").iterdir():
+        path.write_bytes(b"x" * 20)
+    subject, shelf = Subject(damaged, "damaged"), Shelf({})
+    open_behind([subject], shelf, Question(TEXT)).join()
+    assert subject.opened.settled
+    assert "is damaged" in subject.opened.error
+    assert [one["text"] for one in shelf.listing()] == [TEXT]
+    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
+
+
+def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_loaded(tmp_path, capfd):
+    first, second = Model(tmp_path / "first", "first", KeyError("x")), Model(tmp_path / "second", "second")
+    open_behind([first, second], Shelf({}), None).join()
+    assert first.opened.error.endswith("first: the viewer made a mistake (KeyError); its terminal says more")
+    assert "Traceback" in capfd.readouterr().err
+    assert (first.opened.settled, second.opened.settled, second.opened.error) == (False, True, None)
+
+
+def test_a_training_can_be_looked_at_while_its_model_is_loaded(tmp_path):
+    shelf, model = Shelf({}), Model(tmp_path, "run", trained=True)
+    locked: list[bool] = []
+
+    def load() -> None:
+        (listed,) = shelf.listing()
+        locked.extend([model.lock.locked(), shelf.find(listed["id"]).lock.locked()])
+
+    model.load = load
+    open_behind([model], shelf, None).join()
+    assert locked == [True, False]
+
+
+def test_one_model_after_the_other(tmp_path):
+    order: list[str] = []
+    models = [Model(tmp_path, name) for name in ("first", "second", "third")]
+    for model in models:
+        model.load = lambda name=model.name: order.append(name)
+    thread = open_behind(models, Shelf({}), None)
+    assert isinstance(thread, Thread)
+    assert thread.daemon
+    thread.join()
+    assert order == ["first", "second", "third"]
