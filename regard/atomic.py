@@ -1,0 +1,251 @@
+"""Write files and folders completely or not at all; compute checksums; lock a folder.
+
+`write_file` and `write_folder` write under a temporary name beside the target, flush to the disk, and rename. A reader
+sees the old content or the new content, never a part of it, even after a crash. Temporary names are unique, so that two
+processes can write the same target at the same time; the last one to finish wins.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+from regard.errors import RegardError
+
+NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+LEFTOVER = re.compile(r".*\.[0-9a-f]{12}\.part")  # a temporary name; see `_temporary`
+
+Existing = Literal["refuse", "replace", "keep"]
+
+
+@contextmanager
+def write_file(path: str | Path, remedy: str | None = None) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; when the block ends, the file written there becomes `path`.
+
+    The temporary file exists and is empty. After an exception it is removed and `path` is unchanged. The file gets the
+    permissions of a new file (umask), whatever the block did with them. A symbolic link is followed. `remedy` ends the
+    error message in place of the usual advice.
+    """
+    path = Path(path)
+    with explain_write_errors(path, remedy):
+        target = Path(os.path.realpath(path))
+        part = _temporary(target)
+        try:
+            part.touch(exist_ok=False)
+            mode = part.stat().st_mode
+            yield part
+            part.chmod(mode)  # some libraries write files that only their owner can read
+            _flush(part)
+            part.replace(target)
+            _flush(target.parent)
+        finally:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str, remedy: str | None = None) -> None:
+    """Write a UTF-8 text file completely or not at all."""
+    with write_file(path, remedy) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def write_folder(path: str | Path, existing: Existing = "refuse", remedy: str | None = None) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; when the block ends, it becomes `path`.
+
+    After an exception the temporary folder is removed and `path` is unchanged. If `path` already exists and is not an
+    empty folder: "refuse" raises an error before the block runs; "replace" replaces the folder, but not a file, when
+    the new one is complete; "keep" discards the new one (another process was faster).
+    """
+    path = Path(path)
+    with explain_write_errors(path, remedy):
+        target = Path(os.path.realpath(path))
+        if (existing == "refuse" and _is_occupied(target)) or target.is_file():
+            raise _occupied(path)
+        part = _temporary(target)
+        try:
+            part.mkdir()
+            yield part
+            _flush_tree(part)
+            if existing == "replace" and target.is_dir():
+                _swap(part, target)
+            elif not (_move(part, target) or existing == "keep"):
+                raise _occupied(path)
+            _flush(target.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def make_folder(path: str | Path, remedy: str | None = None) -> None:
+    """Create a folder and its parents, if it does not exist."""
+    with explain_write_errors(Path(path), remedy):
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def remove_leftovers(folder: str | Path) -> None:
+    """Remove the temporary files and folders that killed processes left in `folder`.
+
+    Call it only while no other process writes there, for example under `lock`.
+    """
+    folder = Path(folder)
+    for part in folder.iterdir() if folder.is_dir() else []:
+        if not LEFTOVER.fullmatch(part.name):
+            continue
+        if part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                part.unlink()
+
+
+def sha256(path: str | Path) -> str:
+    """Return the SHA-256 checksum of a file, in hexadecimal."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+@contextmanager
+def lock(path: str | Path, remedy: str = "wait until it ends, or stop it") -> Iterator[None]:
+    """Hold the lock file `path` for the duration of the block; raise an error if another process holds it.
+
+    The operating system releases the lock when the process ends, however it ends. The file stays behind, with the
+    process id of its last holder. It locks nothing on file systems and systems without `flock`.
+    """
+    path = Path(path)
+    with explain_write_errors(path, None):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _try_lock(handle):
+            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            process = f"process {holder}" if holder else "another process"
+            raise RegardError(f"{path}: {process} is using {path.parent}; {remedy}")
+        with explain_write_errors(path, None):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def explain_write_errors(path: Path, remedy: str | None = None) -> Iterator[None]:
+    """Turn an OSError about `path`, or about what is written for it, into one line that says what to do.
+
+    Errors that name another file, and errors of the network, pass unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or isinstance(error, ConnectionError | TimeoutError) or _is_elsewhere(error, path):
+            raise
+        if error.errno == errno.ENOENT and not path.parent.is_dir():
+            reason = f"the folder {path.parent} does not exist"
+            advice = remedy or "create it, or choose another folder"
+        else:
+            reason = error.strerror or str(error)
+            advice = remedy or _usual_remedy(error.errno)
+        raise RegardError(f"{path}: cannot be written: {reason}; {advice}") from None
+
+
+# --- details ---------------------------------------------------------------------------------------------------------
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f"{target.name}.{uuid4().hex[:12]}.part")
+
+
+def _usual_remedy(number: int) -> str:
+    if number in NO_SPACE:
+        return "free some space, or choose another folder"
+    if number in NO_PERMISSION:
+        return "make the folder writable, or choose another folder"
+    return "choose another folder"
+
+
+def _is_elsewhere(error: OSError, path: Path) -> bool:
+    """Return whether the error names a file that has nothing to do with writing `path`."""
+    if not isinstance(error.filename, str | os.PathLike):
+        return False
+    named = Path(os.path.realpath(error.filename))
+    target = Path(os.path.realpath(path))
+    if named == target or named in target.parents or target in named.parents:
+        return False
+    return not any(LEFTOVER.fullmatch(part) for part in named.parts)
+
+
+def _is_occupied(target: Path) -> bool:
+    return target.exists() and not (target.is_dir() and next(target.iterdir(), None) is None)
+
+
+def _occupied(path: Path) -> RegardError:
+    what = "is not empty" if path.is_dir() else "is a file"
+    return RegardError(f"{path}: {what}; choose another folder")
+
+
+def _move(part: Path, target: Path) -> bool:
+    """Rename a folder to its final name; return False if something is there already."""
+    try:
+        part.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        return False
+    return True
+
+
+def _swap(part: Path, target: Path) -> None:
+    """Put a complete folder in the place of another, then remove the other."""
+    old = _temporary(target)
+    target.rename(old)
+    try:
+        part.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush_tree(folder: Path) -> None:
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            if not (path := Path(parent, name)).is_symlink():
+                _flush(path)
+        _flush(Path(parent))
+
+
+def _flush(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    if os.name != "posix" and path.is_dir():  # only POSIX systems can open a folder
+        return
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
+            raise
+    return True

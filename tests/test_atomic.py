@@ -1,0 +1,236 @@
+import errno
+import hashlib
+import os
+import stat
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+
+import pytest
+
+from regard.atomic import (
+    explain_write_errors,
+    lock,
+    make_folder,
+    remove_leftovers,
+    sha256,
+    write_file,
+    write_folder,
+    write_text,
+)
+from regard.errors import RegardError
+
+from .processes import PATIENCE
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def umask():
+    """Set the umask that most systems have."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with write_file(path) as part:
+        assert part.parent == tmp_path
+        part.write_text("new")
+        assert path.read_text() == "old"
+    assert (path.read_text(), names(tmp_path)) == ("new", ["a.txt"])
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, RegardError])
+def test_after_an_exception_the_old_file_stays_and_nothing_else(tmp_path: Path, error: type[BaseException]):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(error), write_file(path) as part:  # noqa: PT012
+        part.write_text("half")
+        raise error
+    assert (path.read_text(), names(tmp_path)) == ("old", ["a.txt"])
+
+
+def test_a_file_gets_the_permissions_of_a_new_file(tmp_path: Path, umask: None):
+    with write_file(tmp_path / "a") as part:
+        part.unlink()
+        part.touch(mode=0o600)  # as safetensors does
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o644
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    with write_file(path) as first:
+        with write_file(path) as second:
+            second.write_text("second")
+        first.write_text("first")
+    assert (path.read_text(), names(tmp_path)) == ("first", ["a.txt"])
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere" / "b")
+    write_text(tmp_path / "a", "Grüße")
+    assert (tmp_path / "a").is_symlink()
+    assert (tmp_path / "elsewhere" / "b").read_text(encoding="utf-8") == "Grüße"
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, "cannot be written: No space left on device; free some space, or choose another folder"),
+        (errno.EACCES, "cannot be written: Permission denied; make the folder writable, or choose another folder"),
+        (errno.EIO, "cannot be written: Input/output error; choose another folder"),
+    ],
+)
+def test_an_error_of_the_system_is_one_line(tmp_path: Path, number: int, expected: str):
+    path = tmp_path / "a"
+    with pytest.raises(RegardError) as caught, write_file(path):
+        raise OSError(number, os.strerror(number))
+    assert str(caught.value) == f"{path}: {expected}"
+    with pytest.raises(RegardError, match=r"; use --to$"), write_folder(path, remedy="use --to") as part:
+        raise OSError(number, os.strerror(number), str(part / "file"))
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path):
+    path = tmp_path / "missing" / "a"
+    rule = f"{path}: cannot be written: the folder {path.parent} does not exist; create it, or choose another folder"
+    for attempt in (lambda: write_text(path, ""), lambda: write_folder(path).__enter__()):
+        with pytest.raises(RegardError) as caught:
+            attempt()
+        assert str(caught.value) == rule
+    make_folder(path.parent)
+    write_text(path, "")
+
+
+def test_a_file_cannot_be_a_folder(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RegardError, match="file/a: cannot be written: Not a directory"):
+        write_text(tmp_path / "file" / "a", "")
+    with pytest.raises(RegardError, match="file/a/b: cannot be written: Not a directory"):
+        make_folder(tmp_path / "file" / "a" / "b")
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(errno.ENOENT, "No such file", "input.txt"), BrokenPipeError(errno.EPIPE, "Broken pipe")]
+)
+def test_errors_that_are_not_about_writing_pass_unchanged(tmp_path: Path, error: OSError):
+    with pytest.raises(type(error)) as caught, write_file(tmp_path / "a"):
+        raise error
+    assert caught.value is error
+    with pytest.raises(urllib.error.URLError), explain_write_errors(tmp_path / "a"):
+        raise urllib.error.URLError("no network")
+
+
+# --- folders ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_appears_when_it_is_complete(tmp_path: Path, umask: None):
+    path = tmp_path / "a"
+    path.mkdir()  # an empty folder counts as free
+    with write_folder(path) as part:
+        (part / "inside").mkdir()
+        (part / "inside" / "file").write_text("new")
+        assert names(path) == []
+    assert (path / "inside" / "file").read_text() == "new"
+    assert (names(tmp_path), stat.S_IMODE(path.stat().st_mode)) == (["a"], 0o755)
+
+
+def test_a_folder_that_holds_something_is_refused_before_the_work(tmp_path: Path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "mine").write_text("")
+    with pytest.raises(RegardError, match=r"a: is not empty; choose another folder$"), write_folder(tmp_path / "a"):
+        pytest.fail("the block must not run")
+    with pytest.raises(RegardError, match="mine: is a file"), write_folder(tmp_path / "a" / "mine", "replace"):
+        pytest.fail("the block must not run")
+    assert names(tmp_path / "a") == ["mine"]
+
+
+@pytest.mark.parametrize(("existing", "kept"), [("refuse", "other"), ("keep", "other"), ("replace", "ours")])
+def test_a_folder_that_another_process_has_made_meanwhile(tmp_path: Path, existing: str, kept: str):
+    path = tmp_path / "a"
+    raised = None
+    try:
+        with write_folder(path, existing) as part:
+            (part / "ours").write_text("")
+            path.mkdir()
+            (path / "other").write_text("")
+    except RegardError as error:
+        raised = error
+    assert (raised is not None) == (existing == "refuse")
+    assert (names(tmp_path), names(path)) == (["a"], [kept])
+
+
+def test_after_an_exception_a_replaced_folder_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "a"
+    path.mkdir()
+    (path / "old").write_text("")
+    with pytest.raises(KeyboardInterrupt), write_folder(path, "replace") as part:  # noqa: PT012
+        (part / "new").write_text("")
+        raise KeyboardInterrupt
+    assert (names(tmp_path), names(path)) == (["a"], ["old"])
+    rename = Path.rename
+
+    def fail_second(part: Path, target: Path) -> Path:
+        if "new" in names(part):
+            raise OSError(errno.EIO, "Input/output error", str(part))
+        return rename(part, target)
+
+    monkeypatch.setattr(Path, "rename", fail_second)
+    with pytest.raises(RegardError, match="Input/output error"), write_folder(path, "replace") as part:
+        (part / "new").write_text("")
+    assert (names(tmp_path), names(path)) == (["a"], ["old"])
+
+
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(tmp_path: Path):
+    program = """if True:
+        import os, sys, signal
+        from regard.atomic import write_file, write_folder
+        with write_file(sys.argv[1] + "/a") as part, write_folder(sys.argv[1] + "/b") as folder:
+            part.write_text("half")
+            (folder / "c").write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    for name in ("mine.part", "mine"):
+        (tmp_path / name).write_text("")
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=PATIENCE)
+    assert len(names(tmp_path)) == 4
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["mine", "mine.part"]
+    remove_leftovers(tmp_path / "missing")
+
+
+# --- checksums and locks ---------------------------------------------------------------------------------------------
+
+
+def test_the_checksum_of_a_file(tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"abc" * 100_000)
+    assert sha256(tmp_path / "a") == hashlib.sha256(b"abc" * 100_000).hexdigest()
+    with pytest.raises(RegardError, match=r"missing: cannot be read: No such file or directory$"):
+        sha256(tmp_path / "missing")
+
+
+def test_a_lock_names_the_process_that_holds_it(tmp_path: Path):
+    path = tmp_path / "lock"
+    program = "import sys; from regard.atomic import lock\nwith lock(sys.argv[1]): print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(RegardError) as caught, lock(path):
+            pytest.fail("the block must not run")
+        assert str(caught.value) == f"{path}: process {holder.pid} is using {tmp_path}; wait until it ends, or stop it"
+        holder.kill()  # the system releases the lock
+    with lock(path):
+        assert path.read_text() == f"{os.getpid()}\n"
+    with lock(path):
+        pass
