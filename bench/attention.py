@@ -15,7 +15,7 @@ from torch import Tensor
 from bench.timing import Row, milliseconds, show
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import MultiHeadsConfig
-from regard.parts.mask import Causal, Padding, padded
+from regard.parts.mask import Causal, Padding, padded_positions
 from regard.parts.position import RopeConfig
 
 SIZES = {"cpu": (4, 256, 256, 4), "cuda": (16, 1024, 1024, 16)}  # B, T, D, H
@@ -68,7 +68,7 @@ def memory() -> list[tuple[str, int, float, float]]:
         ),
         "padding": (
             AttentionConfig(MultiHeadsConfig(H)),
-            lambda T: {"mask": Padding(), "positions": padded(torch.tensor([T - 5], device="cuda"), T)},
+            lambda T: {"mask": Padding(), "positions": padded_positions(torch.tensor([T - 5], device="cuda"), T)},
         ),
     }
     found = []

@@ -16,7 +16,7 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import Model, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Padding, Rule, padded, restarted
+from regard.parts.mask import Causal, Documents, Padding, Rule, document_positions, padded_positions
 
 Sight = Literal["whole", "past"]
 
@@ -43,7 +43,7 @@ class Encoder(Model):
         x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
         if isinstance(self.head, Logits):
             return self.head(x, self.embed.tokens.table.weight)
-        return self.head(x, padded(lengths, tokens.shape[1]))
+        return self.head(x, padded_positions(lengths, tokens.shape[1]))
 
     def encode(
         self,
@@ -57,7 +57,7 @@ class Encoder(Model):
 
         Rows are padded on the right beyond `lengths`; or `documents` numbers the texts packed into a row.
         """
-        positions = row_positions(tokens, lengths) if documents is None else restarted(documents)
+        positions = row_positions(tokens, lengths) if documents is None else document_positions(documents)
         mask: Rule | None = None if positions is None else Padding()
         if documents is not None:
             mask = Documents(documents)

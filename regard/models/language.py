@@ -15,7 +15,7 @@ from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import StepModel, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Prefix, Rule, restarted
+from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions
 from regard.parts.state import State
 
 
@@ -50,7 +50,7 @@ class LanguageModel(StepModel):
         mask: Rule = Causal() if prefix is None else Prefix(prefix)
         if documents is not None:
             mask = mask & Documents(documents)
-            positions = restarted(documents) if positions is None else positions
+            positions = document_positions(documents) if positions is None else positions
         return self.logits(self.decode(tokens, mask, positions, state))
 
     def decode(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.models.head import Logits
 from regard.models.stack import Stack
 from regard.parts.embed import Embedding
-from regard.parts.mask import Causal, Padding, Rule, padded
+from regard.parts.mask import Causal, Padding, Rule, padded_positions
 from regard.parts.position import Absolute
 from regard.parts.state import State, check_lengths
 
@@ -91,7 +91,7 @@ def last(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[T
 def row_positions(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None) -> Int[Tensor, "B T"] | None:
     """Positions of rows padded on the right beyond `lengths`: -1 at the padding; None if there is none."""
     check_lengths(tokens, lengths, least=1)
-    return padded(lengths, tokens.shape[1])
+    return padded_positions(lengths, tokens.shape[1])
 
 
 def beginning(batch: int, device: torch.device) -> Int[Tensor, "B"]:

@@ -21,7 +21,7 @@ from regard.models.model import EncoderDecoder, beginning, last
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Rule, arrange, padded
+from regard.parts.mask import Causal, Rule, explicit_positions, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.recurrent import Bidirectional, CellConfig
 from regard.parts.state import Hidden, LayerState, Memory, State
@@ -91,7 +91,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         if self.attention is None:
             layers.append({"fed": Hidden((summary,))})
         else:
-            positions = padded(source_lengths, source.shape[1])
+            positions = padded_positions(source_lengths, source.shape[1])
             layers.append({"memory": self.attention.remember(memory, positions)})
         if self.feed == "attended":
             layers[-1]["fed"] = Hidden((torch.zeros_like(summary),))
@@ -117,7 +117,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
                 (context,) = _fed(state).values
                 x = torch.cat((x, context[:, None].expand_as(x)), -1)
             return self.read(self.run_cells(x, state, mask, positions), positions, state)
-        places = arrange(positions, x.shape[1], x.device).expand(x.shape[:2])
+        places = explicit_positions(positions, x.shape[1], x.device).expand(x.shape[:2])
         outputs = [self.decode_one(x[:, t : t + 1], mask, places[:, t : t + 1], state) for t in range(x.shape[1])]
         return torch.cat(outputs, 1)
 

@@ -13,7 +13,7 @@ from regard.models.init import InitConfig, XavierConfig
 from regard.models.model import EncoderDecoder, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Rule, padded, restarted
+from regard.parts.mask import Causal, Documents, Rule, document_positions, padded_positions
 from regard.parts.state import State
 
 
@@ -51,7 +51,7 @@ class Seq2Seq(EncoderDecoder):
             self.embed(target),
             mask=Causal(),
             memory=memory,
-            memory_positions=padded(source_lengths, source.shape[1]),
+            memory_positions=padded_positions(source_lengths, source.shape[1]),
         )
         return self.logits(x)
 
@@ -62,7 +62,7 @@ class Seq2Seq(EncoderDecoder):
         source_documents: Int[Tensor, "B S"],
         documents: Int[Tensor, "B T"],
     ) -> Float[Tensor, "B T D"]:
-        source_positions, positions = restarted(source_documents), restarted(documents)
+        source_positions, positions = document_positions(source_documents), document_positions(documents)
         embed = self.source_embed or self.embed
         memory = self.encoder(
             embed(source, source_positions), mask=Documents(source_documents), positions=source_positions
@@ -84,7 +84,7 @@ class Seq2Seq(EncoderDecoder):
     ) -> State:
         """Encode the source and give the state before the first target token."""
         memory = self.encode(source, lengths=source_lengths)
-        positions = padded(source_lengths, source.shape[1])
+        positions = padded_positions(source_lengths, source.shape[1])
         layers = self.decoder.start(len(source), capacity, memory, positions)
         return State(layers, beginning(len(source), source.device), self.longest())
 

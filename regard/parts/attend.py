@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
 from regard.parts.cache import Memo, once
-from regard.parts.mask import Causal, Padding, Place, Rule, Siblings, arrange, dense, includes
+from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
 from regard.parts.position import Relative
 from regard.parts.score import Score
 
@@ -48,14 +48,14 @@ class Terms(NamedTuple):
 
     def places(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Spell out the positions of queries and keys."""
-        queries = arrange(self.query_positions, query.shape[2], query.device)
-        return queries, arrange(self.key_positions, key.shape[2], key.device)
+        queries = explicit_positions(self.query_positions, query.shape[2], query.device)
+        return queries, explicit_positions(self.key_positions, key.shape[2], key.device)
 
     def allowed(self, query: Tensor, key: Tensor) -> Bool[Tensor, "_B 1 _T S"] | None:
         """Tell for all pairs who may look at whom."""
         if self.mask is None:
             return None
-        return dense(self.mask, *self.places(query, key), batch=len(query))[:, None]
+        return dense_mask(self.mask, *self.places(query, key), batch=len(query))[:, None]
 
     def bias(self, query: Tensor, key: Tensor, first: int = 0) -> Float[Tensor, "_B H T S"] | None:
         """Give what is added to the scores of all pairs; `first` is the number of the first head given."""
@@ -83,7 +83,7 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
     """Flex is a kernel only where it is compiled; it knows no dropout and no narrow heads, and is not for steps."""
     compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
-    step = query.shape[2] == 1 or includes(terms.mask, Siblings)
+    step = query.shape[2] == 1 or includes(terms.mask, BeamMask)
     return compiled and not step and min(query.shape[3], value.shape[3]) >= 16
 
 
@@ -173,7 +173,7 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
         rule = terms.mask
 
         def may_look(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return rule.allows(b, Place(i, queries[b, i]), Place(j, keys[b, j]))
+            return rule.allows(b, Coordinate(i, queries[b, i]), Coordinate(j, keys[b, j]))
 
         blocks = create_block_mask(may_look, B, None, T, S, device=query.device)
 
@@ -227,7 +227,7 @@ class Record:
 
     def columns(self) -> Int[Tensor, "_b S"]:
         """Give the column of each key in a joined matrix: its position; -1 for none."""
-        return arrange(self.terms.key_positions, self.key.shape[2], self.key.device)
+        return explicit_positions(self.terms.key_positions, self.key.shape[2], self.key.device)
 
     def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
         """Put the weights into `width` columns, each where the position of its key is."""

@@ -15,9 +15,9 @@ from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
 from regard.parts.cache import Cache, Memo, apart, once, together
 from regard.parts.heads import Heads, HeadsConfig
-from regard.parts.mask import Documents, Padding, Rule, Window, arrange, includes
+from regard.parts.mask import Documents, Padding, Rule, Window, explicit_positions, includes
 from regard.parts.mixer import Mixer
-from regard.parts.position import Relative, RelativeConfig, RopeConfig, Turn, stay
+from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
 from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Memory
 
@@ -65,8 +65,8 @@ class Attention(Watchable, Mixer):
     def look_at(
         self, memory: Memory, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
     ) -> Float[Tensor, "B H T E"]:
-        """Attend to a source. Siblings share it and ask together, as if they were more queries of one row."""
-        query = self.score.query(self.heads.query(x, self.turn(x, positions, None)))
+        """Attend to a source. BeamMask share it and ask together, as if they were more queries of one row."""
+        query = self.score.query(self.heads.query(x, self.rotation(x, positions, None)))
         if memory.positions is not None:
             mask = Padding() & mask
         if self.window is not None:
@@ -85,7 +85,7 @@ class Attention(Watchable, Mixer):
         """Attend to x itself, and to what the cache remembers; siblings share one, and ask together."""
         share = 1 if cache is None else cache.places.share
         memo = cache.places.memo if cache is not None and cache.places.shared else None
-        query, kept = self.heads.project(x, self.turn(x, positions, memo))
+        query, kept = self.heads.project(x, self.rotation(x, positions, memo))
         key_positions = positions
         if cache is not None:
             seen, key_positions = cache.update(kept, self.step_positions(positions, mask))
@@ -126,15 +126,17 @@ class Attention(Watchable, Mixer):
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Make keys and values of a source once, for all steps to come."""
-        key, value = self.heads.expand(self.heads.keep(memory, self.turn(memory, positions, None)))
+        key, value = self.heads.expand(self.heads.keep(memory, self.rotation(memory, positions, None)))
         return Memory(self.score.key(key), value, positions)
 
-    def turn(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None) -> Turn:
+    def rotation(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None) -> Rotation:
         """Give the function that turns queries or keys made of x to their positions."""
         if self.position is None:
-            return stay
+            return identity
         position = self.position
-        found: Turn = once(memo, position, lambda: position.turn(arrange(positions, x.shape[1], x.device)))
+        found: Rotation = once(
+            memo, position, lambda: position.rotation(explicit_positions(positions, x.shape[1], x.device))
+        )
         return found
 
     def step_positions(self, positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B T"]:
@@ -173,8 +175,8 @@ class AttentionConfig:
                 if isinstance(self.position, RopeConfig) and heads.query_dim != heads.key_dim:
                     widths = f"queries of width {heads.query_dim} and keys of width {heads.key_dim}"
                     raise ConfigError(f"{widths} cannot be turned alike")
-                name = (self.position, heads.turn_dim, heads.heads)
+                name = (self.position, heads.rope_dim, heads.heads)
                 if name not in shared:
-                    shared[name] = self.position.build(heads.turn_dim, heads.heads)
+                    shared[name] = self.position.build(heads.rope_dim, heads.heads)
             position = shared[name]
         return Attention(heads, score, position, self.window, self.dropout)

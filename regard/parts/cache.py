@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.parts.mask import Siblings
+from regard.parts.mask import BeamMask
 
 Kept = tuple[Tensor, ...]  # each (B, heads, tokens, width)
 Memo = dict[Any, Any]  # what all layers need alike: masks by their rule, turns by their position
@@ -69,7 +69,7 @@ class Places:
         self.seen: Tensor | None = None  # the positions of all that the new tokens may look at; None: see `note`
         self.share = 1
         self.writers: Tensor | None = None  # which sibling wrote what a row has in each slot, (B * share, size)
-        self.siblings: Siblings | None = None  # the rule by which they look only at what they have
+        self.siblings: BeamMask | None = None  # the rule by which they look only at what they have
         self.memo: Memo = {}
 
     def note(self, positions: Int[Tensor, "B T"], begin: int | None = None) -> None:
@@ -113,7 +113,7 @@ class Places:
         siblings = torch.arange(self.share, device=slots.device)
         self.writers.scatter_(1, slots.repeat_interleave(self.share, 0), siblings.repeat(len(slots))[:, None])
         used = self.tokens if self.grows else self.size
-        self.siblings = Siblings(self.writers[:, :used].unflatten(0, (-1, self.share)))
+        self.siblings = BeamMask(self.writers[:, :used].unflatten(0, (-1, self.share)))
         seen = torch.arange(used, device=slots.device)[None] if self.seen is None else self.seen
         self.seen = seen.repeat_interleave(self.share, 1)
         if not isinstance(self.slots, slice):

@@ -22,7 +22,7 @@ from regard.errors import ConfigError
 from regard.parts.cache import Kept
 from regard.parts.linear import Linear, Product, linear
 from regard.parts.norm import NormConfig, RMSNormConfig
-from regard.parts.position import Turn
+from regard.parts.position import Rotation
 
 Sequence = Float[Tensor, "B T D"]
 PerHead = Float[Tensor, "B H T E"]
@@ -35,19 +35,19 @@ class Heads(nn.Module):
     query_dim: int  # width of a query
     key_dim: int  # width of a key
     value_dim: int  # width of a value
-    turn_dim: int  # width that rotary positions turn
+    rope_dim: int  # width that rotary positions turn
 
-    def query(self, x: Sequence, turn: Turn) -> PerHead:
+    def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """Make the queries."""
         raise NotImplementedError
 
-    def keep(self, x: Sequence, turn: Turn) -> Kept:
+    def keep(self, x: Sequence, rotate: Rotation) -> Kept:
         """Make what is remembered of each token, per key head."""
         raise NotImplementedError
 
-    def project(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
+    def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
         """Make both of the same vectors."""
-        return self.query(x, turn), self.keep(x, turn)
+        return self.query(x, rotate), self.keep(x, rotate)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
         """Make keys and values of what was remembered."""
@@ -78,7 +78,7 @@ class MultiHeads(Heads):
     ) -> None:
         super().__init__()
         self.heads, self.kv_heads = heads, kv_heads or heads
-        self.head_dim = self.query_dim = self.key_dim = self.turn_dim = head_dim or dim // heads
+        self.head_dim = self.query_dim = self.key_dim = self.rope_dim = head_dim or dim // heads
         self.value_dim = self.head_dim
         self.to_query = Linear(dim, self.heads * self.head_dim, bias=bias != "no")
         self.to_key = Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
@@ -88,21 +88,21 @@ class MultiHeads(Heads):
         self.key_norm = key_norm or nn.Identity()
         self.packed: Product | None = None  # of W_Q, W_K and W_V as one matrix
 
-    def query(self, x: Sequence, turn: Turn) -> PerHead:
+    def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """Q = XW_Q."""
-        return turn(self.query_norm(self.split(self.to_query(x))))
+        return rotate(self.query_norm(self.split(self.to_query(x))))
 
-    def keep(self, x: Sequence, turn: Turn) -> Kept:
+    def keep(self, x: Sequence, rotate: Rotation) -> Kept:
         """K = XW_K and V = XW_V."""
-        return turn(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
+        return rotate(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
 
-    def project(self, x: Sequence, turn: Turn) -> tuple[PerHead, Kept]:
+    def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
         """Make all three, by one product if they are packed."""
         if self.packed is None:
-            return super().project(x, turn)
+            return super().project(x, rotate)
         joined = self.split(self.packed(x))
         query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
-        return turn(self.query_norm(query)), (turn(self.key_norm(key)), value)
+        return rotate(self.query_norm(query)), (rotate(self.key_norm(key)), value)
 
     def pack(self, lay_out: Callable[[Tensor], Tensor]) -> None:
         """Make W_Q, W_K and W_V parts of one matrix, laid out in memory by the given function.
@@ -162,7 +162,7 @@ class LatentHeads(Heads):
         super().__init__()
         self.heads, self.rank, self.plain = heads, rank, plain
         self.query_dim = self.key_dim = plain + turned
-        self.turn_dim, self.value_dim = turned, value
+        self.rope_dim, self.value_dim = turned, value
         self.squeeze_query = Linear(dim, query_rank, bias=False) if query_rank else nn.Identity()
         self.query_norm = query_norm or nn.Identity()
         self.to_query = Linear(query_rank or dim, heads * self.query_dim, bias=False)
@@ -171,17 +171,17 @@ class LatentHeads(Heads):
         self.to_key_value = Linear(rank, heads * (plain + value), bias=False)
         self.output = Linear(heads * value, dim, bias=False)
 
-    def query(self, x: Sequence, turn: Turn) -> PerHead:
+    def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """q_h = [plain part ; turned part]."""
         queries = self.to_query(self.query_norm(self.squeeze_query(x)))
         queries = rearrange(queries, "B T (H E) -> B H T E", E=self.query_dim)
-        plain, turned = queries.split((self.plain, self.turn_dim), -1)
-        return torch.cat((plain, turn(turned)), -1)
+        plain, turned = queries.split((self.plain, self.rope_dim), -1)
+        return torch.cat((plain, rotate(turned)), -1)
 
-    def keep(self, x: Sequence, turn: Turn) -> Kept:
+    def keep(self, x: Sequence, rotate: Rotation) -> Kept:
         """c and the shared turned key, as one head each."""
-        latent, turned = self.squeeze(x)[:, None].split((self.rank, self.turn_dim), -1)
-        return self.norm(latent), turn(turned)
+        latent, turned = self.squeeze(x)[:, None].split((self.rank, self.rope_dim), -1)
+        return self.norm(latent), rotate(turned)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B H S E"], Float[Tensor, "B H S G"]]:
         """k_h = [W_uk c ; k_turned], v_h = W_uv c."""
@@ -202,15 +202,15 @@ class BareHeads(Heads):
         super().__init__()
         self.heads = 1
         self.query_dim = query_dim
-        self.key_dim = self.value_dim = self.turn_dim = key_dim
+        self.key_dim = self.value_dim = self.rope_dim = key_dim
 
-    def query(self, x: Sequence, turn: Turn) -> PerHead:
+    def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """X, as one head."""
-        return turn(x[:, None])
+        return rotate(x[:, None])
 
-    def keep(self, x: Sequence, turn: Turn) -> Kept:
+    def keep(self, x: Sequence, rotate: Rotation) -> Kept:
         """The vectors themselves, as keys and as values."""
-        return turn(x[:, None]), x[:, None]
+        return rotate(x[:, None]), x[:, None]
 
     def merge(self, mixed: PerHead) -> Sequence:
         """The one head."""

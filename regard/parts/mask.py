@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 
-class Place(NamedTuple):
+class Coordinate(NamedTuple):
     """Where a query or a key is: its index in the tensor, and its position in the text."""
 
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls here
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 class Rule:
     """May this query look at this key?"""
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """Answer for one pair, or by broadcasting for many."""
         raise NotImplementedError
 
@@ -45,7 +45,7 @@ class Both(Rule):
     first: Rule
     second: Rule
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """first and second."""
         return self.first.allows(batch, query, key) & self.second.allows(batch, query, key)
 
@@ -58,7 +58,7 @@ class Both(Rule):
 class Causal(Rule):
     """Look at oneself and back: key <= query. Adding -inf to the rest before the softmax hides the future."""
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """key <= query."""
         return key.position <= query.position
 
@@ -69,7 +69,7 @@ class Window(Rule):
 
     size: int
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """|query - key| < size."""
         return (query.position - key.position).abs() < self.size
 
@@ -78,7 +78,7 @@ class Window(Rule):
 class Padding(Rule):
     """Look only at what is there: key >= 0."""
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """Key >= 0."""
         return key.position >= 0
 
@@ -93,7 +93,7 @@ class Documents(Rule):
     documents: Int[Tensor, "B T"]
     keys: Int[Tensor, "B S"] | None = None
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """The document of the query is the document of the key."""
         keys = self.documents if self.keys is None else self.keys
         return self.documents[batch, query.index] == keys[batch, key.index]
@@ -105,13 +105,13 @@ class Prefix(Rule):
 
     length: Int[Tensor, "B"]
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """Key <= query or key < length."""
         return (key.position <= query.position) | (key.position < self.length[batch])
 
 
 @dataclass(frozen=True, eq=False)
-class Siblings(Rule):
+class BeamMask(Rule):
     """Look only at one's own tokens, when siblings share a cache: key `share * s + j` was written by j.
 
     `writers` says for each of them, and for each s, whose token it has there.
@@ -119,7 +119,7 @@ class Siblings(Rule):
 
     writers: Int[Tensor, "B share S"]
 
-    def allows(self, batch: Tensor, query: Place, key: Place) -> Tensor:
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """The writer of what the query has there is the writer of the key."""
         share = self.writers.shape[1]
         return self.writers[batch, query.index, key.index // share] == key.index % share
@@ -130,12 +130,12 @@ def includes(rule: Rule | None, kind: type[Rule]) -> bool:
     return rule is not None and any(isinstance(simple, kind) for simple in rule.rules())
 
 
-def arrange(positions: Int[Tensor, "B T"] | None, length: int, device: torch.device) -> Int[Tensor, "_ T"]:
+def explicit_positions(positions: Int[Tensor, "B T"] | None, length: int, device: torch.device) -> Int[Tensor, "_ T"]:
     """Spell out positions: None stands for 0 .. length-1 in every row."""
     return torch.arange(length, device=device)[None] if positions is None else positions
 
 
-def padded(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] | None:
+def padded_positions(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] | None:
     """Positions of rows padded on the right: 0 .. lengths-1, then -1."""
     if lengths is None:
         return None
@@ -143,7 +143,7 @@ def padded(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] 
     return torch.where(steps < lengths[:, None], steps, -1)
 
 
-def restarted(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def document_positions(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Positions that begin anew in each packed document; -1 where there is none (document -1)."""
     steps = torch.arange(documents.shape[1], device=documents.device)
     begins = torch.cat((torch.ones_like(documents[:, :1], dtype=torch.bool), documents.diff(dim=1) != 0), 1)
@@ -151,10 +151,10 @@ def restarted(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     return torch.where(documents >= 0, steps - first, -1)
 
 
-def dense(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"], batch: int) -> Bool[Tensor, "_B _T S"]:
+def dense_mask(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"], batch: int) -> Bool[Tensor, "_B _T S"]:
     """Answer for all pairs; dimensions that a rule does not need stay 1, so padding alone costs no T x S."""
     T, S = query.shape[1], key.shape[1]
     rows = torch.arange(batch, device=query.device)[:, None, None]
     i = torch.arange(T, device=query.device)[None, :, None]
     j = torch.arange(S, device=query.device)[None, None, :]
-    return rule.allows(rows, Place(i, query[:, :, None]), Place(j, key[:, None, :]))
+    return rule.allows(rows, Coordinate(i, query[:, :, None]), Coordinate(j, key[:, None, :]))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Kinds, Positive, Range
 from regard.errors import ConfigError, InputError, too_long
-from regard.parts.mask import arrange
+from regard.parts.mask import explicit_positions
 
 
 class Constant(nn.Module):
@@ -56,7 +56,7 @@ class Absolute(nn.Module):
         """Give the vectors at `positions`, or of `tokens` tokens from 0 on; padding (-1) counts as position 0."""
         if self.length is not None:
             self.check(positions, tokens, self.length)
-        return self.vectors(arrange(positions, tokens, device).clamp(min=0))
+        return self.vectors(explicit_positions(positions, tokens, device).clamp(min=0))
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
         """The encoding itself."""
@@ -72,7 +72,7 @@ class Absolute(nn.Module):
             raise InputError(too_long(tokens, length))
 
 
-class Linear(Absolute):
+class LinearPosition(Absolute):
     """PE(pos) = slope * pos + offset, the same for every feature.
 
     It fails: the value grows without bound, so that far positions drown the word, and it says nothing that survives
@@ -124,7 +124,7 @@ class Learned(Absolute):
 
 
 @dataclass(frozen=True)
-class LinearConfig:
+class LinearPositionConfig:
     """Linear positions."""
 
     slope: float = 1.0
@@ -132,7 +132,7 @@ class LinearConfig:
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
-        return Linear(dim, self.slope, self.offset)
+        return LinearPosition(dim, self.slope, self.offset)
 
 
 @dataclass(frozen=True)
@@ -160,17 +160,17 @@ class LearnedConfig:
         return Learned(dim, self.length, self.offset)
 
 
-ABSOLUTE = {"linear": LinearConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig}
-AbsoluteConfig = Annotated[LinearConfig | SinusoidalConfig | LearnedConfig, Kinds(ABSOLUTE)]
+ABSOLUTE = {"linear": LinearPositionConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig}
+AbsoluteConfig = Annotated[LinearPositionConfig | SinusoidalConfig | LearnedConfig, Kinds(ABSOLUTE)]
 
 
 # --- relative --------------------------------------------------------------------------------------------------------
 
-Turn = Callable[[Tensor], Tensor]
+Rotation = Callable[[Tensor], Tensor]
 
 
-def stay(vectors: Tensor) -> Tensor:
-    """Turn nothing."""
+def identity(vectors: Tensor) -> Tensor:
+    """Return the vectors as they are: no rotation."""
     return vectors
 
 
@@ -179,9 +179,9 @@ class Relative(nn.Module):
 
     has_bias = False
 
-    def turn(self, positions: Int[Tensor, "_b T"]) -> Turn:
+    def rotation(self, positions: Int[Tensor, "_b T"]) -> Rotation:
         """Give the function that turns vectors (B, heads, T, width) standing at `positions`."""
-        return stay
+        return identity
 
     def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Give what is added to the score of a head for a query and a key position; broadcasts, like a mask rule."""
@@ -189,7 +189,7 @@ class Relative(nn.Module):
 
 
 class Rope(Relative):
-    """Turn each pair of features by an angle that grows with the position: R(a)^T R(b) = R(b - a).
+    """Rotate each pair of features by an angle that grows with the position: R(a)^T R(b) = R(b - a).
 
     (x, y) -> (x cos a - y sin a, x sin a + y cos a), a = pos * frequency. Pairs are (i, i + width/2) in the layout
     `halves`, neighbours (2i, 2i+1) in the layout `interleaved`. Only the first `width` features are turned.
@@ -207,7 +207,7 @@ class Rope(Relative):
         self.magnitude = magnitude
         self.frequencies = Constant(frequencies)
 
-    def turn(self, positions: Int[Tensor, "_b T"]) -> Turn:
+    def rotation(self, positions: Int[Tensor, "_b T"]) -> Rotation:
         """Compute the angles once for queries and keys."""
         angles = (positions[..., None] * self.frequencies.values)[:, None]
         cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude

@@ -11,7 +11,7 @@ from regard.models.head import Classes, Logits
 from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder
 from regard.models.vision import VisionTransformer
-from regard.parts.mask import Causal, padded
+from regard.parts.mask import Causal, padded_positions
 from regard.parts.pool import Mean
 from regard.use.batches import Done, unwatched
 from regard.use.fit import Fit
@@ -45,7 +45,7 @@ def vector_of(ready: Ready, inputs: dict[str, Tensor]) -> Float[Tensor, "B D"]:
         pooled = model.head.pooled if isinstance(model.head, Classes) else model.head
         return pooled(model.encode(inputs["images"]))
     tokens, lengths = inputs["tokens"], inputs["lengths"]
-    positions = padded(lengths, tokens.shape[1])
+    positions = padded_positions(lengths, tokens.shape[1])
     if isinstance(model, LanguageModel):
         return Mean()(model.decode(tokens, Causal(), None, None), positions)
     assert isinstance(model, Encoder | EncoderDecoder)

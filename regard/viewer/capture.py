@@ -20,7 +20,7 @@ from regard.models.seq2seq import Seq2Seq
 from regard.models.vision import VisionTransformer
 from regard.parts.attend import Explanation, Record, Tape, Terms, Watchable, explain, watch
 from regard.parts.embed import Embedding
-from regard.parts.mask import arrange
+from regard.parts.mask import explicit_positions
 
 BLOCK = 1 << 20  # numbers that are worked on at a time, where more are not needed
 
@@ -58,7 +58,7 @@ class Looked:
 
     def terms_of(self, rows: range) -> Terms:
         """Give the terms on which neighbouring queries look."""
-        positions = arrange(self.terms.query_positions, self.shape[0], self.query.device)
+        positions = explicit_positions(self.terms.query_positions, self.shape[0], self.query.device)
         return self.terms._replace(query_positions=positions[:, rows.start : rows.stop])
 
     @property

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from regard.models.model import Model
 from regard.parts.attention import Attention
-from regard.parts.position import Absolute, Alibi, Learned, Linear, Relative, RelativeBias, Rope, Sinusoidal
+from regard.parts.position import Absolute, Alibi, Learned, LinearPosition, Relative, RelativeBias, Rope, Sinusoidal
 from regard.viewer.recording import Manifest
 
 LEAST, MOST = 64, 256  # positions that are shown: as many as the text has, within these
 PAIRS = 64  # positions of which every pair is shown for every head
 
 KINDS: dict[type[Absolute | Relative], str] = {
-    Linear: "linear",
+    LinearPosition: "linear",
     Sinusoidal: "sinusoidal",
     Learned: "learned",
     Rope: "rope",

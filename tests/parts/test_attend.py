@@ -16,7 +16,7 @@ from regard.parts import attend as attend_module
 from regard.parts.attend import Record, Terms, attend, explain, explicit, flex, fused, watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
-from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded
+from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded_positions
 from regard.parts.position import Alibi, Relative, RelativeBias, RopeConfig
 from regard.parts.score import AdditiveConfig, Cosine, Dot, DotConfig
 
@@ -144,7 +144,7 @@ def gradients(kernel, terms, *inputs):
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Padding()])
 def test_gradients_agree(position, mask):
     inputs = random(2, 4, 5, 4), random(2, 2, 5, 4), random(2, 2, 5, 4)
-    places = padded(torch.tensor([5, 3]), 5) if mask is not None and len(mask.rules()) > 1 else None
+    places = padded_positions(torch.tensor([5, 3]), 5) if mask is not None and len(mask.rules()) > 1 else None
     terms = Terms(Dot(4), mask, position, places, places)
     for one, two in zip(gradients(explicit, terms, *inputs), gradients(fused, terms, *inputs), strict=True):
         close(one, two)
@@ -253,7 +253,7 @@ def calls(monkeypatch):
     return noted
 
 
-places = padded(torch.tensor([4, 2]), 4)
+places = padded_positions(torch.tensor([4, 2]), 4)
 natural = torch.arange(4).expand(2, -1)
 
 
@@ -361,7 +361,7 @@ def pairs(attention, x, **terms):
 def test_no_matrix_of_pairs_on_the_plain_paths(train):
     attention = AttentionConfig(MultiHeadsConfig(2), position=RopeConfig()).build(8)
     x = torch.randn(2, 37, 8, requires_grad=train)
-    lengths = padded(torch.tensor([37, 20]), 37)
+    lengths = padded_positions(torch.tensor([37, 20]), 37)
     assert not pairs(attention, x, mask=Causal())
     assert not pairs(attention, x)
     assert not pairs(attention, x, mask=Padding(), positions=lengths)

@@ -14,7 +14,7 @@ from regard.errors import ConfigError, InputError
 from regard.parts.attend import watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import BareHeads, BareHeadsConfig, LatentHeadsConfig, MultiHeads, MultiHeadsConfig
-from regard.parts.mask import Causal, Documents, Padding, Window, padded
+from regard.parts.mask import Causal, Documents, Padding, Window, padded_positions
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.score import AdditiveConfig, BilinearConfig, CosineConfig, DotConfig, ReducedRankConfig
@@ -136,7 +136,7 @@ def test_c6_the_future_changes_nothing():
 @pytest.mark.parametrize("lengths", [None, torch.tensor([5, 2])])
 def test_c7_a_memory_remembered_is_a_memory_given(heads, score, lengths):
     attention = make(heads, score=score)
-    x, memory, places = random(2, 3, 8), random(2, 5, 8), padded(lengths, 5)
+    x, memory, places = random(2, 3, 8), random(2, 5, 8), padded_positions(lengths, 5)
     remembered = attention.remember(memory, places)
     expected = attention(x, memory=memory, memory_positions=places)
     close(attention(x, state=remembered), expected)
@@ -222,11 +222,11 @@ def test_torchs_multi_head_attention(causal, cross):
     lengths = torch.tensor([4, 2]) if cross else None
     source = x if memory is None else memory
     hidden = torch.ones(5, source.shape[1], dtype=torch.bool).triu(1) if causal else None
-    absent = None if lengths is None else padded(lengths, 4) < 0
+    absent = None if lengths is None else padded_positions(lengths, 4) < 0
     expected, weights = theirs(x, source, source, key_padding_mask=absent, attn_mask=hidden, average_attn_weights=False)
     with watch(ours) as tape:
-        ours(x, memory=memory, mask=Causal() if causal else None, memory_positions=padded(lengths, 4))
-    found = ours(x, memory=memory, mask=Causal() if causal else None, memory_positions=padded(lengths, 4))
+        ours(x, memory=memory, mask=Causal() if causal else None, memory_positions=padded_positions(lengths, 4))
+    found = ours(x, memory=memory, mask=Causal() if causal else None, memory_positions=padded_positions(lengths, 4))
     close(found, expected)
     close(tape.weights(""), weights)
 
@@ -282,7 +282,7 @@ kinds = {
 def test_padding_changes_nothing(kind, window, causal):
     attention, x = make(**kinds[kind], window=window), random(2, 5, 8)
     mask = Padding() & (Causal() if causal else None)
-    found = attention(x, mask=mask, positions=padded(torch.tensor([5, 3]), 5))
+    found = attention(x, mask=mask, positions=padded_positions(torch.tensor([5, 3]), 5))
     close(found[:1], attention(x[:1], mask=Causal() if causal else None))
     close(found[1:, :3], attention(x[1:, :3], mask=Causal() if causal else None))
 
@@ -389,7 +389,7 @@ def test_a_prompt_is_read_by_the_causal_kernel_unless_it_is_ragged(monkeypatch, 
     attention, x = make(MultiHeadsConfig(2), position=RopeConfig()), random(2, 5, 8)
     state = attention.start(2)
     mask = Causal() if lengths is None else Causal() & Padding()
-    positions = torch.arange(5).expand(2, -1) if lengths is None else padded(lengths, 5)
+    positions = torch.arange(5).expand(2, -1) if lengths is None else padded_positions(lengths, 5)
     attention(x, mask=mask, positions=positions, state=state)
     assert noted == causal
     attention(x[:, :1], mask=Causal(), positions=torch.full((2, 1), 5), state=state)

@@ -11,7 +11,7 @@ from regard.config import from_table
 from regard.errors import ConfigError, InputError
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
 from regard.parts.norm import LayerNormConfig
-from regard.parts.position import LearnedConfig, LinearConfig, SinusoidalConfig
+from regard.parts.position import LearnedConfig, LinearPositionConfig, SinusoidalConfig
 
 TOKENS = torch.tensor([[2, 0, 4], [1, 1, 3]])
 
@@ -85,7 +85,7 @@ def test_what_is_no_row_of_ids() -> None:
 def test_scale_is_the_root_of_the_width_and_leaves_the_position_alone() -> None:
     made = embedding(EmbedConfig(scale=True))
     same(made(TOKENS), 2.0 * words(made))
-    made = embedding(EmbedConfig(scale=True, position=LinearConfig(slope=0.5, offset=0.25)))
+    made = embedding(EmbedConfig(scale=True, position=LinearPositionConfig(slope=0.5, offset=0.25)))
     same(made(TOKENS), 2.0 * words(made) + torch.tensor([0.25, 0.75, 1.25])[None, :, None])
 
 
@@ -140,7 +140,9 @@ def test_segments_for_a_model_without() -> None:
 
 
 def test_the_norm_is_over_the_sum() -> None:
-    config = EmbedConfig(position=LinearConfig(slope=0.5), segments=2, norm=LayerNormConfig(eps=0.1), scale=True)
+    config = EmbedConfig(
+        position=LinearPositionConfig(slope=0.5), segments=2, norm=LayerNormConfig(eps=0.1), scale=True
+    )
     made = embedding(config)
     assert isinstance(made.norm, nn.LayerNorm)
     assert made.segments is not None
@@ -174,7 +176,7 @@ def test_concatenate_needs_a_position() -> None:
 @pytest.mark.parametrize("beside", [4, 5, -2])
 def test_concatenate_must_leave_room_for_the_token(beside: int) -> None:
     with pytest.raises(ConfigError, match=f"concatenate={beside} must leave some of dim=4 to the token"):
-        EmbedConfig(position=LinearConfig(), concatenate=beside).build(5, 4)
+        EmbedConfig(position=LinearPositionConfig(), concatenate=beside).build(5, 4)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from regard.parts.mask import Causal
 from regard.parts.norm import LayerNormConfig, RMSNormConfig
 from regard.parts.position import Relative, RopeConfig
 
-stay = Relative().turn(torch.zeros(1, 1, dtype=torch.long))
+identity = Relative().rotation(torch.zeros(1, 1, dtype=torch.long))
 
 
 def random(*shape, dtype=torch.float64):
@@ -50,11 +50,11 @@ def config(heads, **options):
 def test_shapes(kv_heads):
     heads = MultiHeadsConfig(6, kv_heads, head_dim=5).build(8, 8).double()
     x = random(2, 3, 8)
-    assert heads.query(x, stay).shape == (2, 6, 3, 5)
-    keys, values = heads.expand(heads.keep(x, stay))
+    assert heads.query(x, identity).shape == (2, 6, 3, 5)
+    keys, values = heads.expand(heads.keep(x, identity))
     assert keys.shape == values.shape == (2, kv_heads, 3, 5)
     assert heads.merge(random(2, 6, 3, 5)).shape == (2, 3, 8)
-    assert (heads.heads, heads.query_dim, heads.key_dim, heads.value_dim, heads.turn_dim) == (6, 5, 5, 5, 5)
+    assert (heads.heads, heads.query_dim, heads.key_dim, heads.value_dim, heads.rope_dim) == (6, 5, 5, 5, 5)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
@@ -78,7 +78,7 @@ def test_a_head_is_a_block_of_the_weights():
     for h in range(2):
         block = slice(3 * h, 3 * h + 3)
         query = x[0] @ heads.to_query.weight[block].T + heads.to_query.bias[block]
-        close(heads.query(x, stay)[0, h], query)
+        close(heads.query(x, identity)[0, h], query)
     mixed = random(1, 2, 4, 3)
     close(heads.merge(mixed)[0], torch.cat((mixed[0, 0], mixed[0, 1]), -1) @ heads.output.weight.T)
 
@@ -102,16 +102,16 @@ def test_the_norm_acts_on_each_query_and_key_before_the_turn():
     assert heads.query_norm is not heads.key_norm
     rope = RopeConfig().build(4, 2).double()
     x, positions = random(2, 3, 6), torch.arange(3)[None]
-    turn = rope.turn(positions)
+    rotate = rope.rotation(positions)
 
     def normal(vectors, gamma):
         return vectors / (vectors.square().mean(-1, keepdim=True) + 1e-3).sqrt() * gamma
 
     query = (x @ heads.to_query.weight.T).view(2, 3, 2, 4).transpose(1, 2)
     key = (x @ heads.to_key.weight.T).view(2, 3, 1, 4).transpose(1, 2)
-    close(heads.query(x, turn), turn(normal(query, heads.query_norm.weight)))
-    kept_key, kept_value = heads.keep(x, turn)
-    close(kept_key, turn(normal(key, heads.key_norm.weight)))
+    close(heads.query(x, rotate), rotate(normal(query, heads.query_norm.weight)))
+    kept_key, kept_value = heads.keep(x, rotate)
+    close(kept_key, rotate(normal(key, heads.key_norm.weight)))
     close(kept_value, (x @ heads.to_value.weight.T).view(2, 3, 1, 4).transpose(1, 2))
 
 
@@ -192,9 +192,9 @@ def test_deepseek_v3(query_rank):
 def test_latent_heads_remember_only_the_latent_and_one_key():
     heads = fill(LatentHeadsConfig(3, rank=7, plain=6, turned=4, value=5).build(12, 12).double())
     assert isinstance(heads, LatentHeads)
-    turn = RopeConfig().build(heads.turn_dim, 3).double().turn(torch.arange(2)[None])
+    rotate = RopeConfig().build(heads.rope_dim, 3).double().rotation(torch.arange(2)[None])
     x = random(2, 2, 12)
-    latent, turned = heads.keep(x, turn)
+    latent, turned = heads.keep(x, rotate)
     assert latent.shape == (2, 1, 2, 7)
     assert turned.shape == (2, 1, 2, 4)
     keys, values = heads.expand((latent, turned))
@@ -218,8 +218,8 @@ def test_bare_heads_change_nothing():
     assert isinstance(heads, BareHeads)
     assert list(heads.parameters()) == []
     x, memory = random(2, 3, 4), random(2, 5, 6)
-    assert torch.equal(heads.query(x, stay)[:, 0], x)
-    keys, values = heads.expand(heads.keep(memory, stay))
+    assert torch.equal(heads.query(x, identity)[:, 0], x)
+    keys, values = heads.expand(heads.keep(memory, identity))
     assert torch.equal(keys[:, 0], memory)
     assert torch.equal(values[:, 0], memory)
     assert torch.equal(heads.merge(memory[:, None]), memory)
@@ -254,7 +254,7 @@ def test_the_mistake_says_where():
 def test_heads_must_say_what_they_do():
     heads = Heads()
     x = random(1, 2, 3)
-    for undefined in (lambda: heads.query(x, stay), lambda: heads.keep(x, stay), lambda: heads.merge(x[None])):
+    for undefined in (lambda: heads.query(x, identity), lambda: heads.keep(x, identity), lambda: heads.merge(x[None])):
         with pytest.raises(NotImplementedError):
             undefined()
 
@@ -289,7 +289,7 @@ def test_packed_parameters_are_the_packed_matrix():
     heads.pack(by_columns)
     with torch.no_grad():
         heads.to_value.weight.mul_(2)
-    _, (_, value) = heads.project(x, stay)
+    _, (_, value) = heads.project(x, identity)
     close(value, heads.split(x @ heads.to_value.weight.t()))
     assert heads.float().packed is None
-    assert heads.project(x.float(), stay)[0].dtype == torch.float32
+    assert heads.project(x.float(), identity)[0].dtype == torch.float32

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from regard.parts.mask import (
     Both,
     Causal,
+    Coordinate,
     Documents,
     Padding,
-    Place,
     Prefix,
     Rule,
     Window,
-    arrange,
-    dense,
+    dense_mask,
+    explicit_positions,
     includes,
-    padded,
+    padded_positions,
 )
 
 positions = st.integers(-1, 7)
@@ -46,7 +46,7 @@ def brute(batch, query, key, may):
 
 
 def check(rule, batch, query, key, may):
-    answer = dense(rule, query, key, batch)
+    answer = dense_mask(rule, query, key, batch)
     assert answer.dtype == torch.bool
     expected = brute(batch, query, key, may)
     assert torch.equal(answer.expand_as(expected), expected)
@@ -119,44 +119,44 @@ def test_includes():
 
 def test_a_rule_must_answer():
     with pytest.raises(NotImplementedError):
-        dense(Rule(), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long), 1)
+        dense_mask(Rule(), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long), 1)
 
 
 def test_padding_alone_needs_no_queries():
     query, key = torch.arange(7)[None], torch.tensor([[0, 1, 2, -1, -1], [0, -1, -1, -1, -1], [0, 1, 2, 3, 4]])
-    assert torch.equal(dense(Padding(), query, key, 3), (key >= 0)[:, None])  # (3, 1, 5), not (3, 7, 5)
+    assert torch.equal(dense_mask(Padding(), query, key, 3), (key >= 0)[:, None])  # (3, 1, 5), not (3, 7, 5)
 
 
 def test_what_is_the_same_for_all_rows_stays_one_row():
     place = torch.arange(4)[None]
-    assert dense(Causal() & Window(2), place, place, 5).shape == (1, 4, 4)
-    assert dense(Causal() & Padding(), place, place.expand(5, -1), 5).shape == (5, 4, 4)
+    assert dense_mask(Causal() & Window(2), place, place, 5).shape == (1, 4, 4)
+    assert dense_mask(Causal() & Padding(), place, place.expand(5, -1), 5).shape == (5, 4, 4)
 
 
 @pytest.mark.parametrize("rule", [Causal(), Window(2), Padding(), Documents(torch.tensor([[0, 0, 1], [0, 1, 1]]))])
 def test_one_pair_is_answered_as_all_are(rule):
     """Flex asks pair by pair, with tensors without dimensions."""
     place = torch.tensor([[0, 1, 2], [0, 1, -1]])
-    answer = dense(rule, place, place, 2).expand(2, 3, 3)
+    answer = dense_mask(rule, place, place, 2).expand(2, 3, 3)
     for b in range(2):
         for i in range(3):
             for j in range(3):
                 one = rule.allows(
-                    torch.tensor(b), Place(torch.tensor(i), place[b, i]), Place(torch.tensor(j), place[b, j])
+                    torch.tensor(b), Coordinate(torch.tensor(i), place[b, i]), Coordinate(torch.tensor(j), place[b, j])
                 )
                 assert one.shape == ()
                 assert one == answer[b, i, j]
 
 
 def test_padded():
-    assert padded(torch.tensor([2, 0, 3]), 3).tolist() == [[0, 1, -1], [-1, -1, -1], [0, 1, 2]]
-    assert padded(torch.tensor([1, 2]), 4).tolist() == [[0, -1, -1, -1], [0, 1, -1, -1]]
-    assert padded(None, 3) is None
+    assert padded_positions(torch.tensor([2, 0, 3]), 3).tolist() == [[0, 1, -1], [-1, -1, -1], [0, 1, 2]]
+    assert padded_positions(torch.tensor([1, 2]), 4).tolist() == [[0, -1, -1, -1], [0, 1, -1, -1]]
+    assert padded_positions(None, 3) is None
 
 
 def test_arrange():
     device = torch.device("cpu")
-    assert arrange(None, 4, device).tolist() == [[0, 1, 2, 3]]
+    assert explicit_positions(None, 4, device).tolist() == [[0, 1, 2, 3]]
     given_ = torch.tensor([[5, -1], [0, 1]])
-    assert arrange(given_, 2, device) is given_
-    assert arrange(None, 2, torch.device("meta")).device.type == "meta"
+    assert explicit_positions(given_, 2, device) is given_
+    assert explicit_positions(None, 2, torch.device("meta")).device.type == "meta"

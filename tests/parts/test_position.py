@@ -14,7 +14,7 @@ from regard.parts.position import (
     AlibiConfig,
     Constant,
     LearnedConfig,
-    LinearConfig,
+    LinearPositionConfig,
     Llama3Scaling,
     Relative,
     RelativeBias,
@@ -67,7 +67,7 @@ def test_a_constant_survives_a_build_without_memory():
 def test_a_model_built_without_memory_runs_without_memory():
     with torch.device("meta"):
         rope, sinusoidal = RopeConfig().build(4, 1), SinusoidalConfig().build(4)
-        turned = rope.turn(torch.arange(3)[None])(torch.zeros(1, 1, 3, 4))
+        turned = rope.rotation(torch.arange(3)[None])(torch.zeros(1, 1, 3, 4))
     assert turned.device.type == "meta"
     assert sinusoidal(None, 3, torch.device("meta")).device.type == "meta"
 
@@ -84,9 +84,9 @@ somewhere = torch.tensor([[0, 1, 5, -1], [3, 2, -1, -1]])
 
 
 def test_linear():
-    place = LinearConfig(slope=0.1, offset=-0.7).build(3).double()
+    place = LinearPositionConfig(slope=0.1, offset=-0.7).build(3).double()
     close(place(somewhere, 4, CPU), [[[0.1 * max(p, 0) - 0.7] * 3 for p in row] for row in somewhere.tolist()])
-    close(LinearConfig().build(2)(None, 3, CPU), [[[0, 0], [1, 1], [2, 2]]])
+    close(LinearPositionConfig().build(2)(None, 3, CPU), [[[0, 0], [1, 1], [2, 2]]])
 
 
 def wave(position, dim):
@@ -126,7 +126,7 @@ def test_learned():
 
 
 def test_padding_counts_as_position_0():
-    for config in (LinearConfig(slope=2.0, offset=1.0), SinusoidalConfig(), LearnedConfig(6)):
+    for config in (LinearPositionConfig(slope=2.0, offset=1.0), SinusoidalConfig(), LearnedConfig(6)):
         place = config.build(4)
         found = place(torch.tensor([[-1, 0]]), 2, CPU)
         assert torch.equal(found[0, 0], found[0, 1])
@@ -165,7 +165,7 @@ def test_rope_sees_only_the_difference(layout, width, a, b, shift):
     q, k = random(1, 1, 1, 8), random(1, 1, 1, 8) + 1
 
     def score(at_query, at_key):
-        turned = rope.turn(torch.tensor([[at_query]]))(q), rope.turn(torch.tensor([[at_key]]))(k)
+        turned = rope.rotation(torch.tensor([[at_query]]))(q), rope.rotation(torch.tensor([[at_key]]))(k)
         return (turned[0] * turned[1]).sum()
 
     close(score(a, b), score(a + shift, b + shift))
@@ -175,7 +175,7 @@ def test_rope_scores_depend_on_the_difference():
     """The property above would hold for a turn that does nothing."""
     rope = RopeConfig().build(4, 1).double()
     x = torch.ones(1, 1, 1, 4, dtype=torch.float64)
-    scores = [(x * rope.turn(torch.tensor([[p]]))(x)).sum() for p in range(3)]
+    scores = [(x * rope.rotation(torch.tensor([[p]]))(x)).sum() for p in range(3)]
     close(torch.stack(scores), [2 * (cos(p) + cos(p / 100)) for p in range(3)])
 
 
@@ -191,12 +191,12 @@ def test_rope_by_hand():
                     angle = int(p[b, t]) * frequency
                     expected[b, :, t, i] = x[b, :, t, i] * cos(angle) - x[b, :, t, j] * sin(angle)
                     expected[b, :, t, j] = x[b, :, t, i] * sin(angle) + x[b, :, t, j] * cos(angle)
-        close(rope.turn(p)(x), expected)
+        close(rope.rotation(p)(x), expected)
 
 
 def test_rope_keeps_the_type_of_the_vectors():
     rope = RopeConfig().build(4, 1)
-    assert rope.turn(torch.arange(3)[None])(random(1, 1, 3, 4).bfloat16()).dtype == torch.bfloat16
+    assert rope.rotation(torch.arange(3)[None])(random(1, 1, 3, 4).bfloat16()).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize(("width", "head_dim"), [(3, 8), (10, 8), (None, 5)])
@@ -223,9 +223,9 @@ def test_rope_is_llamas():
     q, k = random(2, 3, 5, 8, dtype=torch.float32), random(2, 3, 5, 8, dtype=torch.float32)
     p = torch.tensor([[0, 1, 2, 3, 4], [7, 60, 31, 5, 0]])
     expected = apply_rotary_pos_emb(q, k, *LlamaRotaryEmbedding(llama(8, 500.0))(q, p))
-    turn = RopeConfig(base=500.0).build(8, 3).turn(p)
-    close(turn(q), expected[0], 1e-5)
-    close(turn(k), expected[1], 1e-5)
+    rotate = RopeConfig(base=500.0).build(8, 3).rotation(p)
+    close(rotate(q), expected[0], 1e-5)
+    close(rotate(k), expected[1], 1e-5)
 
 
 def scaled(head_dim, base, scaling, **rope):
@@ -287,7 +287,7 @@ def test_the_magnitude_lengthens_what_is_turned():
     scaling = YarnScaling(factor=4.0, original_length=64)
     rope = RopeConfig(width=4, scaling=scaling).build(6, 1).double()
     x = random(1, 1, 3, 6)
-    turned = rope.turn(torch.arange(3)[None])(x)
+    turned = rope.rotation(torch.arange(3)[None])(x)
     close(turned[..., :4].norm(dim=-1), (0.1 * log(4) + 1) * x[..., :4].norm(dim=-1))
     assert torch.equal(turned[..., 4:], x[..., 4:])
 
@@ -345,7 +345,7 @@ def test_relative_bias_needs_buckets_to_grow(config):
 
 def test_no_position_turns_and_adds_nothing():
     x = random(1, 2, 3, 4)
-    assert Relative().turn(torch.arange(3)[None])(x) is x
+    assert Relative().rotation(torch.arange(3)[None])(x) is x
     assert not Relative().has_bias
     with pytest.raises(NotImplementedError):
         Relative().bias(torch.tensor(0), torch.tensor(0), torch.tensor(0))

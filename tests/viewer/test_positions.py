@@ -69,7 +69,7 @@ def test_turns_are_cosines_and_sines():
     torch.testing.assert_close(found.table, torch.cat((angles.cos(), angles.sin()), 1))
     # two equal vectors, turned to two positions, as the model turns them
     ones = torch.ones(1, 1, 64, 2 * len(frequencies))
-    turned = model.stack.layers[0].mixer.position.turn(torch.arange(64)[None])(ones)[0, 0]
+    turned = model.stack.layers[0].mixer.position.rotation(torch.arange(64)[None])(ones)[0, 0]
     torch.testing.assert_close(found.similar[0], turned @ turned.T / (2 * len(frequencies)), atol=1e-5, rtol=0)
 
 

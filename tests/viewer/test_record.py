@@ -133,8 +133,8 @@ def test_vectors_are_made_of_what_the_recording_says(case: Case):
         assert isinstance(attention, Attention)
         asks, told = (torch.tensor(x, dtype=torch.float32)[None] for x in blobs.inputs(recording, one))
         with torch.no_grad():
-            query = attention.score.query(attention.heads.query(asks, attention.turn(asks, None, None)))
-            key, value = attention.heads.expand(attention.heads.keep(told, attention.turn(told, None, None)))
+            query = attention.score.query(attention.heads.query(asks, attention.rotation(asks, None, None)))
+            key, value = attention.heads.expand(attention.heads.keep(told, attention.rotation(told, None, None)))
             key = attention.score.key(key)
         given = blobs.vectors(recording, one, head)
         assert one["groups"] == attention.heads.heads // key.shape[1]
