@@ -2,6 +2,8 @@
 
 import faulthandler
 import os
+import signal
+import threading
 
 # Some virtual machines announce matrix instructions (AMX) that they do not let a program use.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
@@ -35,6 +37,11 @@ def pytest_exception_interact(node):
     if seconds and isinstance(node, pytest.Item):
         faulthandler.dump_traceback_later(seconds, file=node.config.stash[fault_handler_stderr_fd_key], exit=True)
 
+
+# A shell starts background jobs with SIGINT ignored, and every process that a test starts would inherit that.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 # Machines are noisy, so nothing depends on time; in CI the examples are the same every time.
 settings.register_profile(

@@ -91,6 +91,13 @@ def leave_somebody() -> None:
     print(subprocess.Popen(["sleep", "1000"]).pid)
 
 
+def test_a_program_can_be_interrupted() -> None:
+    """Even if the tests run in a background job, which a shell starts with SIGINT ignored."""
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
+    assert run.stdout == "True\n"
+
+
 def test_a_program_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "def hold_on():\n  print('ready', flush=True)\n  input()\nhold_on()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

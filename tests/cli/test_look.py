@@ -24,10 +24,10 @@ from regard.viewer import built, export
 from regard.viewer.recording import Recording, stored
 from regard.viewer.server import listen
 
-from ..look.fake import put_page, put_sample
 from ..processes import PATIENCE, patient
 from ..tasks.corpora import sentences
 from ..use.made import image, run
+from ..viewer.fake import put_page, put_sample
 from .command import Command
 
 TEXT = sentences(1)[0]

@@ -281,13 +281,18 @@ def gradients(moe: MixtureOfExperts, x: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.05)])
 @pytest.mark.parametrize("config", CONFIGS)
 def test_gradients_agree_in_every_precision(config: MoEConfig, dtype: torch.dtype, tolerance: float) -> None:
-    """In bfloat16 by the grouped kernel, else expert by expert."""
+    """In bfloat16 by the grouped kernel, else expert by expert.
+
+    The gradient of a router that chooses one expert is exactly 0 (the weight is always 1): rounding errors of its
+    terms, which are as large as the gradient of the input, remain.
+    """
     low = mixture(config, 8, dtype)
     x = random(2, 5, 8).to(dtype)
     found, wanted = gradients(low, x), gradients(copy.deepcopy(low).double(), x.double())
     assert found.keys() == wanted.keys()
+    rounding = torch.finfo(dtype).eps * wanted["x"].norm()
     for name, grad in found.items():
-        assert (grad - wanted[name]).norm() <= tolerance * max(wanted[name].norm(), 1), name
+        assert (grad - wanted[name]).norm() <= tolerance * wanted[name].norm() + rounding, name
 
 
 def test_gradients_are_those_of_the_loop() -> None:

@@ -9,7 +9,7 @@ from regard.models.recipe import build
 from regard.training.probe import Snapshots
 from regard.training.run import create_run
 
-from ..train.tiny import ALONE, planned
+from ..training.tiny import ALONE, planned
 
 STEPS = (0, 10, 30)
 
