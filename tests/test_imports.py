@@ -1,10 +1,10 @@
-"""The rooms of the package and the direction in which they may know each other, read from the source.
+"""The packages and the direction of imports between them, read from the source.
 
     errors -> atomic -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> {training, use}
     -> viewer -> lab -> cli
 
-A room may import rooms to its left; brothers in braces do not import each other. `formal` stands alone. The package
-itself and the demo are its users and may import anything.
+A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
+ours. `regard/__init__.py` may import anything.
 """
 
 import ast
@@ -23,9 +23,9 @@ ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [["errors"], ["atomic"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
 LEVELS += [["runs"], ["training", "use"], ["viewer"], ["lab"], ["cli"]]
-LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-USERS = {"__init__", "__main__", "demo"}
-OPEN_TO_ALL = {"__version__"}  # what every room may take from the package itself
+LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
+USERS = {"__init__", "__main__"}
+OPEN_TO_ALL = {"__version__"}  # what every package may import from `regard` itself
 
 
 def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
@@ -44,41 +44,38 @@ def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
         yield from ((node.lineno, name) for name in names if name.split(".")[0] == "regard")
 
 
-def trespasses(source: str, room: str, package: str = "regard") -> list[str]:
-    """List the imports that a file in `room` must not have."""
-    if room in USERS:
+def violations(source: str, package: str, name: str = "regard") -> list[str]:
+    """List the imports that a file of `package` must not have; `name` is the full name of its package."""
+    if package in USERS:
         return []
     found = []
-    for line, name in imports(source, package):
-        other = name.split(".")[1] if "." in name else "the whole package"
+    for line, imported in imports(source, name):
+        other = imported.split(".")[1] if "." in imported else "the whole package"
         if other in regard._HOMES:  # `from regard import build` is an import of models
             other = regard._HOMES[other].split(".")[1]
-        allowed = other in OPEN_TO_ALL or other == room or LEVEL.get(other, 99) < LEVEL.get(room, -1)
+        allowed = other in OPEN_TO_ALL or other == package or LEVEL.get(other, 99) < LEVEL.get(package, -1)
         if not allowed:
-            found.append(f"line {line}: {room} must not import {name}")
+            found.append(f"line {line}: {package} must not import {imported}")
     return found
 
 
 def place(path: Path) -> tuple[str, str]:
-    """Give room and package of a file."""
+    """Return the package directly below `regard`, and the full name of the package that holds the file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[0], ".".join(("regard", *parts[:-1]))
 
 
-@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
-def test_imports_go_in_one_direction(path: Path) -> None:
-    room, package = place(path)
-    assert room in {*LEVEL, *USERS, "formal"}, f"{room} has no place in the order of rooms"
-    assert trespasses(path.read_text(encoding="utf-8"), room, package) == []
-
-
-@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
-def test_a_file_is_named_for_what_it_holds(path: Path) -> None:
-    assert path.stem not in {"utils", "util", "common", "helpers", "helper", "misc"}
+def test_imports_go_in_one_direction() -> None:
+    found = []
+    for path in FILES:
+        package, name = place(path)
+        assert package in {*LEVEL, *USERS, "formal"}, f"{path}: add {package} to LEVELS"
+        found += [f"{path}: {problem}" for problem in violations(path.read_text(encoding="utf-8"), package, name)]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("package", "source"),
     [
         ("errors", "from regard.config import Table"),
         ("config", "from regard.parts.norm import NormConfig"),
@@ -103,17 +100,16 @@ def test_a_file_is_named_for_what_it_holds(path: Path) -> None:
         ("training", "from regard.viewer.show import show"),
         ("use", "from regard.training.run import open_run"),
         ("lab", "from regard.cli.main import main"),
-        ("cli", "from regard.demo import demo"),
         ("formal", "from regard.errors import RegardError"),
     ],
 )
-def test_a_trespass_is_seen(room: str, source: str) -> None:
-    [found] = trespasses(source, room, f"regard.{room}")
-    assert f"line {source.count(chr(10)) + 1}: {room} must not import regard" in found
+def test_a_forbidden_import_is_found(package: str, source: str) -> None:
+    [found] = violations(source, package, f"regard.{package}")
+    assert f"line {source.count(chr(10)) + 1}: {package} must not import regard" in found
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("package", "source"),
     [
         ("config", "from regard.errors import ConfigError"),
         ("draw", "from regard.draw.style import LIGHT\nfrom regard.errors import RegardError\nimport numpy as np"),
@@ -124,12 +120,12 @@ def test_a_trespass_is_seen(room: str, source: str) -> None:
         ("lab", "from regard.training.loop import train\nfrom regard.data.text import read"),
         ("cli", "from regard import __version__, build\nfrom regard.lab.report import report"),
         ("formal", "import numpy as np"),
-        ("demo", "import regard\nfrom regard.cli.main import main"),
+        ("__init__", "import regard\nfrom regard.cli.main import main"),
         ("parts", "import regards_to_all\nfrom regardless import x"),
     ],
 )
-def test_what_is_allowed_is_not_taken_for_a_trespass(room: str, source: str) -> None:
-    assert trespasses(source, room, f"regard.{room}") == []
+def test_allowed_imports_pass(package: str, source: str) -> None:
+    assert violations(source, package, f"regard.{package}") == []
 
 
 @pytest.mark.parametrize("module", ["regard", "regard.cli.main", "regard.config", "regard.draw", "regard.formal"])
@@ -141,7 +137,7 @@ def test_torch_is_not_imported_before_it_is_needed(module: str) -> None:
 
 
 def test_every_public_name_is_where_the_package_says() -> None:
-    """Without importing the rooms: the name is defined or imported at the top of its file."""
+    """Read from the source, so that nothing is imported."""
     for name, module in regard._HOMES.items():
         source = (ROOT / Path(*module.split(".")[1:])).with_suffix(".py").read_text(encoding="utf-8")
         defined = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}

@@ -1,0 +1,86 @@
+"""One name, one thing: no two public classes or functions of the package share a name."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import regard
+
+ROOT = Path(regard.__file__).parent
+FORBIDDEN = {"utils", "util", "common", "helpers", "helper", "misc"}  # names of files that say nothing
+NOT_YET = {  # names that are still to be made unique
+    "CosineConfig",
+    "Known",
+    "Layer",
+    "Linear",
+    "LinearConfig",
+    "MLP",
+    "Masked",
+    "Notes",
+    "Opened",
+    "Origin",
+    "Part",
+    "Piece",
+    "Place",
+    "Stored",
+    "Translation",
+    "Window",
+    "as_table",
+    "check",
+    "check_free",
+    "choose",
+    "convert",
+    "describe",
+    "exportable",
+    "fill",
+    "fit",
+    "fit_for",
+    "from_hf",
+    "in_chunks",
+    "join",
+    "load",
+    "look",
+    "multiple",
+    "numbers",
+    "open_run",
+    "pack",
+    "padded",
+    "part",
+    "positions",
+    "read",
+    "read_all",
+    "read_config",
+    "read_head",
+    "resume",
+    "sample",
+    "seed_of",
+    "show",
+    "shown",
+    "to_hf",
+    "to_json",
+    "whole",
+    "write",
+    "writing",
+}
+
+
+def public_definitions() -> dict[str, set[str]]:
+    """Find the files in which each public name is defined at module level; importing a name does not define it."""
+    found = defaultdict(set)
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
+                "_"
+            ):
+                found[node.name].add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_no_two_public_classes_or_functions_share_a_name():
+    shared = {name: sorted(files) for name, files in public_definitions().items() if len(files) > 1}
+    found = [f"{name}: {', '.join(files)}" for name, files in shared.items() if name not in NOT_YET]
+    assert not found, "\n".join(found)
+
+
+def test_every_file_is_named_after_what_it_holds():
+    assert [str(path) for path in ROOT.rglob("*.py") if path.stem in FORBIDDEN] == []
