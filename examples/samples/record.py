@@ -16,8 +16,8 @@ import regard
 from regard.data.images import read_images
 from regard.data.read import Skipped
 from regard.viewer.record import record
-from regard.viewer.recording import Part, Recording, store
-from regard.viewer.training import record_training
+from regard.viewer.recording import PartialRecording, Recording, pack_recordings
+from regard.viewer.training_recording import record_training
 
 SAMPLE = Path(regard.__file__).parent / "look" / "sample"
 BOOK = "She gave him a beautiful red book."
@@ -29,13 +29,16 @@ CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt"
 def translator(run: Path) -> dict[str, Recording]:
     """A sentence whose words change places, two sentences with a word in common, and how it learned."""
     model = regard.load(run)
-    words = {f"bank-{name}": Part(record(model, text), without=("arithmetic", "next")) for name, text in BANKS.items()}
-    return {"book": Part(record(model, BOOK), without=("next",)), **words, "training": training(run)}
+    words = {
+        f"bank-{name}": PartialRecording(record(model, text), without=("arithmetic", "next"))
+        for name, text in BANKS.items()
+    }
+    return {"book": PartialRecording(record(model, BOOK), without=("next",)), **words, "training": training(run)}
 
 
 def writer(run: Path) -> dict[str, Recording]:
     """A line that it goes on with."""
-    return {"romeo": Part(record(regard.load(run), LINE, tokens=14), without=("hidden", "arithmetic"))}
+    return {"romeo": PartialRecording(record(regard.load(run), LINE, tokens=14), without=("hidden", "arithmetic"))}
 
 
 def vision(run: Path) -> dict[str, Recording]:
@@ -43,7 +46,7 @@ def vision(run: Path) -> dict[str, Recording]:
     trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
     model = replace(regard.load(run), classes=CLOTHES)
     whole = record(model, "trousers of Fashion-MNIST", image=trousers)
-    return {"trousers": Part(whole, without=("hidden", "arithmetic"))}
+    return {"trousers": PartialRecording(whole, without=("hidden", "arithmetic"))}
 
 
 def training(run: Path) -> Recording:
@@ -58,5 +61,5 @@ if __name__ == "__main__":
     for number, make in enumerate((translator, writer, vision), 1):
         path = SAMPLE / f"{number}-{make.__name__}.regard"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(store(make(runs / make.__name__)))
+        path.write_bytes(pack_recordings(make(runs / make.__name__)))
         print(f"{path.name}: {path.stat().st_size // 1024} kB")

@@ -14,8 +14,8 @@ from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import InputError
 
 if TYPE_CHECKING:
+    from regard.viewer.model_handle import ModelHandle, Question
     from regard.viewer.recording import Recording
-    from regard.viewer.subject import Question, Subject
 
 PORT = 7348
 
@@ -56,7 +56,7 @@ def look(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Look inside: what a model attends to, and why. Without arguments, a sample."""
-    from regard.viewer.subject import Question, name_all
+    from regard.viewer.model_handle import Question, make_handles
 
     if text is not None and not models:
         raise InputError("name a model for this text: -m RUN, the folder that `regard train` printed")
@@ -64,14 +64,14 @@ def look(
         raise InputError("--target and --tokens need a text for the model to read")
     if layers is not None and export is None:
         raise InputError("--layers chooses what is in a page; give --export NAME.html, too")
-    subjects = name_all(models or [], device, allow_pickle)
+    handles = make_handles(models or [], device, allow_pickle)
     question = None if text is None else Question(text, target, tokens)
     if export or png or svg or csv:
-        _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, subjects, question, (attention, head), layers)
+        _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, handles, question, (attention, head), layers)
     else:
         with suppress(KeyboardInterrupt):  # which is how it ends
-            _show(subjects, question, (attention, head), port, not no_browser)
-        if any(subject.lock.locked() for subject in subjects):
+            _show(handles, question, (attention, head), port, not no_browser)
+        if any(handle.lock.locked() for handle in handles):
             os._exit(0)  # a thread that computes cannot be stopped, and nobody waits for its result
 
 
@@ -80,53 +80,60 @@ Chosen = tuple[str | None, int | None]  # an attention, and a head
 
 def _write(
     files: dict[str, Path | None],
-    subjects: "list[Subject]",
+    handles: "list[ModelHandle]",
     question: "Question | None",
     chosen: Chosen,
     layers: str | None,
 ) -> None:
     """Write what was asked for, without a server."""
     from regard.draw.file import put
-    from regard.viewer.export import as_picture, as_table, check_file, layers_of, one_page, read_head
-    from regard.viewer.sample import sample
+    from regard.viewer.export import (
+        check_output_file,
+        draw_head,
+        export_page,
+        head_to_csv,
+        parse_layers,
+        read_head_weights,
+    )
+    from regard.viewer.sample import sample_recordings
 
     wanted = {suffix: path for suffix, path in files.items() if path is not None}
     for suffix, path in wanted.items():
-        check_file(path, suffix)
-    only = None if layers is None else layers_of(layers)
-    if len(subjects) > 1 and set(wanted) != {".html"}:
+        check_output_file(path, suffix)
+    only = None if layers is None else parse_layers(layers)
+    if len(handles) > 1 and set(wanted) != {".html"}:
         raise InputError("a picture or a table is of one model; name one by -m, or --export a page of several")
-    recordings = _record(subjects, question) if subjects else sample()
+    recordings = _record(handles, question) if handles else sample_recordings()
 
     made: dict[str, bytes] = {}  # all of it before anything is written
     if ".html" in wanted:
-        page, note = one_page(recordings, only)
+        page, note = export_page(recordings, only)
         made[".html"] = page.encode()
         if note:
             print(f"regard: {note}", file=sys.stderr)
     if set(wanted) - {".html"}:
-        head = read_head(next(iter(recordings.values())), *chosen)
+        head = read_head_weights(next(iter(recordings.values())), *chosen)
         for suffix in wanted.keys() - {".html"}:
-            made[suffix] = as_table(head).encode() if suffix == ".csv" else as_picture(head, suffix[1:])
+            made[suffix] = head_to_csv(head).encode() if suffix == ".csv" else draw_head(head, suffix[1:])
     for suffix, path in wanted.items():
         put(path, made[suffix])
         print(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
 
 
-def _record(subjects: "list[Subject]", question: "Question | None") -> "dict[str, Recording]":
+def _record(handles: "list[ModelHandle]", question: "Question | None") -> "dict[str, Recording]":
     """Record each model, and give what was recorded in training."""
-    found = [recording for subject in subjects for recording in subject.all(question)]
+    found = [recording for handle in handles for recording in handle.all(question)]
     return {str(number): recording for number, recording in enumerate(found, 1)}
 
 
-def _show(subjects: "list[Subject]", question: "Question | None", chosen: Chosen, port: int, browser: bool) -> None:
+def _show(handles: "list[ModelHandle]", question: "Question | None", chosen: Chosen, port: int, browser: bool) -> None:
     """Answer the browser until Ctrl-C; models are loaded meanwhile."""
-    from regard.viewer.sample import bundled
+    from regard.viewer.model_handle import load_in_background
+    from regard.viewer.recording_store import RecordingStore
+    from regard.viewer.sample import bundled_recordings
     from regard.viewer.server import HOST, listen, make_app, serve
-    from regard.viewer.shelf import Shelf
-    from regard.viewer.subject import open_behind
 
-    shelf, listening = Shelf(bundled()), listen(port)
+    store, listening = RecordingStore(bundled_recordings()), listen(port)
     number = listening.getsockname()[1]
     fields = {"attention": chosen[0], "head": chosen[1]}
     begin = urlencode({name: value for name, value in fields.items() if value is not None})
@@ -135,8 +142,8 @@ def _show(subjects: "list[Subject]", question: "Question | None", chosen: Chosen
     print(f"{address} ({moved}Ctrl-C ends)", flush=True)
     if browser:
         _open_browser(address)
-    open_behind(subjects, shelf, question)
-    serve(make_app(shelf, subjects), listening)
+    load_in_background(handles, store, question)
+    serve(make_app(store, handles), listening)
 
 
 def _open_browser(address: str) -> None:

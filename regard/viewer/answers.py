@@ -8,33 +8,33 @@ from regard.models.model import Model
 from regard.models.vision import VisionTransformer
 from regard.use.guess import best
 from regard.use.ready import Ready
-from regard.viewer.asked import Asked
-from regard.viewer.capture import Captured, embedding_of
+from regard.viewer.capture import Capture, embedding_of
+from regard.viewer.prepare import Prepared
 from regard.viewer.recording import Manifest
-from regard.viewer.tokens import text_of
+from regard.viewer.tokens import token_text
 
 TOP = 5
 
 
-def answers_of(ready: Ready, model: Model, asked: Asked, captured: Captured) -> list[Manifest]:
+def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Capture) -> list[Manifest]:
     """Give the best guesses to each question that a model has an answer to."""
     if isinstance(model.head, Classes):
         assert captured.output is not None
         question = "What is in this image?" if isinstance(model, VisionTransformer) else "Which label has this text?"
         return [_answer(question, captured.output[None], ready.classes)]
-    if not asked.masks:
+    if not prepared.masks:
         return []
     assert captured.below is not None
-    rows = scores(model, captured.below[asked.masks])
+    rows = vocabulary_scores(model, captured.below[prepared.masks])
     rows[:, list(ready.frame.never)] = -torch.inf
-    words = [text_of(ready.tokenizer, id).strip() or text_of(ready.tokenizer, id) for id in range(rows.shape[1])]
+    words = [token_text(ready.tokenizer, id).strip() or token_text(ready.tokenizer, id) for id in range(rows.shape[1])]
     questions = ["What stands at [MASK]?"]
-    if len(asked.masks) > 1:
-        questions = [f"What stands at [MASK] {number}?" for number in range(1, len(asked.masks) + 1)]
+    if len(prepared.masks) > 1:
+        questions = [f"What stands at [MASK] {number}?" for number in range(1, len(prepared.masks) + 1)]
     return [_answer(question, row[None], words) for question, row in zip(questions, rows, strict=True)]
 
 
-def scores(model: Model, vectors: Tensor) -> Tensor:
+def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:
     """Score the vocabulary for vectors that are below a head of logits."""
     assert isinstance(model.head, Logits)
     with torch.no_grad():

@@ -11,7 +11,7 @@ from regard.models.model import Model
 from regard.models.vision import VisionTransformer
 from regard.parts.mask import Padding, Rule, Window
 from regard.parts.score import Additive, Bilinear, Cosine, Dot, ReducedRank, Score
-from regard.viewer.capture import Captured, Looked
+from regard.viewer.capture import AttentionTrace, Capture
 from regard.viewer.positions import KINDS
 from regard.viewer.recording import PICTURE, WHOLE, Manifest
 
@@ -28,7 +28,7 @@ ORDER = ("encoder", "decoder", "cross", "self")
 NAME = re.compile(r"(encoder|decoder|stack)\.layers\.([0-9]+)\.(mixer|cross)")
 
 
-class Role(NamedTuple):
+class AttentionRole(NamedTuple):
     """What an attention is for."""
 
     kind: str
@@ -42,25 +42,25 @@ class Role(NamedTuple):
         return f"{self.kind}.{self.layer}"
 
 
-def role_of(model: Model, name: str) -> Role:
+def role_of(model: Model, name: str) -> AttentionRole:
     """Tell what an attention is for by its name in the model.
 
     Who looks at the source does it to write the next word, so there a query stands for the word that is then written.
     """
     if name == "attention":
-        return Role("cross", 1, "written", "source")
+        return AttentionRole("cross", 1, "written", "source")
     found = NAME.fullmatch(name)
     assert found, f"no attention should be called {name}"
     side, layer = found[1], int(found[2]) + 1
     if side == "stack":
         sequence = "patches" if isinstance(model, VisionTransformer) else "tokens"
-        return Role("self", layer, sequence, sequence)
+        return AttentionRole("self", layer, sequence, sequence)
     if found[3] == "cross":
-        return Role("cross", layer, "written", "source")
-    return Role(side, layer, *(("source", "source") if side == "encoder" else ("target", "target")))
+        return AttentionRole("cross", layer, "written", "source")
+    return AttentionRole(side, layer, *(("source", "source") if side == "encoder" else ("target", "target")))
 
 
-def describe(model: Model, captured: Captured) -> list[Manifest]:
+def describe_attentions(model: Model, captured: Capture) -> list[Manifest]:
     """Describe the attentions of a model, those of the encoder first, then the decoder's, then those to the source."""
     roles = {name: role_of(model, name) for name in captured.looked}
     names = sorted(roles, key=lambda name: (ORDER.index(roles[name].kind), roles[name].layer))
@@ -68,7 +68,7 @@ def describe(model: Model, captured: Captured) -> list[Manifest]:
     return [_describe(name, roles[name], captured.looked[name], inputs[name]) for name in names]
 
 
-def _describe(name: str, role: Role, looked: Looked, input: int) -> Manifest:
+def _describe(name: str, role: AttentionRole, looked: AttentionTrace, input: int) -> Manifest:
     (rows, columns), terms = looked.shape, looked.terms
     return {
         "id": role.id,
@@ -102,7 +102,7 @@ def is_whole(attentions: Sequence[Manifest]) -> bool:
 # --- masks -----------------------------------------------------------------------------------------------------------
 
 
-def mask_name(role: Role, rule: Rule | None) -> str:
+def mask_name(role: AttentionRole, rule: Rule | None) -> str:
     """Name a mask by whom it is for and what it says, so that layers that are alike share it."""
     assert rule is not None
     sides = [role.queries] if role.queries == role.keys else [role.queries, role.keys]
@@ -114,19 +114,19 @@ def mask_name(role: Role, rule: Rule | None) -> str:
     return "-".join([*sides, *rules])
 
 
-def _blocks(looked: Looked) -> list[range]:
+def _blocks(looked: AttentionTrace) -> list[range]:
     """Take some rows at a time, since the first few often tell."""
     T, S = looked.shape
     step = max(PAIRS // S, 1)
     return [range(row, min(row + step, T)) for row in range(0, T, step)]
 
 
-def sees_all(looked: Looked) -> bool:
+def sees_all(looked: AttentionTrace) -> bool:
     """Tell whether every query may look at every key."""
     return all(allowed is None or bool(allowed.all()) for allowed in map(looked.allowed, _blocks(looked)))
 
 
-def mask_bits(looked: Looked) -> bytes:
+def mask_bits(looked: AttentionTrace) -> bytes:
     """Give one bit for every pair, the lowest of a byte first."""
     rows = [allowed for allowed in map(looked.allowed, _blocks(looked)) if allowed is not None]
     return np.packbits(torch.cat(rows).cpu().numpy(), bitorder="little").tobytes()

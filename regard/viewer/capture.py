@@ -26,7 +26,7 @@ BLOCK = 1 << 20  # numbers that are worked on at a time, where more are not need
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class AttentionTrace:
     """One attention over the whole input, however many calls that took; of a batch of one."""
 
     query: Float[Tensor, "1 H T E"]
@@ -92,10 +92,10 @@ class Looked:
 
 
 @dataclass(frozen=True, eq=False)
-class Captured:
+class Capture:
     """What a pass left: attentions by name, what their queries were made of, and the vectors of every layer."""
 
-    looked: dict[str, Looked]
+    looked: dict[str, AttentionTrace]
     inputs: dict[str, Float[Tensor, "_T _D"]]
     memory: Float[Tensor, "_S _D"] | None  # what cross-attentions make their keys of
     hidden: dict[str, list[Float[Tensor, "_T _D"]]]  # of each sequence; the embedding first
@@ -103,20 +103,20 @@ class Captured:
     output: Float[Tensor, "out"] | None  # of any other head
 
 
-def capture(model: Model, arguments: Mapping[str, Tensor]) -> Captured:
+def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
     """Call a model with a batch of one, and note what happens inside."""
-    notes = Notes()
+    notes = Observations()
     names = [name for name, module in model.named_modules() if isinstance(module, Watchable)]
     watched = watch(model) if names else nullcontext(Tape())
     output = None
-    with in_use(model), watched as tape, noting(model, notes, tape), suppress(_EnoughError):
+    with in_use(model), watched as tape, observed(model, notes, tape), suppress(_EnoughError):
         output = model(**arguments)
     hidden = {sequence: _layers(model, sequence, notes) for sequence in _modules(model)}
     if isinstance(model, RecurrentSeq2Seq):
         hidden["target"][0] = notes.last("embed")
         hidden["target"] += [] if model.attention is None else [notes.last("below")]
-    return Captured(
-        looked={name: join(tape[name]) for name in names},
+    return Capture(
+        looked={name: join_calls(tape[name]) for name in names},
         inputs={name: notes.all(f"input {name}") for name in names},
         memory=notes.last("memory") if "memory" in notes.found else None,
         hidden=hidden,
@@ -131,13 +131,13 @@ def embedding_of(model: Model) -> Embedding:
     return model.embed
 
 
-def join(calls: Sequence[Record]) -> Looked:
+def join_calls(calls: Sequence[Record]) -> AttentionTrace:
     """Make one of the calls of an attention: a recurrence that is fed looks once for each token."""
     first = calls[0]
     positions = None
     if first.terms.query_positions is not None:
         positions = torch.cat([call.terms.query_positions for call in calls], 1)  # type: ignore[misc]  # all have them
-    return Looked(
+    return AttentionTrace(
         torch.cat([call.query for call in calls], 2),
         first.key,
         first.value,
@@ -154,7 +154,7 @@ class _EnoughError(Exception):
 
 
 @dataclass
-class Notes:
+class Observations:
     """What passed by, under a name; several calls give several."""
 
     found: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Notes:
 
 
 @contextmanager
-def noting(model: Model, notes: Notes, tape: Tape) -> Iterator[None]:
+def observed(model: Model, notes: Observations, tape: Tape) -> Iterator[None]:
     """Note inside what goes into attentions and comes out of layers; stop below a head of logits."""
     with ExitStack() as hooks:
 
@@ -231,6 +231,6 @@ def _modules(model: Model) -> dict[str, list[nn.Module]]:
     return {"patches" if isinstance(model, VisionTransformer) else "tokens": [*stack.layers]}
 
 
-def _layers(model: Model, sequence: str, notes: Notes) -> list[Tensor]:
+def _layers(model: Model, sequence: str, notes: Observations) -> list[Tensor]:
     """Give the vectors of a sequence, layer by layer, its embedding first."""
     return [notes.all(f"{sequence} {depth}") for depth in range(len(_modules(model)[sequence]) + 1)]

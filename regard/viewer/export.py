@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError, RegardError, choices
-from regard.viewer.built import one_file
-from regard.viewer.recording import Manifest, Part, Recording, sizes, store
+from regard.viewer.html import page_with_recordings
+from regard.viewer.recording import Manifest, PartialRecording, Recording, pack_recordings, sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ SPARED = {  # what a page can do without, the first first, and what is said of i
 # --- a page ----------------------------------------------------------------------------------------------------------
 
 
-class Noted(Recording):
+class NotedRecording(Recording):
     """A recording with one more note."""
 
     def __init__(self, recording: Recording, note: str) -> None:
@@ -46,13 +46,13 @@ class Noted(Recording):
         return self.recording.blob(name)
 
 
-def one_page(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[str, str]:
+def export_page(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[str, str]:
     """Make one page of recordings, with these layers of attention or all; give it, and the note of what it lacks."""
-    container, note = one_container(recordings, layers)
-    return one_file(container), note
+    container, note = pack_to_fit(recordings, layers)
+    return page_with_recordings(container), note
 
 
-def one_container(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[bytes, str]:
+def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[bytes, str]:
     """Pack recordings so that they fit into a page; give the note of what they then lack.
 
     What is large and not attention is left out before the page becomes too large, and the page says so.
@@ -60,18 +60,24 @@ def one_container(recordings: Mapping[str, Recording], layers: Collection[int] |
     size = 0
     for spared in range(len(SPARED) + 1):
         without, note = list(SPARED)[:spared], _note(list(SPARED.values())[:spared])
-        shown = {id: Noted(one, note) if note else one for id, one in recordings.items()}
-        size = sum(bytes or 0 for one in shown.values() for _, bytes in sizes(Part(one, layers, without).manifest()))
+        shown = {id: NotedRecording(one, note) if note else one for id, one in recordings.items()}
+        size = sum(
+            bytes or 0
+            for one in shown.values()
+            for _, bytes in sizes(PartialRecording(one, layers, without).manifest())
+        )
         if size > HOPELESS:
             continue
-        container = store(shown, layers, without)
+        container = pack_recordings(shown, layers, without)
         size = len(container)
         if size <= LARGEST:
             return container, note
     there = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
     trouble = f"the page would have {ceil(size * 4 / 3 / MEGABYTE)} MB, and {CAP // MEGABYTE} MB is the most"
-    some = ranges(there[: max(len(there) // 4, 1)])
-    raise RegardError(f"{trouble}; choose some of the layers {ranges(there)}, as in --layers {some}, or a shorter text")
+    some = format_layers(there[: max(len(there) // 4, 1)])
+    raise RegardError(
+        f"{trouble}; choose some of the layers {format_layers(there)}, as in --layers {some}, or a shorter text"
+    )
 
 
 def _note(spared: list[str]) -> str:
@@ -82,7 +88,7 @@ def _note(spared: list[str]) -> str:
     return f"To keep this file below {CAP // MEGABYTE} MB, {left} are not in it; {remedy}."
 
 
-def layers_of(text: str) -> frozenset[int]:
+def parse_layers(text: str) -> frozenset[int]:
     """Read layers as people write them: `1,3-4`."""
     found: set[int] = set()
     for part in text.split(","):
@@ -94,7 +100,7 @@ def layers_of(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def ranges(layers: list[int]) -> str:
+def format_layers(layers: list[int]) -> str:
     """Write layers, in order, as `layers_of` reads them."""
     begins = [layer for layer in layers if layer - 1 not in layers]
     ends = [layer for layer in layers if layer + 1 not in layers]
@@ -105,7 +111,7 @@ def ranges(layers: list[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadWeights:
     """The weights of one head, with the words of its rows and columns, and its name."""
 
     weights: "np.ndarray"
@@ -115,7 +121,7 @@ class Head:
     title: str
 
 
-def read_head(recording: Recording, attention: str | None = None, head: int | None = None) -> Head:
+def read_head_weights(recording: Recording, attention: str | None = None, head: int | None = None) -> HeadWeights:
     """Read one head (counted from 1) of a recording, after the last step if it has several.
 
     Where none is chosen it is the one that the page would begin with.
@@ -133,7 +139,7 @@ def read_head(recording: Recording, attention: str | None = None, head: int | No
     queries, keys = ([token["text"] for token in manifest["sequences"][chosen[side]]] for side in ("queries", "keys"))
     name = f"L{chosen['layer']}.H{number + 1}" + ("" if chosen["kind"] == "self" else f" · {chosen['kind']}")
     step = f" · step {manifest['steps'][-1]}" if manifest["steps"] else ""
-    return Head(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}")
+    return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}")
 
 
 def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> tuple[dict[str, Any], int]:
@@ -175,7 +181,7 @@ def _weights(recording: Recording, attention: dict[str, Any], head: int) -> "np.
     return np.frombuffer(data, "<f2", rows * columns, 2 * begin).reshape(rows, columns)
 
 
-def as_table(head: Head) -> str:
+def head_to_csv(head: HeadWeights) -> str:
     """Write the weights of one head as CSV: a row for each query, a column for each key, and the words of both.
 
     Numbers have as many digits as tell them from their neighbours; where a query may not look there is none.
@@ -191,7 +197,7 @@ def as_table(head: Head) -> str:
     return text.getvalue()
 
 
-def as_picture(head: Head, kind: str) -> bytes:
+def draw_head(head: HeadWeights, kind: str) -> bytes:
     """Draw one head as a heat map: "png" or "svg"."""
     import numpy as np
 
@@ -204,7 +210,7 @@ def as_picture(head: Head, kind: str) -> bytes:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def check_file(path: Path, suffix: str) -> None:
+def check_output_file(path: Path, suffix: str) -> None:
     """Refuse a file that cannot be written, before any work is done for it."""
     if path.suffix.lower() != suffix:
         raise InputError(f"{path}: the name of this file must end in {suffix}")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-from regard.viewer.built import SCRIPT, STYLE, inline, one_file, read
-from regard.viewer.export import check_file, one_container
+from regard.viewer.export import check_output_file, pack_to_fit
+from regard.viewer.html import SCRIPT, STYLE, page_as_iframe, page_with_recordings, read_page_file
+from regard.viewer.model_handle import ModelHandle, Question
 from regard.viewer.recording import Recording
-from regard.viewer.sample import sample
-from regard.viewer.subject import Question, Subject
+from regard.viewer.sample import sample_recordings
 
 
 def look(
@@ -34,22 +34,22 @@ def look(
     page needs a choice of `layers`.
     """
     if model is None:
-        return Page(sample(), layers, widget, height)
+        return Page(sample_recordings(), layers, widget, height)
     question = None if text is None and image is None else Question("" if text is None else text, target, tokens, image)
     models = model if isinstance(model, list | tuple) else [model]
     found = [recording for one in models for recording in _open(one, tokenizer).all(question)]
     return Page({str(number): one for number, one in enumerate(found, 1)}, layers, widget, height)
 
 
-def _open(model: Any, tokenizer: Any) -> Subject:
+def _open(model: Any, tokenizer: Any) -> ModelHandle:
     if isinstance(model, str | Path):
-        return Subject(Path(model), str(model))
-    from regard.viewer.record import make_ready
+        return ModelHandle(Path(model), str(model))
+    from regard.viewer.record import make_bundle
 
-    ready = make_ready(model, tokenizer)
-    subject = Subject(Path(ready.name), ready.name)
-    subject.loaded = ready
-    return subject
+    ready = make_bundle(model, tokenizer)
+    handle = ModelHandle(Path(ready.name), ready.name)
+    handle.loaded = ready
+    return handle
 
 
 class Page:
@@ -62,7 +62,7 @@ class Page:
         widget: bool = True,
         height: int = 720,
     ) -> None:
-        self.container, self.note = one_container(recordings, layers)
+        self.container, self.note = pack_to_fit(recordings, layers)
         self.titles = [recording.manifest()["title"] for recording in recordings.values()]
         self.as_widget, self.height = widget, height
 
@@ -70,8 +70,8 @@ class Page:
         """Write one file that needs nothing but itself."""
         from regard.draw.file import put
 
-        check_file(Path(path), ".html")
-        put(Path(path), one_file(self.container).encode())
+        check_output_file(Path(path), ".html")
+        put(Path(path), page_with_recordings(self.container).encode())
 
     @cached_property
     def widget(self) -> Any:
@@ -83,8 +83,8 @@ class Page:
             raise RegardError('widgets need a package: pip install "regard[notebook]"') from None
 
         class Widget(anywidget.AnyWidget):
-            _esm = read(SCRIPT)
-            _css = read(STYLE)
+            _esm = read_page_file(SCRIPT)
+            _css = read_page_file(STYLE)
             container = traitlets.Bytes().tag(sync=True)
 
         return Widget(container=self.container)
@@ -93,7 +93,7 @@ class Page:
         """Be shown: by Jupyter's protocol."""
         if self.as_widget and has_widgets():
             return self.widget._repr_mimebundle_()
-        return {"text/plain": repr(self), "text/html": inline(self.container, self.height)}
+        return {"text/plain": repr(self), "text/html": page_as_iframe(self.container, self.height)}
 
     def __repr__(self) -> str:
         return f"<regard: {', '.join(self.titles)}; shown in a notebook, or as a file by .save('page.html')>"

@@ -25,7 +25,7 @@ KINDS: dict[type[Absolute | Relative], str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class PositionTable:
     """The positions of one part of a model."""
 
     name: str
@@ -43,7 +43,7 @@ class Positions:
         return {"name": self.name, "kind": self.kind, "note": self.note} | shapes | labels
 
 
-def positions_of(model: Model, tokens: int) -> list[Positions]:
+def position_tables(model: Model, tokens: int) -> list[PositionTable]:
     """Find all that tells a model where tokens are, for a text of so many tokens."""
     count = min(max(tokens, LEAST), MOST)
     found = [(name, part) for name, part in model.named_modules() if isinstance(part, Absolute | Relative)]
@@ -57,22 +57,22 @@ def positions_of(model: Model, tokens: int) -> list[Positions]:
         ]
 
 
-def _absolute(name: str, part: Absolute, count: int) -> Positions:
+def _absolute(name: str, part: Absolute, count: int) -> PositionTable:
     device = next((tensor.device for tensor in (*part.parameters(), *part.buffers())), torch.device("cpu"))
     count = count if part.length is None else min(count, part.length)
     table = part(None, count, device)[0].float()
     unit = torch.nn.functional.normalize(table, dim=-1)
     note = "The vector of each position; below, the cosine between those of two positions."
-    return Positions(name, KINDS[type(part)], ("position", "feature"), note, table, (unit @ unit.T)[None])
+    return PositionTable(name, KINDS[type(part)], ("position", "feature"), note, table, (unit @ unit.T)[None])
 
 
-def _relative(name: str, part: Relative, count: int, heads: dict[Relative, int]) -> Positions:
+def _relative(name: str, part: Relative, count: int, heads: dict[Relative, int]) -> PositionTable:
     if isinstance(part, Rope):
         return _rope(name, part, count)
     return _bias(name, part, min(count, PAIRS), heads[part])
 
 
-def _rope(name: str, part: Rope, count: int) -> Positions:
+def _rope(name: str, part: Rope, count: int) -> PositionTable:
     frequencies = part.frequencies.values
     angles = torch.arange(count, device=frequencies.device)[:, None] * frequencies
     waves = torch.cat((angles.cos(), angles.sin()), 1).float()
@@ -81,10 +81,10 @@ def _rope(name: str, part: Rope, count: int) -> Positions:
         "remains of the product of two equal vectors when they are turned to two positions."
     )
     labels = ("position", "cosine, then sine, of each pair")
-    return Positions(name, "rope", labels, note, waves, (waves @ waves.T / len(frequencies))[None])
+    return PositionTable(name, "rope", labels, note, waves, (waves @ waves.T / len(frequencies))[None])
 
 
-def _bias(name: str, part: Relative, count: int, heads: int) -> Positions:
+def _bias(name: str, part: Relative, count: int, heads: int) -> PositionTable:
     device = next(tensor.device for tensor in (*part.parameters(), *part.buffers()))
     head = torch.arange(heads, device=device)
     places = torch.arange(count, device=device)
@@ -93,4 +93,4 @@ def _bias(name: str, part: Relative, count: int, heads: int) -> Positions:
     pairs = part.bias(head[:, None, None], places[:, None], places).float()
     note = "What is added to the score of a query and a key, by how far the key is behind it (0 in the middle)."
     labels = ("head", f"key minus query, from {1 - count} to {count - 1}")
-    return Positions(name, KINDS[type(part)], labels, note, table, pairs)
+    return PositionTable(name, KINDS[type(part)], labels, note, table, pairs)

@@ -15,10 +15,10 @@ from regard.errors import InputError
 from regard.models.model import Model, StepModel
 from regard.models.vision import VisionTransformer
 from regard.use.ready import Frame, Ready, abilities, usual_frame
-from regard.viewer.asked import LONGEST, Text, Wishes, ask
 from regard.viewer.capture import capture
-from regard.viewer.live import Live
-from regard.viewer.picture import Image
+from regard.viewer.live_recording import LiveRecording
+from regard.viewer.patched_image import Image
+from regard.viewer.prepare import LONGEST, Text, Wishes, prepare
 
 
 def record(
@@ -32,24 +32,24 @@ def record(
     tokenizer: Tokenizer | None = None,
     title: str | None = None,
     longest: int = LONGEST,
-) -> Live:
+) -> LiveRecording:
     """Record what a model does with a text, or with the ids of tokens as they are, or with an image.
 
     A translator translates it, with `beam` beams, unless the `target` is given; a language model writes on for up to
     `tokens` tokens, always the likeliest. A bare model may come with its `tokenizer`. At most `longest` tokens are
     looked at. The model's weights must stay as they are while the recording is in use.
     """
-    ready = make_ready(ready, tokenizer)
-    asked = ask(ready, text, Wishes(target, tokens, beam, image, longest))
+    ready = make_bundle(ready, tokenizer)
+    prepared = prepare(ready, text, Wishes(target, tokens, beam, image, longest))
     model = in_full_precision(ready.model)
     dtype = next(model.parameters()).dtype
     arguments = {
-        name: value.to(dtype) if value.is_floating_point() else value for name, value in asked.arguments.items()
+        name: value.to(dtype) if value.is_floating_point() else value for name, value in prepared.arguments.items()
     }
-    return Live(ready, model, asked, capture(model, arguments), title)
+    return LiveRecording(ready, model, prepared, capture(model, arguments), title)
 
 
-def make_ready(model: Ready | nn.Module, tokenizer: Tokenizer | None) -> Ready:
+def make_bundle(model: Ready | nn.Module, tokenizer: Tokenizer | None) -> Ready:
     """Make a bare model ready; it is called what it is."""
     if isinstance(model, Ready):
         return model

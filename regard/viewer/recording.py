@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from regard.errors import InputError
-from regard.viewer.container import pack, unpack
+from regard.viewer.archive import pack_archive, unpack_archive
 
 Manifest = dict[str, Any]
 
@@ -38,7 +38,7 @@ class Recording(ABC):
         return (name for name, _ in sizes(self.manifest()))
 
 
-class Stored(Recording):
+class StoredRecording(Recording):
     """A recording that was made before."""
 
     def __init__(self, manifest: Manifest, blobs: Mapping[str, bytes]) -> None:
@@ -53,7 +53,7 @@ class Stored(Recording):
         return self._blobs[name]
 
 
-class Part(Recording):
+class PartialRecording(Recording):
     """A recording without some of its layers of attention, or without what makes it large."""
 
     def __init__(self, whole: Recording, layers: Collection[int] | None = None, without: Collection[str] = ()) -> None:
@@ -171,7 +171,7 @@ def _arithmetic(attention: Manifest) -> Iterator[tuple[str, int]]:
 # --- several, as one file --------------------------------------------------------------------------------------------
 
 
-def listing(recordings: Mapping[str, Recording]) -> list[Manifest]:
+def list_recordings(recordings: Mapping[str, Recording]) -> list[Manifest]:
     """Say for each recording what it is: the content of `recordings.json`."""
     manifests = {id: recording.manifest() for id, recording in recordings.items()}
     return [
@@ -179,39 +179,39 @@ def listing(recordings: Mapping[str, Recording]) -> list[Manifest]:
     ]
 
 
-def to_json(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Write JSON as a browser reads it; a NaN is refused, since it is none."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def store(
+def pack_recordings(
     recordings: Mapping[str, Recording], layers: Collection[int] | None = None, without: Collection[str] = ()
 ) -> bytes:
     """Pack recordings by their ids into a container, all of them or the given `layers` of attention.
 
     Nor need it have what is large: the numbers of the "arithmetic", the "hidden" states, the scores of "next" tokens.
     """
-    parts = {id: Part(recording, layers, without) for id, recording in recordings.items()}
+    parts = {id: PartialRecording(recording, layers, without) for id, recording in recordings.items()}
 
     def entries() -> Iterator[tuple[str, bytes]]:
-        yield LIST, to_json(listing(parts))
+        yield LIST, encode_json(list_recordings(parts))
         for id, part in parts.items():
-            yield f"recordings/{id}/manifest.json", to_json(part.manifest())
+            yield f"recordings/{id}/manifest.json", encode_json(part.manifest())
             yield from ((f"recordings/{id}/{name}", part.blob(name)) for name in part.names())
 
-    return pack(entries())
+    return pack_archive(entries())
 
 
-def stored(container: bytes) -> dict[str, Stored]:
+def unpack_recordings(container: bytes) -> dict[str, StoredRecording]:
     """Open the recordings of a container, by their ids."""
-    entries = unpack(container)
+    entries = unpack_archive(container)
     try:
         ids = [one["id"] for one in json.loads(entries[LIST])]
         found = {}
         for id in ids:
             begin = f"recordings/{id}/"
             blobs = {path.removeprefix(begin): data for path, data in entries.items() if path.startswith(begin)}
-            found[id] = Stored(json.loads(blobs.pop("manifest.json")), blobs)
+            found[id] = StoredRecording(json.loads(blobs.pop("manifest.json")), blobs)
     except (KeyError, TypeError, ValueError):
         raise InputError("this container holds no recordings; make it anew with `regard look --export`") from None
     return found

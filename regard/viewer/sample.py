@@ -4,20 +4,20 @@ from functools import cache
 from pathlib import Path
 
 from regard.errors import RegardError
-from regard.viewer.recording import Recording, stored
+from regard.viewer.recording import Recording, unpack_recordings
 
 FOLDER = Path(__file__).parent / "sample"
 
 
 @cache
-def bundled() -> dict[str, Recording]:
+def bundled_recordings() -> dict[str, Recording]:
     """Open the bundled recordings by their ids, in the order of their files; none where the package has no sample."""
     containers = [path.read_bytes() for path in sorted(FOLDER.glob("*.regard"))]
-    return {id: recording for container in containers for id, recording in stored(container).items()}
+    return {id: recording for container in containers for id, recording in unpack_recordings(container).items()}
 
 
-def sample() -> dict[str, Recording]:
+def sample_recordings() -> dict[str, Recording]:
     """Give the bundled recordings to somebody who asked for nothing else."""
-    if not bundled():
+    if not bundled_recordings():
         raise RegardError("this installation has no bundled sample; name a model: -m RUN, and a text")
-    return bundled()
+    return bundled_recordings()

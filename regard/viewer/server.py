@@ -25,11 +25,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
-from regard.viewer.built import INDEX, SCRIPT, STYLE, read
-from regard.viewer.export import layers_of, one_page
-from regard.viewer.recording import LIST, to_json
-from regard.viewer.shelf import Place, Shelf
-from regard.viewer.subject import Question, Subject, mistake, one_sentence
+from regard.viewer.export import export_page, parse_layers
+from regard.viewer.html import INDEX, SCRIPT, STYLE, read_page_file
+from regard.viewer.model_handle import ModelHandle, Question, internal_error, one_line_errors
+from regard.viewer.recording import LIST, encode_json
+from regard.viewer.recording_store import Entry, RecordingStore
 
 HOST, TRIES = "127.0.0.1", 100
 BODY = 32 * 1024 * 1024  # bytes of a question, at most
@@ -42,42 +42,42 @@ NOT_KEPT, FOR_EVER = "no-store", "private, max-age=31536000, immutable"
 class Viewer:
     """The answers: what is on the shelf, and what models record when they are asked."""
 
-    def __init__(self, shelf: Shelf, subjects: Sequence[Subject]) -> None:
-        self.shelf = shelf
-        self.subjects = {subject.name: subject for subject in subjects}
+    def __init__(self, store: RecordingStore, handles: Sequence[ModelHandle]) -> None:
+        self.store = store
+        self.handles = {handle.name: handle for handle in handles}
 
     def page(self, request: Request) -> Response:
         """Give a file of the page."""
         name = request.url.path.removeprefix("/") or INDEX
-        return _answer(read(name).encode(), name, NOT_KEPT)
+        return _answer(read_page_file(name).encode(), name, NOT_KEPT)
 
     def recordings(self, request: Request) -> Response:
         """List the recordings."""
-        return _json(self.shelf.listing())
+        return _json(self.store.listing())
 
     def models(self, request: Request) -> Response:
         """List the models, and say which are ready."""
-        return _json([subject.about() for subject in self.subjects.values()])
+        return _json([handle.about() for handle in self.handles.values()])
 
     def blob(self, request: Request) -> Response:
         """Give the manifest of a recording, or one of its blobs."""
         place, name = self._find(request), request.path_params["name"]
-        with place.lock, one_sentence(place.about["title"]):
+        with place.lock, one_line_errors(place.about["title"]):
             if name == "manifest.json":
                 return _json(place.recording.manifest())
             try:
                 data = place.recording.blob(name)
             except KeyError:
                 raise HTTPException(404, f"this recording has no {name}") from None
-        self.shelf.seen.set()
+        self.store.seen.set()
         return _answer(data, name, NOT_KEPT if place.bundled else FOR_EVER)
 
     def export(self, request: Request) -> Response:
         """Give a recording as a page of its own; `?layers=1,3-4` leaves the other layers out."""
         place, layers = self._find(request), request.query_params.get("layers")
         id = request.path_params["id"]
-        with place.lock, one_sentence(place.about["title"]):
-            page, _ = one_page({id: place.recording}, None if layers is None else layers_of(layers))
+        with place.lock, one_line_errors(place.about["title"]):
+            page, _ = export_page({id: place.recording}, None if layers is None else parse_layers(layers))
         answer = _answer(page.encode(), INDEX, NOT_KEPT)
         answer.headers["content-disposition"] = f'attachment; filename="regard-{id}.html"'
         return answer
@@ -85,33 +85,33 @@ class Viewer:
     async def record(self, request: Request) -> Response:
         """Let a model be asked; give the id of what was recorded."""
         given = _fields(await _body(request))
-        subject = self.subjects.get(given.pop("model"))
-        if subject is None:
+        handle = self.handles.get(given.pop("model"))
+        if handle is None:
             raise HTTPException(404, "there is no such model here")
-        settled, error = subject.opened
+        settled, error = handle.opened
         if not settled:
-            raise HTTPException(409, error or f"{subject.name} is still being loaded; wait a moment")
+            raise HTTPException(409, error or f"{handle.name} is still being loaded; wait a moment")
         question = Question(**given)
-        if subject.of_images and question.image is None:  # its text would be the path of a file
-            raise HTTPException(400, f"{subject.name} is {subject.what}; choose an image")
+        if handle.of_images and question.image is None:  # its text would be the path of a file
+            raise HTTPException(400, f"{handle.name} is {handle.what}; choose an image")
 
         def work() -> str:
-            with subject.lock, one_sentence(subject.name):
-                return self.shelf.put(subject.record(question), subject.lock)
+            with handle.lock, one_line_errors(handle.name):
+                return self.store.put(handle.record(question), handle.lock)
 
         return _json({"id": await run_in_threadpool(work)})
 
-    def _find(self, request: Request) -> Place:
+    def _find(self, request: Request) -> Entry:
         try:
-            return self.shelf.find(request.path_params["id"])
+            return self.store.find(request.path_params["id"])
         except KeyError:
             remedy = "it may have made room for others; choose another, or ask again"
             raise HTTPException(404, f"there is no such recording here; {remedy}") from None
 
 
-def make_app(shelf: Shelf, subjects: Sequence[Subject]) -> ASGIApp:
+def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
     """Make the application that shows what is on the shelf, and lets models be asked."""
-    viewer = Viewer(shelf, subjects)
+    viewer = Viewer(store, handles)
     app = Starlette(
         routes=[
             *(Route(path, viewer.page) for path in ("/", f"/{SCRIPT}", f"/{STYLE}")),
@@ -133,7 +133,7 @@ def _answer(data: bytes, name: str, memory: str) -> Response:
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    return Response(to_json(value), status, {"cache-control": NOT_KEPT}, TYPES["json"])
+    return Response(encode_json(value), status, {"cache-control": NOT_KEPT}, TYPES["json"])
 
 
 def _refuse(request: Request, error: Exception) -> Response:
@@ -144,7 +144,7 @@ def _refuse(request: Request, error: Exception) -> Response:
 
 def _apologise(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
-    return _json({"error": mistake(error)}, 500)
+    return _json({"error": internal_error(error)}, 500)
 
 
 # --- questions -------------------------------------------------------------------------------------------------------

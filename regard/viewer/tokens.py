@@ -19,7 +19,7 @@ class Token(TypedDict):
     word: int
 
 
-def show(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
+def describe_tokens(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
     """Show ids as tokens; without a tokenizer, each is its number."""
     if tokenizer is None:
         return [Token(text=str(id), id=id, special=False, word=place) for place, id in enumerate(ids)]
@@ -30,10 +30,14 @@ def show(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
     count = 0
     for kind, run in groupby(range(len(ids)), kinds.__getitem__):
         places = list(run)
-        numbers = group(added(tokenizer, [ids[place] for place in places])) if kind == "text" else range(len(places))
+        numbers = (
+            number_words(added_texts(tokenizer, [ids[place] for place in places]))
+            if kind == "text"
+            else range(len(places))
+        )
         words += [-1] * len(places) if kind == "special" else [count + number for number in numbers]
         count = max([count, *(word + 1 for word in words[-len(places) :])])
-    texts = [text_of(tokenizer, id) for id in ids]
+    texts = [token_text(tokenizer, id) for id in ids]
     rows = zip(texts, ids, special, words, strict=True)
     return [Token(text=text, id=id, special=mark, word=word) for text, id, mark, word in rows]
 
@@ -45,7 +49,7 @@ def is_special(tokenizer: Tokenizer, id: int) -> bool:
     return id in tokenizer.specials and id not in (tokenizer.unk, tokenizer.mask)
 
 
-def text_of(tokenizer: Tokenizer | None, id: int) -> str:
+def token_text(tokenizer: Tokenizer | None, id: int) -> str:
     """Show one token; models may have more tokens than their tokenizers."""
     if tokenizer is None:
         return str(id)
@@ -55,7 +59,7 @@ def text_of(tokenizer: Tokenizer | None, id: int) -> str:
         return f"<unused {id}>"
 
 
-def added(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
+def added_texts(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Give what each token adds to the text of those before it; of a few before it, since more change nothing."""
     begins = [max(end - CONTEXT, 0) for end in range(len(ids))]
     known = [id if id < tokenizer.size else tokenizer.pad for id in ids]
@@ -64,7 +68,7 @@ def added(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return [new[len(old) :] for old, new in zip(before, after, strict=True)]
 
 
-def group(texts: Sequence[str]) -> list[int]:
+def number_words(texts: Sequence[str]) -> list[int]:
     """Number the words that texts in a row belong to, from 0.
 
     Words stand between blanks. Punctuation before and after a word is one of its own; a blank is, too.

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.viewer import built, export
-from regard.viewer.recording import Recording, stored
+from regard.viewer import export
+from regard.viewer.recording import Recording, unpack_recordings
 from regard.viewer.server import listen
 
 from ..processes import PATIENCE, patient
@@ -58,7 +58,7 @@ def runs(tmp_path_factory) -> Path:
 def carried(path: str | Path) -> dict[str, Recording]:
     """The recordings inside a page."""
     _, _, after = Path(path).read_text(encoding="utf-8").partition(f'id="{built.RECORDINGS}">')
-    return stored(base64.b64decode(after.partition("<")[0], validate=True))
+    return unpack_recordings(base64.b64decode(after.partition("<")[0], validate=True))
 
 
 def numbers(path: str | Path) -> tuple[list[str], list[str], np.ndarray]:
@@ -311,7 +311,7 @@ def test_models_are_loaded_behind_the_page(regard, bundle, runs):
 
 def test_an_end_while_a_model_is_loading(regard, runs):
     more = """
-from regard.viewer.subject import Subject
+from regard.viewer.model_handle import Subject
 from threading import Event
 def load(self):
     print("begun", flush=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from regard.errors import InputError
-from regard.viewer import built, sample
-from regard.viewer.recording import Manifest, Recording, Stored, sizes, store
-from regard.viewer.subject import Question, Subject
+from regard.viewer import html, sample
+from regard.viewer.model_handle import ModelHandle, Question
+from regard.viewer.recording import Manifest, Recording, StoredRecording, pack_recordings, sizes
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 INDEX = """<!doctype html>
@@ -86,7 +86,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
     }
 
 
-def recording(said: Manifest | None = None, seed: int = 0) -> Stored:
+def recording(said: Manifest | None = None, seed: int = 0) -> StoredRecording:
     """Make a recording of a manifest: weights by chance, whose rows sum to one; of all else bytes by chance."""
     said = manifest() if said is None else said
     chance = np.random.default_rng(seed)
@@ -94,7 +94,7 @@ def recording(said: Manifest | None = None, seed: int = 0) -> Stored:
     for step in range(max(len(said["steps"]), 1)):
         if said["whole"] and said["attentions"]:
             blobs[f"attention/{step}.f16"] = b"".join(weights(one, chance).tobytes() for one in said["attentions"])
-    return Stored(said, blobs)
+    return StoredRecording(said, blobs)
 
 
 def weights(one: Manifest, chance: np.random.Generator) -> np.ndarray:
@@ -103,7 +103,7 @@ def weights(one: Manifest, chance: np.random.Generator) -> np.ndarray:
     return (found / found.sum(-1, keepdims=True)).astype("<f2")
 
 
-class Model(Subject):
+class Model(ModelHandle):
     """A model that is loaded at once, and records a recording by chance."""
 
     def __init__(self, folder: Path, name: str, error: Exception | None = None, trained: bool = False) -> None:
@@ -144,9 +144,9 @@ class Slow(Recording):
 def put_page(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Let the page be one with all that could go wrong in one file: its script and its style speak of tags."""
     folder.mkdir()
-    for name, text in ((built.INDEX, INDEX), (built.SCRIPT, SCRIPT), (built.STYLE, STYLE)):
+    for name, text in ((html.INDEX, INDEX), (html.SCRIPT, SCRIPT), (html.STYLE, STYLE)):
         (folder / name).write_text(text, encoding="utf-8")
-    patch.setattr(built, "FOLDER", folder)
+    patch.setattr(html, "FOLDER", folder)
     return folder
 
 
@@ -154,8 +154,8 @@ def put_sample(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Recording]:
     """Let the bundled sample be two recordings in two files."""
     folder.mkdir()
     first, second = recording(manifest("ein Hund", "first")), recording(manifest("die Katze schläft", "second"), 1)
-    (folder / "1.regard").write_bytes(store({"one": first}))
-    (folder / "2.regard").write_bytes(store({"two": second}))
+    (folder / "1.regard").write_bytes(pack_recordings({"one": first}))
+    (folder / "2.regard").write_bytes(pack_recordings({"two": second}))
     patch.setattr(sample, "FOLDER", folder)
-    patch.setattr(sample, "bundled", sample.bundled.__wrapped__)  # it remembers no other
+    patch.setattr(sample, "bundled_recordings", sample.bundled_recordings.__wrapped__)  # it remembers no other
     return {"one": first, "two": second}

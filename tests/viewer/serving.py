@@ -6,17 +6,17 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
+from regard.viewer.recording_store import RecordingStore
 from regard.viewer.server import listen, make_app, serve
-from regard.viewer.shelf import Shelf
 
 from .fake import Model
 
 
 @contextmanager
-def running(shelf: Shelf, *models: Model):
+def running(store: RecordingStore, *models: Model):
     """Run the server in a thread; give its port."""
     servers: list[uvicorn.Server] = []
-    plain, app = uvicorn.Server.__init__, make_app(shelf, models)
+    plain, app = uvicorn.Server.__init__, make_app(store, models)
 
     def remember(self: uvicorn.Server, config: uvicorn.Config) -> None:
         plain(self, config)

@@ -18,10 +18,10 @@ from regard.models.model import Model
 from regard.parts.attend import Tape
 from regard.use.load import Loaded
 from regard.use.ready import abilities
+from regard.viewer.model_handle import ModelHandle, load_in_background
 from regard.viewer.record import record
-from regard.viewer.recording import Manifest, Recording, Stored
-from regard.viewer.shelf import Shelf
-from regard.viewer.subject import Subject, open_behind
+from regard.viewer.recording import Manifest, Recording, StoredRecording
+from regard.viewer.recording_store import RecordingStore
 
 from ..use.made import loaded
 from .fake import attention, manifest, recording
@@ -59,7 +59,7 @@ def in_float32(name: str, ready: Loaded) -> Loaded:
     return replace(ready, name=name, model=model, engine=None if ready.engine is None else eager(model))
 
 
-class Known(Subject):
+class Known(ModelHandle):
     """A model that is in memory, and is loaded as soon as it may be."""
 
     def __init__(self, ready: Loaded) -> None:
@@ -84,12 +84,12 @@ class Shown:
     """A running viewer: where it is, and what it shows by what name."""
 
     address: str
-    shelf: Shelf
+    store: RecordingStore
     ids: dict[str, str]
     models: dict[str, Loaded]
 
     def recording(self, name: str) -> Recording:
-        return self.shelf.find(self.ids[name]).recording
+        return self.store.find(self.ids[name]).recording
 
     def manifest(self, name: str) -> Manifest:
         return self.recording(name).manifest()
@@ -130,16 +130,18 @@ def readable(text: str) -> str:
 @contextmanager
 def show() -> Iterator[Shown]:
     """Run the viewer with all models ready, and a recording of each."""
-    made, shelf = models(), Shelf({})
-    subjects = {name: Known(ready) for name, ready in reversed(made.items())}
-    open_behind(list(subjects.values()), shelf, None).join()
+    made, store = models(), RecordingStore({})
+    handles = {name: Known(ready) for name, ready in reversed(made.items())}
+    load_in_background(list(handles.values()), store, None).join()
     recordings = {name: record(ready, **ASKED[name]) for name, ready in made.items()}
-    ids = {name: shelf.put(one, subjects[name].lock, keep=True) for name, one in recordings.items()}
-    with running(shelf, *subjects.values()) as port:
-        yield Shown(f"http://127.0.0.1:{port}", shelf, ids, made)
+    ids = {name: store.put(one, handles[name].lock, keep=True) for name, one in recordings.items()}
+    with running(store, *handles.values()) as port:
+        yield Shown(f"http://127.0.0.1:{port}", store, ids, made)
 
 
-def by_chance(text: str = "ein Hund", title: str = "a run", steps: Sequence[int] = (), **changes: object) -> Stored:
+def by_chance(
+    text: str = "ein Hund", title: str = "a run", steps: Sequence[int] = (), **changes: object
+) -> StoredRecording:
     """A recording of what no model did, with all that the page needs; the last word it wrote is `fake.EVIL`."""
     numbers = {name: [[1.0, 2.0]] * max(len(steps), 1) for name in ("entropy", "distance", "previous", "first")}
     one = attention("cross.1", "target", "source", 3, len(text.split()), statistics=numbers)

@@ -7,13 +7,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard
-from regard.viewer import attentions, live, recording
+from regard.viewer import attentions, live_recording, recording
 from regard.viewer import capture as module
-from regard.viewer.capture import Looked, capture, join
+from regard.viewer.capture import AttentionTrace, capture, join_calls
 from regard.viewer.record import record
 
 from ..laws.cases import SHRINK, Case, cases, name_of
-from . import blobs
+from . import read_blobs as blobs
 
 
 class Sizes(TorchDispatchMode):
@@ -99,7 +99,7 @@ def test_statistics_go_through_the_heads_some_at_a_time(model, monkeypatch):
 def test_a_source_is_kept_once_however_often_it_is_looked_at(monkeypatch):
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], seed=0)
     seen = []
-    monkeypatch.setattr(module, "join", lambda calls: seen.append(calls) or join(calls))
+    monkeypatch.setattr(module, "join_calls", lambda calls: seen.append(calls) or join_calls(calls))
     record(fed, tokens(30), target=tokens(10))
     (calls,) = seen
     assert len(calls) == 10
@@ -164,7 +164,7 @@ def test_rows_alone_are_the_rows_together(monkeypatch):
         names = [name for name in together.names() if name.startswith("row/")]
         first = [blobs.numbers(together, name) for name in names]
         with monkeypatch.context() as patch:
-            patch.setattr(live, "TOGETHER", 0)
+            patch.setattr(live_recording, "TOGETHER", 0)
             second = [blobs.numbers(alone, name) for name in names]
         assert max(abs(a - b).max() for a, b in zip(first, second, strict=True)) < 1e-5
 
@@ -201,7 +201,7 @@ def test_calls_are_joined_in_their_order():
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], seed=0).eval()
     given = {"source": torch.tensor([tokens(4)]), "target": torch.tensor([tokens(6)])}
     looked = capture(fed, given).looked["attention"]
-    assert isinstance(looked, Looked)
+    assert isinstance(looked, AttentionTrace)
     with regard.watch(fed) as tape, torch.no_grad():
         fed(**given)
     assert len(tape["attention"]) == 6

@@ -11,20 +11,20 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError, RegardError
-from regard.viewer import built, export
-from regard.viewer.built import inline, one_file
+from regard.viewer import export, html
 from regard.viewer.export import (
-    as_picture,
-    as_table,
-    check_file,
+    check_output_file,
     choose_head,
-    layers_of,
-    one_container,
-    one_page,
-    ranges,
-    read_head,
+    draw_head,
+    export_page,
+    format_layers,
+    head_to_csv,
+    pack_to_fit,
+    parse_layers,
+    read_head_weights,
 )
-from regard.viewer.recording import Stored, store, stored
+from regard.viewer.html import page_as_iframe, page_with_recordings
+from regard.viewer.recording import StoredRecording, pack_recordings, unpack_recordings
 
 from .fake import EVIL, SCRIPT, attention, manifest, recording
 
@@ -60,7 +60,7 @@ class Tags(HTMLParser):
 
 def test_one_file_holds_everything_and_may_ask_for_nothing(page):
     one = recording(manifest(f"ein {EVIL}", EVIL))
-    html, note = one_page({"one": one})
+    html, note = export_page({"one": one})
     found = Tags(html)
     assert note == ""
     assert EVIL not in html
@@ -74,44 +74,44 @@ def test_one_file_holds_everything_and_may_ask_for_nothing(page):
     ]
     assert html.index("Content-Security-Policy") < html.index("<style") < html.index("<script")
     assert found.tags[[tag for tag, _ in found.tags].index("script")][1].get("type") == "module"
-    (carried,) = stored(base64.b64decode(found.inside["regard-recordings"], validate=True)).items()
+    (carried,) = unpack_recordings(base64.b64decode(found.inside["regard-recordings"], validate=True)).items()
     assert (carried[0], carried[1].manifest()) == ("one", one.manifest())
     for name in one.names():
         assert carried[1].blob(name) == one.blob(name)
 
 
 def test_script_and_style_stay_what_they_are(page):
-    found = Tags(one_file(b""))
+    found = Tags(page_with_recordings(b""))
     assert found.inside["script"] == SCRIPT.replace("</script", r"<\/script")
     assert found.inside["style"] == '.regard::after { content: "<\\/style>"; }\n'
 
 
 def test_the_built_page_can_become_one_file():
     """The page that is shipped."""
-    found = Tags(one_file(b"nothing"))
+    found = Tags(page_with_recordings(b"nothing"))
     assert (found.count("script"), found.count("style")) == (2, 1)
     assert base64.b64decode(found.inside["regard-recordings"]) == b"nothing"
-    assert "<!--" not in built.read(built.SCRIPT)
+    assert "<!--" not in html.read_page_file(html.SCRIPT)
 
 
-@pytest.mark.parametrize("name", [built.INDEX, built.SCRIPT, built.STYLE])
+@pytest.mark.parametrize("name", [html.INDEX, html.SCRIPT, html.STYLE])
 def test_a_page_that_was_not_built(page, name):
     (page / name).unlink()
     with pytest.raises(RegardError, match=f"{name}: the page has not been built; install a wheel of regard, or build"):
-        one_file(b"")
+        page_with_recordings(b"")
 
 
 def test_an_index_that_has_no_place_for_the_script(page):
-    (page / built.INDEX).write_text("<head></head><link href='page.css'><body></body>")
+    (page / html.INDEX).write_text("<head></head><link href='page.css'><body></body>")
     with pytest.raises(RegardError, match="has 0 places for .*build the page anew"):
-        one_file(b"")
+        page_with_recordings(b"")
 
 
 def test_inline_is_the_page_without_rights(page):
-    container = store({"one": recording()})
-    ((tag, attributes),) = Tags(inline(container, 500)).tags
+    container = pack_recordings({"one": recording()})
+    ((tag, attributes),) = Tags(page_as_iframe(container, 500)).tags
     assert tag == "iframe"
-    assert attributes["srcdoc"] == one_file(container)
+    assert attributes["srcdoc"] == page_with_recordings(container)
     assert attributes["sandbox"] == "allow-scripts allow-downloads"
     assert "height: 500px" in attributes["style"]
 
@@ -119,7 +119,7 @@ def test_inline_is_the_page_without_rights(page):
 # --- its size --------------------------------------------------------------------------------------------------------
 
 
-def large() -> Stored:
+def large() -> StoredRecording:
     """A recording with all that can be large: weights 144 bytes, arithmetic, hidden states, scores."""
     said = manifest()
     said["attentions"] = [one | {"arithmetic": True} for one in said["attentions"]]
@@ -130,7 +130,7 @@ def large() -> Stored:
 
 def test_a_page_loses_first_what_is_not_attention_and_says_so(monkeypatch):
     one = large()
-    whole, note = one_container({"one": one})
+    whole, note = pack_to_fit({"one": one})
     assert note == ""
     sizes = [len(whole)]
     for without, words in (
@@ -142,9 +142,9 @@ def test_a_page_loses_first_what_is_not_attention_and_says_so(monkeypatch):
         ),
     ):
         monkeypatch.setattr(export, "LARGEST", sizes[-1] - 1)
-        container, note = one_container({"one": one})
+        container, note = pack_to_fit({"one": one})
         assert words in note
-        said = stored(container)["one"].manifest()
+        said = unpack_recordings(container)["one"].manifest()
         assert said["notes"] == [note]
         assert (said["next"] is None) == ("next" in without)
         assert (said["hidden"] == []) == ("hidden" in without)
@@ -154,7 +154,7 @@ def test_a_page_loses_first_what_is_not_attention_and_says_so(monkeypatch):
     monkeypatch.setattr(export, "LARGEST", 10)
     message = "the page would have 1 MB, and 20 MB is the most; choose some of the layers 1-3, as in --layers 1, or a"
     with pytest.raises(RegardError, match=message):
-        one_container({"one": one})
+        pack_to_fit({"one": one})
 
 
 def test_what_can_never_fit_is_refused_before_it_is_worked_out():
@@ -162,12 +162,12 @@ def test_what_can_never_fit_is_refused_before_it_is_worked_out():
     said = manifest(" ".join(["x"] * 1024), attentions=tall) | {"whole": False, "begin": None}
     message = "the page would have 403 MB, and 20 MB is the most; choose some of the layers 1-12, as in --layers 1-3,"
     with pytest.raises(RegardError, match=message):
-        one_container({"one": Stored(said, {})})
+        pack_to_fit({"one": StoredRecording(said, {})})
 
 
 def test_chosen_layers_are_a_smaller_page(page):
-    html, _ = one_page({"one": recording()}, layers_of("2"))
-    (one,) = stored(base64.b64decode(Tags(html).inside["regard-recordings"])).values()
+    html, _ = export_page({"one": recording()}, parse_layers("2"))
+    (one,) = unpack_recordings(base64.b64decode(Tags(html).inside["regard-recordings"])).values()
     assert [each["id"] for each in one.manifest()["attentions"]] == ["cross.2"]
     whole = np.frombuffer(recording().blob("attention/0.f16"), "<f2").reshape(3, -1)
     assert np.array_equal(np.frombuffer(one.blob("attention/0.f16"), "<f2"), whole[1])
@@ -177,8 +177,8 @@ def test_chosen_layers_are_a_smaller_page(page):
     ("text", "layers"), [("1", {1}), ("1,3-4", {1, 3, 4}), (" 2 - 3 , 9", {2, 3, 9}), ("5-5", {5}), ("1,1", {1})]
 )
 def test_layers_as_people_write_them(text, layers):
-    assert layers_of(text) == layers
-    assert layers_of(ranges(sorted(layers))) == layers
+    assert parse_layers(text) == layers
+    assert parse_layers(format_layers(sorted(layers))) == layers
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "3-1", "1,,2", "1-2-3", "-1", "²", "9999999", "1;2"])
@@ -186,13 +186,13 @@ def test_layers_that_are_none(text):
     with pytest.raises(
         InputError, match=rf"--layers {re.escape(text)}: .* is no layer; write them as 1,3-4, counted from 1"
     ):
-        layers_of(text)
+        parse_layers(text)
 
 
 # --- one head --------------------------------------------------------------------------------------------------------
 
 
-def halves(one: Stored) -> np.ndarray:
+def halves(one: StoredRecording) -> np.ndarray:
     """The weights of all three attentions: L H T S."""
     return np.frombuffer(one.blob("attention/0.f16"), "<f2").reshape(3, 2, 3, 2)
 
@@ -200,7 +200,7 @@ def halves(one: Stored) -> np.ndarray:
 def test_a_head_is_the_one_chosen_or_where_the_page_begins():
     one = recording()
     for chosen, (layer, head) in {(): (1, 1), ("cross.3",): (2, 0), (None, 1): (1, 0), ("cross.1", 2): (0, 1)}.items():
-        found = read_head(one, *chosen)
+        found = read_head_weights(one, *chosen)
         assert np.array_equal(found.weights, halves(one)[layer, head])
         assert found.title == f"a run · L{layer + 1}.H{head + 1} · cross"
     assert (found.queries, found.keys, found.allowed) == (["<s>", "a", EVIL], ["ein", "Hund"], None)
@@ -208,7 +208,7 @@ def test_a_head_is_the_one_chosen_or_where_the_page_begins():
 
 def test_the_last_step_of_a_training_is_shown():
     one = recording(manifest() | {"steps": [0, 10]})
-    found = read_head(one)
+    found = read_head_weights(one)
     assert found.title == "a run · L2.H2 · cross · step 10"
     assert np.array_equal(found.weights, np.frombuffer(one.blob("attention/1.f16"), "<f2").reshape(3, 2, 3, 2)[1, 1])
 
@@ -216,13 +216,13 @@ def test_the_last_step_of_a_training_is_shown():
 def test_heads_one_by_one():
     one = recording(manifest() | {"whole": False})
     expected = np.frombuffer(one.blob("attention/0/cross.2/1.f16"), "<f2").reshape(3, 2)
-    assert np.array_equal(read_head(one).weights, expected, equal_nan=True)
+    assert np.array_equal(read_head_weights(one).weights, expected, equal_nan=True)
 
 
 def test_exact_numbers_where_there_are_such():
     said = manifest(attentions=[attention("self.1", "source", "source", 2, 2, arithmetic=True, bias=True)])
     one = recording(said | {"begin": None})
-    found = read_head(one, head=2)
+    found = read_head_weights(one, head=2)
     assert found.weights.dtype == np.float32
     for query in range(2):
         assert one.blob(f"row/self.1/1/{query}.f32")[-8:] == found.weights[query].tobytes()
@@ -235,9 +235,9 @@ def test_what_may_not_be_looked_at():
     one = recording(said)
     allowed = np.tril(np.ones((3, 3), bool))
     one._blobs["mask/causal.bits"] = np.packbits(allowed, bitorder="little").tobytes()
-    head = read_head(one)
+    head = read_head_weights(one)
     assert np.array_equal(head.allowed, allowed)
-    rows = list(csv.reader(io.StringIO(as_table(head))))
+    rows = list(csv.reader(io.StringIO(head_to_csv(head))))
     assert [[cell != "" for cell in row[1:]] for row in rows[1:]] == allowed.tolist()
 
 
@@ -257,32 +257,32 @@ def test_a_head_that_is_not_there(chosen, message):
 
 def test_no_attention_to_draw():
     with pytest.raises(InputError, match="a run: has no attention, so there is none to draw"):
-        read_head(recording(manifest(attentions=[])))
+        read_head_weights(recording(manifest(attentions=[])))
 
 
 def test_too_large_a_head_that_was_stored():
     said = manifest(attentions=[attention("self.1", "source", "source", 2, 2, pooled=[1, 1])]) | {"whole": False}
     with pytest.raises(InputError, match="a run: 2 x 2 weights are not stored; give a shorter text"):
-        read_head(recording(said | {"begin": None}))
+        read_head_weights(recording(said | {"begin": None}))
 
 
 def test_a_table_has_words_and_every_digit():
     one = recording(manifest('ein "Hund,'))
-    head = read_head(one)
-    rows = list(csv.reader(io.StringIO(as_table(head))))
+    head = read_head_weights(one)
+    rows = list(csv.reader(io.StringIO(head_to_csv(head))))
     assert rows[0] == ["", "ein", '"Hund,']
     assert [row[0] for row in rows[1:]] == ["<s>", "a", EVIL]
     assert np.array_equal(np.array([row[1:] for row in rows[1:]], np.float16), halves(one)[1, 1])
 
 
 def test_a_picture_has_words_and_is_the_same_every_time():
-    head = read_head(recording(manifest("ein Hund")))
-    svg = as_picture(head, "svg")
+    head = read_head_weights(recording(manifest("ein Hund")))
+    svg = draw_head(head, "svg")
     assert b"Hund" in svg
     assert b"L2.H2" in svg
     assert b"<img" not in svg
-    assert svg == as_picture(head, "svg")
-    with Image.open(io.BytesIO(as_picture(head, "png"))) as image:
+    assert svg == draw_head(head, "svg")
+    with Image.open(io.BytesIO(draw_head(head, "png"))) as image:
         assert image.format == "PNG"
         assert min(image.size) > 100
 
@@ -291,11 +291,11 @@ def test_a_picture_has_words_and_is_the_same_every_time():
 
 
 def test_files_that_cannot_be(tmp_path):
-    check_file(tmp_path / "PAGE.HTML", ".html")
+    check_output_file(tmp_path / "PAGE.HTML", ".html")
     with pytest.raises(InputError, match="page.htm: the name of this file must end in .html"):
-        check_file(tmp_path / "page.htm", ".html")
+        check_output_file(tmp_path / "page.htm", ".html")
     with pytest.raises(InputError, match="nowhere/a.png: there is no folder .*nowhere; make it first"):
-        check_file(tmp_path / "nowhere" / "a.png", ".png")
+        check_output_file(tmp_path / "nowhere" / "a.png", ".png")
     (tmp_path / "b.png").mkdir()
     with pytest.raises(InputError, match="b.png: is a folder; name a file"):
-        check_file(tmp_path / "b.png", ".png")
+        check_output_file(tmp_path / "b.png", ".png")

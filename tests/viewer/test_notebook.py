@@ -10,11 +10,11 @@ import pytest
 
 import regard
 from regard.errors import InputError, RegardError
-from regard.viewer import built, export, notebook
-from regard.viewer.built import inline, one_file
+from regard.viewer import export, html, notebook
+from regard.viewer.html import page_as_iframe, page_with_recordings
+from regard.viewer.model_handle import ModelHandle
 from regard.viewer.notebook import Page, has_widgets, look
-from regard.viewer.recording import store, stored
-from regard.viewer.subject import Subject
+from regard.viewer.recording import pack_recordings, unpack_recordings
 
 from ..processes import PATIENCE
 from ..tasks.corpora import sentences
@@ -55,9 +55,9 @@ print("torch" in sys.modules)
 def test_without_a_kernel_it_is_inline(page, bundle):
     assert not has_widgets()
     one = look(height=300)
-    assert shown(one) == {"text/plain": repr(one), "text/html": inline(one.container, 300)}
+    assert shown(one) == {"text/plain": repr(one), "text/html": page_as_iframe(one.container, 300)}
     assert repr(one) == "<regard: first, second; shown in a notebook, or as a file by .save('page.html')>"
-    assert list(stored(one.container)) == ["one", "two"]
+    assert list(unpack_recordings(one.container)) == ["one", "two"]
 
 
 def test_a_shell_without_a_kernel_has_no_widgets(page, bundle, kernel):
@@ -74,8 +74,8 @@ def test_in_a_kernel_it_is_a_widget_that_carries_the_container(page, bundle, ker
     assert widget.container == one.container
     state = widget.get_state()
     assert bytes(state["container"]) == one.container
-    assert state["_esm"] == (page / built.SCRIPT).read_text()
-    assert state["_css"] == (page / built.STYLE).read_text()
+    assert state["_esm"] == (page / html.SCRIPT).read_text()
+    assert state["_css"] == (page / html.STYLE).read_text()
 
 
 def test_inline_where_somebody_wants_it_or_anywidget_is_missing(page, bundle, kernel, monkeypatch):
@@ -91,7 +91,7 @@ def test_saved_as_a_file(page, bundle, tmp_path):
     one = look()
     (tmp_path / "page.html").write_text("old")
     one.save(tmp_path / "page.html")
-    assert (tmp_path / "page.html").read_text() == one_file(one.container)
+    assert (tmp_path / "page.html").read_text() == page_with_recordings(one.container)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page", "page.html", "sample"]
     with pytest.raises(InputError, match="page.txt: the name of this file must end in .html"):
         one.save(str(tmp_path / "page.txt"))
@@ -101,26 +101,26 @@ def test_saved_as_a_file(page, bundle, tmp_path):
 
 def test_layers_and_what_is_too_large(page, monkeypatch):
     one = Page({"one": recording()}, {2})
-    assert [each["id"] for each in stored(one.container)["one"].manifest()["attentions"]] == ["cross.2"]
+    assert [each["id"] for each in unpack_recordings(one.container)["one"].manifest()["attentions"]] == ["cross.2"]
     monkeypatch.setattr(export, "LARGEST", 10)
     with pytest.raises(RegardError, match="the page would have 1 MB, and 20 MB is the most; choose some of the layers"):
         Page({"one": recording()})
 
 
 def test_several_models_are_one_page(page, monkeypatch):
-    asked = []
+    prepared = []
 
-    def all_of(subject: Subject, question: object) -> list[object]:
-        asked.append((subject.name, subject.folder, question))
-        return [recording(manifest(question.text, subject.name))]
+    def all_of(handle: ModelHandle, question: object) -> list[object]:
+        prepared.append((handle.name, handle.folder, question))
+        return [recording(manifest(question.text, handle.name))]
 
-    monkeypatch.setattr(Subject, "all", all_of)
+    monkeypatch.setattr(ModelHandle, "all", all_of)
     one = look(["a/run", Path("b")], "ein Hund", target="a dog", tokens=3)
     question = notebook.Question("ein Hund", "a dog", 3)
-    assert asked == [("a/run", Path("a/run"), question), ("b", Path("b"), question)]
+    assert prepared == [("a/run", Path("a/run"), question), ("b", Path("b"), question)]
     assert one.titles == ["a/run", "b"]
     said = {"1": manifest("ein Hund", "a/run"), "2": manifest("ein Hund", "b")}
-    assert one.container == store({id: recording(manifest) for id, manifest in said.items()})
+    assert one.container == pack_recordings({id: recording(manifest) for id, manifest in said.items()})
 
 
 # --- real models -----------------------------------------------------------------------------------------------------
@@ -130,7 +130,10 @@ def test_several_models_are_one_page(page, monkeypatch):
 def test_models_of_text(page, tmp_path, kind):
     text = sentences(1)[0]
     folder = run(kind, tmp_path / "run")
-    by_folder, ready = stored(look(folder, text).container), stored(look(loaded(kind), text).container)
+    by_folder, ready = (
+        unpack_recordings(look(folder, text).container),
+        unpack_recordings(look(loaded(kind), text).container),
+    )
     assert list(by_folder) == list(ready) == ["1"]
     assert by_folder["1"].manifest()["title"] == "run"
     assert by_folder["1"].manifest()["text"] == ready["1"].manifest()["text"] == text
@@ -141,7 +144,7 @@ def test_an_image_by_its_path_and_by_its_bytes(page, tmp_path):
     path = image(tmp_path / "image.png")
     model = loaded("vision")
     by_path, by_bytes = (
-        stored(one.container)["1"] for one in (look(model, str(path)), look(model, image=path.read_bytes()))
+        unpack_recordings(one.container)["1"] for one in (look(model, str(path)), look(model, image=path.read_bytes()))
     )
     assert by_path.manifest()["sequences"] == by_bytes.manifest()["sequences"]
     assert by_path.blob("image.png") == by_bytes.blob("image.png")
@@ -150,10 +153,10 @@ def test_an_image_by_its_path_and_by_its_bytes(page, tmp_path):
 def test_a_bare_model_with_and_without_a_tokenizer(page):
     model, tokenizer = model_of("language"), tokenizer_of()
     text = sentences(1)[0]
-    named = stored(look(model, text, tokenizer=tokenizer).container)["1"].manifest()
+    named = unpack_recordings(look(model, text, tokenizer=tokenizer).container)["1"].manifest()
     assert named["title"] == "a language model"
     ids = [token["id"] for token in named["sequences"]["tokens"]]
-    bare = stored(look(model, ids, tokens=0).container)["1"].manifest()
+    bare = unpack_recordings(look(model, ids, tokens=0).container)["1"].manifest()
     assert [token["id"] for token in bare["sequences"]["tokens"]] == ids
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from regard.viewer.shelf import Shelf
-from regard.viewer.subject import Question, open_behind
+from regard.viewer.model_handle import Question, load_in_background
+from regard.viewer.recording_store import RecordingStore
 
 from ..use.made import image
 from .browser import Tab, close, number, rows
@@ -36,27 +36,27 @@ def ask(tab: Tab, shown: Shown, name: str, text: str) -> Shown:
 
 def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "look")
-    asked = ask(tab, shown, "writer", "two blue cats and one red dog")
-    assert asked.manifest("writer")["text"] == "two blue cats and one red dog"
-    begin = asked.manifest("writer")["begin"]
+    prepared = ask(tab, shown, "writer", "two blue cats and one red dog")
+    assert prepared.manifest("writer")["text"] == "two blue cats and one red dog"
+    begin = prepared.manifest("writer")["begin"]
     tab.expect_chosen(attention=begin["attention"], head=begin["head"] + 1, query=begin["query"], key=begin["key"])
-    words = asked.words("writer", "tokens")
+    words = prepared.words("writer", "tokens")
     expect(tab.page.locator("g.word")).to_have_count(2 * len(words))
-    weights = asked.looked("writer")[begin["attention"]][begin["head"], begin["query"]].numpy()
+    weights = prepared.looked("writer")[begin["attention"]][begin["head"], begin["query"]].numpy()
     table = tab.page.get_by_role("table", name=f"{words[begin['query']]} looks at")
     close([number(row[1]) for row in rows(table)], np.sort(weights[: begin["query"] + 1])[::-1][:12], 3)
     listed = tab.field("Recording").locator("option")
     expect(listed.first).to_have_text("writer: two blue cats and one red dog")
-    expect(tab.field("Recording")).to_have_value(asked.ids["writer"])
+    expect(tab.field("Recording")).to_have_value(prepared.ids["writer"])
 
 
 def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "next")
     tab.field("Translation, if given").fill("red dogs")
-    asked = ask(tab, shown, "translator", "one cat")
+    prepared = ask(tab, shown, "translator", "one cat")
     line = tab.page.get_by_role("group", name="Text so far").get_by_role("button")
-    expect(line).to_have_text(asked.words("translator", "target"))
-    assert asked.manifest("translator")["written"] == "red dogs"
+    expect(line).to_have_text(prepared.words("translator", "target"))
+    assert prepared.manifest("translator")["written"] == "red dogs"
 
 
 def test_the_model_that_is_asked_is_the_one_that_is_shown_until_another_is_chosen(tab: Tab, shown: Shown):
@@ -66,12 +66,12 @@ def test_the_model_that_is_asked_is_the_one_that_is_shown_until_another_is_chose
     tab.field("Recording").select_option(shown.ids["writer"])
     expect(tab.field("Model")).to_have_value("writer")
     expect(tab.field("Translation, if given")).to_have_count(0)  # a language model cannot use one
-    asked = ask(tab, shown, "writer", "blue")
+    prepared = ask(tab, shown, "writer", "blue")
     tab.field("Model").select_option("recurrent")
     tab.field("Recording").select_option(shown.ids["aligner"])
     expect(tab.page.locator("[data-text]")).to_have_value(shown.manifest("aligner")["text"])
     expect(tab.field("Model")).to_have_value("recurrent")
-    assert asked.words("writer", "tokens")[1] == "blue"
+    assert prepared.words("writer", "tokens")[1] == "blue"
 
 
 def test_an_image_is_sent_as_a_file(tab: Tab, shown: Shown, tmp_path: Path):
@@ -80,8 +80,8 @@ def test_an_image_is_sent_as_a_file(tab: Tab, shown: Shown, tmp_path: Path):
     tab.page.get_by_role("button", name="Run", exact=True).click()
     expect(tab.page).not_to_have_url(re.compile(shown.ids["seer"]))
     expect(tab.page.locator(".tiles button")).to_have_count(4)
-    asked = replace(shown, ids=shown.ids | {"seer": tab.chosen()["recording"]})
-    (answer,) = asked.manifest("seer")["answers"]
+    prepared = replace(shown, ids=shown.ids | {"seer": tab.chosen()["recording"]})
+    (answer,) = prepared.manifest("seer")["answers"]
     assert answer != shown.manifest("seer")["answers"][0]
     found = rows(tab.page.get_by_role("table", name=answer["question"]))
     close([number(row[1]) for row in found], [guess["probability"] for guess in answer["guesses"]], 3)
@@ -91,22 +91,22 @@ def test_an_image_is_sent_as_a_file(tab: Tab, shown: Shown, tmp_path: Path):
 
 
 @pytest.fixture
-def loading(shown: Shown, window: Tab) -> Iterator[tuple[Tab, Known, Shelf]]:
+def loading(shown: Shown, window: Tab) -> Iterator[tuple[Tab, Known, RecordingStore]]:
     """A viewer with something to see, whose model is still being loaded."""
-    model, shelf = Known(shown.models["writer"]), Shelf({"sample": by_chance()})
+    model, store = Known(shown.models["writer"]), RecordingStore({"sample": by_chance()})
     model.may_load.clear()
-    thread = open_behind([model], shelf, Question("one red dog"), patience=0.0)
-    with running(shelf, model) as port:
+    thread = load_in_background([model], store, Question("one red dog"), patience=0.0)
+    with running(store, model) as port:
         window.begin(f"http://127.0.0.1:{port}")
-        yield window, model, shelf
+        yield window, model, store
         model.may_load.set()
         thread.join()
         window.check()
         window.begin("")
 
 
-def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: tuple[Tab, Known, Shelf]):
-    tab, model, shelf = loading
+def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: tuple[Tab, Known, RecordingStore]):
+    tab, model, store = loading
     tab.page.goto(tab.address)
     expect(tab.page.locator(".sentence")).to_contain_text("looks mostly at")
     expect(tab.page.get_by_text("The model is loading …")).to_be_visible()
@@ -116,10 +116,12 @@ def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: 
     expect(run).to_be_enabled()
     expect(tab.page.get_by_text("The model is loading …")).to_be_hidden()
     expect(tab.page.locator("[data-text]")).to_have_value("one red dog")  # what was asked on the command line
-    assert tab.chosen()["recording"] == shelf.listing()[0]["id"] != "sample"
+    assert tab.chosen()["recording"] == store.listing()[0]["id"] != "sample"
 
 
-def test_a_model_that_cannot_be_loaded_says_why(loading: tuple[Tab, Known, Shelf], capfd: pytest.CaptureFixture[str]):
+def test_a_model_that_cannot_be_loaded_says_why(
+    loading: tuple[Tab, Known, RecordingStore], capfd: pytest.CaptureFixture[str]
+):
     tab, model, _ = loading
     model.trouble = "run: there is no model.safetensors; train it first"
     tab.page.goto(tab.address)
@@ -146,12 +148,12 @@ def test_an_empty_text_is_one_sentence_and_changes_nothing(tab: Tab, shown: Show
 def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "look")
     text = "one red dog and two blue cats " * 6
-    asked = ask(tab, shown, "writer", text)
-    (note,) = asked.manifest("writer")["notes"]
+    prepared = ask(tab, shown, "writer", text)
+    (note,) = prepared.manifest("writer")["notes"]
     assert re.fullmatch(r"Cut to the last \d+ of 42 tokens; more do not fit this model\.", note)
     expect(tab.page.locator(".note")).to_have_text(note)
-    assert len(asked.words("writer", "tokens")) <= 32
-    expect(tab.page.locator("g.word")).to_have_count(2 * len(asked.words("writer", "tokens")))
+    assert len(prepared.words("writer", "tokens")) <= 32
+    expect(tab.page.locator("g.word")).to_have_count(2 * len(prepared.words("writer", "tokens")))
 
 
 def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: Shown):
@@ -174,11 +176,11 @@ def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: 
 
 def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
     tab.refused.append("/manifest.json")
-    gone = shown.shelf.put(by_chance(text="gone"), Lock())
-    listed = shown.shelf.listing()  # what a page that lists no more still has
+    gone = shown.store.put(by_chance(text="gone"), Lock())
+    listed = shown.store.listing()  # what a page that lists no more still has
     tab.page.route("**/recordings.json", lambda route: route.fulfill(json=listed))
-    for _ in range(shown.shelf.room):
-        shown.shelf.put(by_chance(), Lock())
+    for _ in range(shown.store.room):
+        shown.store.put(by_chance(), Lock())
     tab.open(shown.ids["writer"], "look")
     tab.field("Recording").select_option(gone)
     said = "there is no such recording here; it may have made room for others; choose another, or ask again"
@@ -190,7 +192,7 @@ def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
 def test_a_run_that_is_deleted_under_the_server(tab: Tab, shown: Shown):
     tab.refused.append("/attention/0.f16")
     one = by_chance()
-    id = shown.shelf.put(one, Lock())
+    id = shown.store.put(one, Lock())
     plain = one.blob
 
     def blob(name: str) -> bytes:

@@ -43,7 +43,7 @@ VIEWS |= {"next": "translator", "position": "writer", "training": "trained", "im
 
 @pytest.fixture(scope="module")
 def ids(shown: Shown) -> dict[str, str]:
-    return shown.ids | {"trained": shown.shelf.put(by_chance(steps=[0, 10, 100]), Lock(), keep=True)}
+    return shown.ids | {"trained": shown.store.put(by_chance(steps=[0, 10, 100]), Lock(), keep=True)}
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -142,7 +142,7 @@ def check_harmless(tab: Tab, keys: str) -> None:
 def test_a_tag_among_the_words_is_a_word(tab: Tab, shown: Shown, tmp_path: Path):
     answers = [{"question": EVIL, "guesses": [{"text": EVIL, "probability": 1.0}]}]
     one = by_chance(f"ein {EVIL}", EVIL, model=EVIL, notes=[EVIL], answers=answers)
-    id = shown.shelf.put(one, Lock())
+    id = shown.store.put(one, Lock())
     tab.open(id, "look", attention="cross.1", head=1, query=2, key=0)
     expect(tab.page.locator(".sentence")).to_contain_text(f"{EVIL} looks mostly at")
     expect(tab.page.locator(".note")).to_have_text(EVIL)

@@ -100,7 +100,7 @@ def test_space_plays_word_by_word(begun: Tab):
 
 
 def test_brackets_go_from_step_to_step(tab: Tab, shown: Shown):
-    id = shown.shelf.put(by_chance(steps=[0, 10]), Lock())
+    id = shown.store.put(by_chance(steps=[0, 10]), Lock())
     tab.open(id, "look", attention="cross.1", head=1, query=0, key=0, step=0)
     tab.press("]")
     tab.expect_chosen(step=1)

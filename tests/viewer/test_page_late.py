@@ -145,7 +145,7 @@ def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Sh
 
 @pytest.fixture
 def steps(shown: Shown) -> str:
-    return shown.shelf.put(by_chance(steps=[0, 10]), Lock())
+    return shown.store.put(by_chance(steps=[0, 10]), Lock())
 
 
 @pytest.mark.parametrize("view", ["look", "heads"])

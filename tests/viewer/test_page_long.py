@@ -67,7 +67,7 @@ def neighbours(layer: int, head: int) -> set[str]:
 
 
 def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown: Shown):
-    tab.open(shown.shelf.put(Long(), Lock()), "look")
+    tab.open(shown.store.put(Long(), Lock()), "look")
     sentence = tab.page.locator(".sentence")
     expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")
     expect(tab.page.locator("main canvas").first).to_be_visible()
@@ -78,9 +78,9 @@ def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown:
         allowed |= neighbours(layer, head)
         said = f"w500 looks mostly at w{500 - head} (0.75), layer {layer}, head {head + 1}"
         expect(sentence).to_contain_text(said)
-    asked = blobs(tab, "attention")
-    assert len(asked) == len(set(asked))  # none twice
-    assert set(asked) <= allowed
+    prepared = blobs(tab, "attention")
+    assert len(prepared) == len(set(prepared))  # none twice
+    assert set(prepared) <= allowed
     assert len(blobs(tab, "overview")) == len(blobs(tab, "mask")) == 1
 
     larger = tab.page.get_by_role("button", name="Larger cells")
@@ -102,7 +102,7 @@ def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown:
 
 
 def test_beyond_that_a_picture_of_stretches_and_rows_one_by_one(tab: Tab, shown: Shown):
-    tab.open(shown.shelf.put(Long(pooled=64), Lock()), "look")
+    tab.open(shown.store.put(Long(pooled=64), Lock()), "look")
     sentence = tab.page.locator(".sentence")
     expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")
     expect(tab.page.get_by_text("each cell the largest weight of a stretch")).to_be_visible()

@@ -11,7 +11,7 @@ from PIL.Image import open as open_image
 from playwright.sync_api import Locator, expect
 
 import regard
-from regard.viewer.training import record_training
+from regard.viewer.training_recording import record_training
 
 from .browser import Tab, close, number, rows
 from .shown import Shown, statistics
@@ -29,7 +29,7 @@ def trained(shown: Shown, tmp_path_factory: pytest.TempPathFactory):
     training = record_training(run)
     tokens = training.probe.inputs["tokens"]
     looked = [look(model, tokens) for model in models]
-    return shown.shelf.put(training, Lock(), keep=True), looked
+    return shown.store.put(training, Lock(), keep=True), looked
 
 
 def look(model, tokens):

@@ -44,7 +44,7 @@ def test_words_of_another_text_and_their_plane(tab: Tab, shown: Shown):
     points = rows(tab.page.get_by_role("table", name="After layer 2"))
     found = np.array([[number(cell) for cell in row[1:]] for row in points])
     partner = tab.chosen()["with"].split("*")[0]
-    other = shown.shelf.find(partner).recording.manifest()["sequences"]["tokens"]
+    other = shown.store.find(partner).recording.manifest()["sequences"]["tokens"]
     model = shown.models["writer"].model
     states = []
     for tokens in (shown.manifest("writer")["sequences"]["tokens"], other):

@@ -6,7 +6,7 @@ import torch
 
 import regard
 from regard.models.model import Model
-from regard.viewer.positions import LEAST, MOST, positions_of
+from regard.viewer.positions import LEAST, MOST, position_tables
 
 from ..laws.cases import SHRINK, cases
 
@@ -16,7 +16,7 @@ def model_of(name: str) -> Model:
 
 
 def only(model: Model, tokens: int = 5):
-    (found,) = positions_of(model, tokens)
+    (found,) = position_tables(model, tokens)
     said = found.manifest()
     assert found.table.shape == (said["rows"], said["columns"])
     assert found.similar.shape == (said["similarities"], said["size"], said["size"])
@@ -33,7 +33,7 @@ def test_a_learned_table_is_shown_as_far_as_it_goes():
 
 
 def test_the_unused_rows_of_a_table_are_not_shown():
-    first, second = positions_of(model_of("transformer-shared-tokens"), 5)
+    first, second = position_tables(model_of("transformer-shared-tokens"), 5)
     assert {first.name, second.name} == {"embed.position", "source_embed.position"}
     model = model_of("transformer-shared-tokens")
     assert torch.equal(first.table, model.get_submodule(first.name).table.weight[2:34])
@@ -87,4 +87,4 @@ def test_what_is_added_to_scores(name, kind):
 
 
 def test_a_model_that_knows_no_positions():
-    assert positions_of(model_of("lstm"), 5) == []
+    assert position_tables(model_of("lstm"), 5) == []

@@ -15,10 +15,10 @@ from regard.models.vision import VisionTransformer
 from regard.parts.attention import Attention
 from regard.parts.mask import Causal
 from regard.viewer.record import record
-from regard.viewer.recording import Recording, sizes, store, stored
+from regard.viewer.recording import Recording, pack_recordings, sizes, unpack_recordings
 
 from ..laws.cases import Case, cases, name_of
-from . import blobs
+from . import read_blobs as blobs
 
 TOKENS = [3, 4, 5, 6, 7, 8, 3]
 TARGET = [1, 2, 3, 9, 4]
@@ -72,7 +72,7 @@ def test_every_blob_has_the_size_that_the_manifest_says(case: Case):
 @every
 def test_a_stored_recording_is_the_same_byte_for_byte(case: Case):
     _, recording = recorded(case)
-    (found,) = stored(store({"one": recording})).values()
+    (found,) = unpack_recordings(pack_recordings({"one": recording})).values()
     assert found.manifest() == json.loads(json.dumps(recording.manifest()))
     assert {name: found.blob(name) for name in found.names()} == {
         name: recording.blob(name) for name in recording.names()

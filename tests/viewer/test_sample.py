@@ -12,7 +12,7 @@ from ..processes import PATIENCE
 
 
 def test_the_recordings_of_all_files_in_their_order(bundle):
-    found = sample.sample()
+    found = sample.sample_recordings()
     assert list(found) == ["one", "two"]
     for id, one in found.items():
         assert one.manifest() == bundle[id].manifest()
@@ -21,20 +21,20 @@ def test_the_recordings_of_all_files_in_their_order(bundle):
 
 def test_no_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "FOLDER", tmp_path)
-    monkeypatch.setattr(sample, "bundled", sample.bundled.__wrapped__)
-    assert sample.bundled() == {}
+    monkeypatch.setattr(sample, "bundled_recordings", sample.bundled_recordings.__wrapped__)
+    assert sample.bundled_recordings() == {}
     with pytest.raises(RegardError, match="this installation has no bundled sample; name a model: -m RUN, and a text"):
-        sample.sample()
+        sample.sample_recordings()
 
 
 def test_the_sample_is_served_before_torch_or_numpy_is_imported():
     program = """
 import sys
-from regard.viewer.sample import bundled
+from regard.viewer.sample import bundled_recordings
 from regard.viewer.server import listen, make_app, serve
-from regard.viewer.shelf import Shelf
+from regard.viewer.recording_store import Shelf
 import regard.viewer.export, regard.viewer.notebook
-make_app(Shelf(bundled()), [])
+make_app(Shelf(bundled_recordings()), [])
 print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules])
 """
     command = [sys.executable, "-c", program]

@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 
 from regard.errors import RegardError
 from regard.viewer import server
-from regard.viewer.recording import stored
+from regard.viewer.model_handle import Question, load_in_background
+from regard.viewer.recording import unpack_recordings
+from regard.viewer.recording_store import RecordingStore
 from regard.viewer.server import listen, make_app
-from regard.viewer.shelf import Shelf
-from regard.viewer.subject import Question, open_behind
 
 from .fake import EVIL, INDEX, SCRIPT, STYLE, Model, Slow, manifest, recording
 from .serving import running
@@ -23,15 +23,15 @@ from .serving import running
 ADDRESS = "http://127.0.0.1:7348"
 
 
-def client(shelf: Shelf | None = None, *models: Model, **options: object) -> TestClient:
-    shelf = Shelf({"one": recording()}) if shelf is None else shelf
-    return TestClient(make_app(shelf, models), base_url=ADDRESS, **options)
+def client(store: RecordingStore | None = None, *models: Model, **options: object) -> TestClient:
+    store = RecordingStore({"one": recording()}) if store is None else store
+    return TestClient(make_app(store, models), base_url=ADDRESS, **options)
 
 
-def ready(*models: Model, shelf: Shelf | None = None, question: Question | None = None) -> TestClient:
-    shelf = shelf or Shelf({"one": recording()})
-    open_behind(models, shelf, question, patience=0.0).join()
-    return client(shelf, *models)
+def ready(*models: Model, store: RecordingStore | None = None, question: Question | None = None) -> TestClient:
+    store = store or RecordingStore({"one": recording()})
+    load_in_background(models, store, question, patience=0.0).join()
+    return client(store, *models)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_page_that_was_not_built_says_so_and_the_rest_answers(page):
 
 def test_recordings_are_as_they_were_stored():
     one = recording()
-    browser = client(Shelf({"one": one}))
+    browser = client(RecordingStore({"one": one}))
     listed = browser.get("/recordings.json")
     assert listed.json() == [{"id": "one", "title": "a run", "model": "a translator", "text": "ein Hund"}]
     assert (listed.headers["content-type"], listed.headers["cache-control"]) == ("application/json", "no-store")
@@ -82,9 +82,9 @@ def test_recordings_are_as_they_were_stored():
 
 def test_blobs_have_types_and_only_those_whose_id_never_comes_again_are_remembered(model):
     said = manifest() | {"image": {"rows": 1}}
-    shelf = Shelf({"one": recording(said)})
-    id = shelf.put(recording(said), model.lock)
-    browser = client(shelf)
+    store = RecordingStore({"one": recording(said)})
+    id = store.put(recording(said), model.lock)
+    browser = client(store)
     kinds = {"attention/0.f16": "application/octet-stream", "image.png": "image/png"}
     for name, kind in kinds.items():
         headers = browser.get(f"/recordings/{id}/{name}").headers
@@ -126,12 +126,12 @@ def test_a_method_that_is_not_for_this_is_refused():
 
 def test_a_model_is_announced_before_and_after_it_is_loaded(tmp_path, model):
     about = {"name": "run", "path": str(tmp_path / "run"), "image": False, "error": None}
-    shelf = Shelf({})
-    before = client(shelf, model).get("/models.json")
+    store = RecordingStore({})
+    before = client(store, model).get("/models.json")
     assert before.json() == [about | {"what": "", "verbs": [], "ready": False}]
     assert before.headers["cache-control"] == "no-store"
-    open_behind([model], shelf, None).join()  # there is nothing to see, so it does not wait
-    after = client(shelf, model).get("/models.json").json()
+    load_in_background([model], store, None).join()  # there is nothing to see, so it does not wait
+    after = client(store, model).get("/models.json").json()
     assert after == [about | {"what": "a translator", "verbs": ["translate", "embed"], "ready": True}]
 
 
@@ -174,8 +174,8 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are(tmp_path, 
 
 def test_a_question_becomes_a_recording(model):
     browser = ready(model)
-    asked = {"model": "run", "text": f"der {EVIL}", "target": "the tree", "tokens": 3}
-    answer = browser.post("/record", json=asked, headers={"origin": ADDRESS})
+    prepared = {"model": "run", "text": f"der {EVIL}", "target": "the tree", "tokens": 3}
+    answer = browser.post("/record", json=prepared, headers={"origin": ADDRESS})
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
     assert model.questions == [Question(f"der {EVIL}", "the tree", 3)]
@@ -197,7 +197,7 @@ def test_an_image_comes_as_a_file(model):
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "sentence"),
+    ("prepared", "status", "sentence"),
     [
         ({"model": "run", "text": ""}, 400, "there is nothing to read; give a text"),
         ({"model": "other", "text": "x"}, 404, "there is no such model here"),
@@ -212,8 +212,8 @@ def test_an_image_comes_as_a_file(model):
         ({"model": "run", "image": "é"}, 400, "the image must be a file in base64"),
     ],
 )
-def test_a_wrong_question_is_one_sentence(model, asked, status, sentence):
-    answer = ready(model).post("/record", json=asked)
+def test_a_wrong_question_is_one_sentence(model, prepared, status, sentence):
+    answer = ready(model).post("/record", json=prepared)
     assert answer.status_code == status
     assert sentence in answer.json()["error"]
 
@@ -309,9 +309,9 @@ def test_sixteen_live_recordings_stay_those_last_used_and_all_others(model):
 )
 def test_a_run_deleted_under_the_server(model, trouble, sentence):
     one = recording()
-    shelf = Shelf({"one": recording()})
-    id = shelf.put(one, model.lock)
-    browser = client(shelf, model)
+    store = RecordingStore({"one": recording()})
+    id = store.put(one, model.lock)
+    browser = client(store, model)
     assert browser.get(f"/recordings/{id}/attention/0.f16").status_code == 200
 
     def gone(name: str) -> bytes:
@@ -327,7 +327,7 @@ def test_a_run_deleted_under_the_server(model, trouble, sentence):
 def test_our_own_mistake_is_said_in_the_terminal_and_not_the_end(capfd):
     one = recording()
     one.blob = lambda name: 1 / 0
-    browser = client(Shelf({"one": one}), raise_server_exceptions=False)
+    browser = client(RecordingStore({"one": one}), raise_server_exceptions=False)
     answer = browser.get("/recordings/one/attention/0.f16")
     assert answer.status_code == 500
     assert answer.json()["error"] == "the viewer made a mistake (ZeroDivisionError); its terminal says more"
@@ -341,7 +341,7 @@ def test_our_own_mistake_is_said_in_the_terminal_and_not_the_end(capfd):
 
 def carried(html: str) -> dict[str, object]:
     _, _, after = html.partition('id="regard-recordings">')
-    return {id: one.manifest() for id, one in stored(base64.b64decode(after.partition("<")[0])).items()}
+    return {id: one.manifest() for id, one in unpack_recordings(base64.b64decode(after.partition("<")[0])).items()}
 
 
 def test_a_recording_can_be_kept_as_a_page(page):
@@ -377,7 +377,7 @@ def ask(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[
 
 
 def test_a_real_server_answers_and_is_not_fooled(page, capfd):
-    with running(Shelf({"one": recording()})) as port:
+    with running(RecordingStore({"one": recording()})) as port:
         assert ask(port, "/") == (200, INDEX.encode())
         assert ask(port, "/recordings/one/attention/0.f16") == (200, recording().blob("attention/0.f16"))
         for path in ("/../server.py", "/recordings/one/../../../server.py", "/recordings/../../../../etc/passwd"):
@@ -390,10 +390,10 @@ def test_a_real_server_answers_and_is_not_fooled(page, capfd):
 
 def test_work_on_one_blob_stops_no_other_but_a_model_does_one_thing_at_a_time(model):
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
-    shelf = Shelf({"one": recording()})
-    slow = [shelf.put(Slow(begun, may_end), model.lock) for _ in range(2)]
+    store = RecordingStore({"one": recording()})
+    slow = [store.put(Slow(begun, may_end), model.lock) for _ in range(2)]
     answers: list[tuple[int, bytes]] = []
-    with running(shelf, model) as port:
+    with running(store, model) as port:
         threads = [
             threading.Thread(target=lambda id=id: answers.append(ask(port, f"/recordings/{id}/row.f32"))) for id in slow
         ]

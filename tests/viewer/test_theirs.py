@@ -9,7 +9,7 @@ import regard
 from regard.viewer.record import record
 
 from ..use import theirs
-from . import blobs
+from . import read_blobs as blobs
 
 TEXT = "two blue cats"
 

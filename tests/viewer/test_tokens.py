@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.viewer.tokens import added, group, show, text_of
+from regard.viewer.tokens import added_texts, describe_tokens, number_words, token_text
 
 from ..use.made import tokenizer_of
 
@@ -23,7 +23,7 @@ def grouped(texts: list[str], words: list[int]) -> list[str]:
 def test_pieces_of_one_word_belong_together_whatever_the_tokens(kind):
     words = tokenizer_of(kind)
     ids = words.encode(["one red dog, two cats."])[0].tolist()
-    shown = show(words, ids)
+    shown = describe_tokens(words, ids)
     assert [token["id"] for token in shown] == ids
     assert not any(token["special"] for token in shown if token["id"] != words.unk)
     found = grouped([token["text"] for token in shown], [token["word"] for token in shown])
@@ -36,7 +36,7 @@ def test_pieces_of_one_word_belong_together_whatever_the_tokens(kind):
 def test_special_tokens_are_no_words():
     words = tokenizer_of("bpe")
     text = words.encode(["red dog"])[0].tolist()
-    shown = show(words, [words.start, *text, words.end, *text, words.pad])
+    shown = describe_tokens(words, [words.start, *text, words.end, *text, words.pad])
     ends = [place for place, token in enumerate(shown) if token["word"] == -1]
     assert (
         ends == [place for place, token in enumerate(shown) if token["special"]] == [0, len(text) + 1, len(shown) - 1]
@@ -49,7 +49,7 @@ def test_special_tokens_are_no_words():
 def test_what_is_hidden_or_unknown_is_a_word_of_its_own():
     words = tokenizer_of("bpe")
     text = words.encode(["red"])[0].tolist()
-    shown = show(words, [*text, words.mask, words.unk, words.mask, *text])
+    shown = describe_tokens(words, [*text, words.mask, words.unk, words.mask, *text])
     middle = shown[len(text) : len(text) + 3]
     assert [token["special"] for token in middle] == [False] * 3
     assert len({token["word"] for token in middle} | {token["word"] for token in shown}) == 5
@@ -62,18 +62,18 @@ def test_odd_texts(kind, text):
     words = tokenizer_of(kind)
     ids = words.encode([text])[0].tolist()
     assert words.decode([ids])[0] == text
-    shown = show(words, ids)
+    shown = describe_tokens(words, ids)
     assert [token["word"] for token in shown] == sorted(token["word"] for token in shown)
     blanks = len(text.split()) - 1
     assert max(token["word"] for token in shown) >= blanks
     for token in shown:
         token["text"].encode()  # is Unicode: bytes that are none stand there as \xNN
-    assert "".join(added(words, ids)).count(" ") == text.count(" ")
+    assert "".join(added_texts(words, ids)).count(" ") == text.count(" ")
 
 
 def test_a_character_in_several_tokens_is_not_cut_off_its_word():
     words = tokenizer_of("byte")
-    shown = show(words, words.encode(["über Äpfel"])[0].tolist())
+    shown = describe_tokens(words, words.encode(["über Äpfel"])[0].tolist())
     numbers = [token["word"] for token in shown]
     assert numbers == [0] * 5 + [1] + [2] * 6
     assert [token["text"] for token in shown][:2] == ["\\xc3", "\\xbc"]
@@ -93,19 +93,19 @@ def test_a_character_in_several_tokens_is_not_cut_off_its_word():
     ],
 )
 def test_words_by_hand(texts, wanted):
-    assert group(texts) == wanted
+    assert number_words(texts) == wanted
 
 
 @given(st.lists(st.text("ab. ,", max_size=3), max_size=20))
 def test_words_are_counted_without_a_gap(texts):
-    numbers = group(texts)
+    numbers = number_words(texts)
     assert len(numbers) == len(texts)
     assert numbers == sorted(numbers)
     assert sorted(set(numbers)) == list(range(len(set(numbers))))
 
 
 def test_without_a_tokenizer_tokens_are_numbers():
-    assert show(None, [7, 7]) == [
+    assert describe_tokens(None, [7, 7]) == [
         {"text": "7", "id": 7, "special": False, "word": 0},
         {"text": "7", "id": 7, "special": False, "word": 1},
     ]
@@ -113,6 +113,6 @@ def test_without_a_tokenizer_tokens_are_numbers():
 
 def test_a_model_may_have_more_tokens_than_its_tokenizer():
     words = tokenizer_of("bpe")
-    assert text_of(words, words.size + 3) == f"<unused {words.size + 3}>"
-    shown = show(words, [*words.encode(["red"])[0].tolist(), words.size + 3])
+    assert token_text(words, words.size + 3) == f"<unused {words.size + 3}>"
+    shown = describe_tokens(words, [*words.encode(["red"])[0].tolist(), words.size + 3])
     assert shown[-1]["text"] == f"<unused {words.size + 3}>"

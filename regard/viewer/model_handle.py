@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
 from regard.viewer.recording import Recording
-from regard.viewer.shelf import Shelf
+from regard.viewer.recording_store import RecordingStore
 
 PATIENCE = 2.0  # seconds
 
@@ -29,21 +29,21 @@ class Question:
     image: Any = None  # a file, its bytes, or pixels; None: the text for a model of images is the path of one
 
 
-class Opened(NamedTuple):
+class LoadStatus(NamedTuple):
     """How far the opening of a model has come; in one piece, since pages ask for it meanwhile."""
 
     settled: bool = False  # loaded, and asked what it was to be asked first
     error: str | None = None  # why it cannot be loaded, or what was wrong with the first question
 
 
-class Subject:
+class ModelHandle:
     """A model by its folder, loaded or not yet."""
 
     def __init__(self, folder: Path, name: str, device: str = "auto", allow_pickle: bool = False) -> None:
         self.folder, self.name, self.device, self.allow_pickle = folder, name, device, allow_pickle
         self.lock = Lock()  # one thing at a time
         self.loaded: Any = None  # a `regard.use.ready.Ready`
-        self.opened = Opened()
+        self.opened = LoadStatus()
         self.what, self.of_images = "", False
         self.verbs: tuple[str, ...] = ()
 
@@ -77,7 +77,7 @@ class Subject:
 
     def training(self) -> Recording | None:
         """Give what was recorded while the model was, or is, trained, if anything was; it need not be loaded."""
-        from regard.viewer.training import record_training
+        from regard.viewer.training_recording import record_training
 
         return record_training(self.folder)
 
@@ -99,7 +99,7 @@ class Subject:
         return about | {"error": error, "image": self.of_images, "path": str(self.folder)}
 
 
-def name_all(folders: Sequence[Path], device: str = "auto", allow_pickle: bool = False) -> list[Subject]:
+def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bool = False) -> list[ModelHandle]:
     """Make subjects of folders, each with a name of its own: the folder's, or all of the path if two have the same."""
     last = [folder.resolve().name for folder in folders]
     names = [name if last.count(name) == 1 else str(folder) for name, folder in zip(last, folders, strict=True)]
@@ -109,11 +109,11 @@ def name_all(folders: Sequence[Path], device: str = "auto", allow_pickle: bool =
             raise RegardError(f"{folder}: there is no such folder; {remedy}")
         if names.count(name) > 1:
             raise RegardError(f"{folder}: was named twice; name two models to compare them")
-    return [Subject(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]
+    return [ModelHandle(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]
 
 
-def open_behind(
-    subjects: Sequence[Subject], shelf: Shelf, question: Question | None, patience: float = PATIENCE
+def load_in_background(
+    handles: Sequence[ModelHandle], store: RecordingStore, question: Question | None, patience: float = PATIENCE
 ) -> Thread:
     """Load one model after the other, behind the page; ask each the first question, if there is one.
 
@@ -121,48 +121,48 @@ def open_behind(
     """
 
     def work() -> None:
-        if shelf.listing():
-            shelf.seen.wait(patience)
-        for subject in subjects:
-            error = _open(subject, shelf, question)
+        if store.listing():
+            store.seen.wait(patience)
+        for handle in handles:
+            error = _open(handle, store, question)
             if error is not None:
                 print(f"regard: {error}", file=sys.stderr, flush=True)
-            subject.opened = Opened(subject.loaded is not None, error)
+            handle.opened = LoadStatus(handle.loaded is not None, error)
 
     thread = Thread(target=work, name="models", daemon=True)
     thread.start()
     return thread
 
 
-def _open(subject: Subject, shelf: Shelf, question: Question | None) -> str | None:
+def _open(handle: ModelHandle, store: RecordingStore, question: Question | None) -> str | None:
     """Put on the shelf what was recorded in training, and above it the answer to the first question; say what fails."""
 
     def show_training() -> None:
-        training = subject.training()
+        training = handle.training()
         if training is not None:
-            shelf.put(training, Lock(), keep=True)  # it needs no model, so it need not wait for one
+            store.put(training, Lock(), keep=True)  # it needs no model, so it need not wait for one
 
     def answer() -> None:
         if question is not None:
-            shelf.put(subject.record(question), subject.lock)
+            store.put(handle.record(question), handle.lock)
 
     errors = []
-    for work in (show_training, subject.load, answer):
+    for work in (show_training, handle.load, answer):
         try:
-            with subject.lock, one_sentence(str(subject.folder)):
+            with handle.lock, one_line_errors(str(handle.folder)):
                 work()
         except RegardError as error:
             errors.append(str(error))
         except Exception as error:
             traceback.print_exception(error)
-            errors.append(f"{subject.folder}: {mistake(error)}")
-        if work == subject.load and subject.loaded is None:
+            errors.append(f"{handle.folder}: {internal_error(error)}")
+        if work == handle.load and handle.loaded is None:
             break
     return errors[0] if errors else None
 
 
 @contextmanager
-def one_sentence(place: str) -> Iterator[None]:
+def one_line_errors(place: str) -> Iterator[None]:
     """Let a file that is gone or spoilt, or memory that does not suffice, be the one sentence that a person needs."""
     try:
         yield
@@ -173,6 +173,6 @@ def one_sentence(place: str) -> Iterator[None]:
         raise RegardError(f"{place}: cannot be looked at: {reason}") from error
 
 
-def mistake(error: Exception) -> str:
+def internal_error(error: Exception) -> str:
     """Say of a mistake of ours all that helps in a page."""
     return f"the viewer made a mistake ({type(error).__name__}); its terminal says more"

@@ -21,16 +21,16 @@ from regard.models.vision import VisionTransformer
 from regard.training.probe import Probe, read_probe
 from regard.training.run import PROBE, open_run
 from regard.use.ready import abilities
-from regard.viewer.attentions import describe, mask_bits
-from regard.viewer.capture import Captured, capture
-from regard.viewer.heads import Survey, choose, survey, telling_cell
-from regard.viewer.live import NUMBER, f16
-from regard.viewer.picture import Picture, cut
+from regard.viewer.attentions import describe_attentions, mask_bits
+from regard.viewer.capture import Capture, capture
+from regard.viewer.head_statistics import HeadStatistics, choose_first_cell, choose_first_head, measure_heads
+from regard.viewer.live_recording import NUMBER, f16
+from regard.viewer.patched_image import PatchedImage, cut_into_patches
 from regard.viewer.recording import Manifest, Recording
-from regard.viewer.tokens import Token, show
+from regard.viewer.tokens import Token, describe_tokens
 
 
-class Training(Recording):
+class TrainingRecording(Recording):
     """The snapshots of a run as one recording of several steps."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Training(Recording):
         self.tokenizer: Tokenizer | None = run.tokenizer()
         self.picture = _picture(self.model, self.probe, run.config.task)
         self.sequences = self._sequences()
-        self.captured: Captured = capture(self.model, self.probe.inputs)
+        self.captured: Capture = capture(self.model, self.probe.inputs)
         self.attentions = self._attentions()
 
     def _sequences(self) -> dict[str, list[Token]]:
@@ -49,12 +49,12 @@ class Training(Recording):
         ids = {name: tensor[0].tolist() for name, tensor in self.probe.inputs.items()}
         if "target" in ids and self.tokenizer is not None:
             ids["written"] = [*ids["target"][1:], self.tokenizer.end]
-        return {name: show(self.tokenizer, row) for name, row in ids.items()}
+        return {name: describe_tokens(self.tokenizer, row) for name, row in ids.items()}
 
     def _attentions(self) -> list[Manifest]:
         """Describe what was kept: of large models some layers, or some heads."""
         kept = self.probe.weights(self.probe.steps[-1])
-        every = describe(self.model, self.captured)
+        every = describe_attentions(self.model, self.captured)
         shapes = {one["name"]: (one["rows"], one["columns"]) for one in every}
         for name, weights in kept.items():
             if weights.ndim != 3 or tuple(weights.shape[1:]) != shapes.get(name):
@@ -103,12 +103,12 @@ class Training(Recording):
         return " ".join(map(str, row.tolist())) if self.tokenizer is None else self.tokenizer.decode([row.tolist()])[0]
 
     @cached_property
-    def _surveys(self) -> list[list[Survey]]:
+    def _surveys(self) -> list[list[HeadStatistics]]:
         """Look at all heads at all steps."""
         found = []
         for step in range(len(self.probe.steps)):
             weights = self._weights(step)
-            found.append([survey(weights[one["name"]], *self._tokens(one)) for one in self.attentions])
+            found.append([measure_heads(weights[one["name"]], *self._tokens(one)) for one in self.attentions])
         return found
 
     def _weights(self, step: int) -> dict[str, Tensor]:
@@ -118,13 +118,13 @@ class Training(Recording):
     def _tokens(self, one: Manifest) -> tuple[list[Token], list[Token]]:
         return self.sequences[one["queries"]], self.sequences[one["keys"]]
 
-    def _begin(self, surveys: list[Survey]) -> Manifest | None:
-        chosen = choose(self.attentions, surveys)
+    def _begin(self, surveys: list[HeadStatistics]) -> Manifest | None:
+        chosen = choose_first_head(self.attentions, surveys)
         if chosen is None:
             return None
         one, head = self.attentions[chosen[0]], chosen[1]
         weights = self._weights(-1)[one["name"]][head]
-        query, key = telling_cell(weights, *self._tokens(one), same=one["queries"] == one["keys"])
+        query, key = choose_first_cell(weights, *self._tokens(one), same=one["queries"] == one["keys"])
         return {"attention": one["id"], "head": head, "query": query, "key": key}
 
     def blob(self, name: str) -> bytes:
@@ -144,17 +144,17 @@ class Training(Recording):
         raise KeyError(name)
 
 
-def record_training(folder: str | Path) -> Training | None:
+def record_training(folder: str | Path) -> TrainingRecording | None:
     """Open what a run has recorded of its training; None if there is nothing."""
     folder = Path(folder)
     there = (folder / PROBE).is_dir() and any((folder / PROBE).glob("step-*.safetensors"))
-    return Training(folder) if there else None
+    return TrainingRecording(folder) if there else None
 
 
-def _picture(model: Model, probe: Probe, task: Any) -> Picture | None:
+def _picture(model: Model, probe: Probe, task: Any) -> PatchedImage | None:
     """Give back the image that was normalised."""
     if not isinstance(model, VisionTransformer):
         return None
     image = next(iter(probe.inputs.values()))[0].float().permute(1, 2, 0).numpy()
     pixels = np.rint((image * np.array(task.std) + np.array(task.mean)) * 255).clip(0, 255).astype(np.uint8)
-    return cut(model, pixels)
+    return cut_into_patches(model, pixels)

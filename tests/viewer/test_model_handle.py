@@ -14,8 +14,8 @@ from regard.errors import InputError, RegardError
 from regard.training import start
 from regard.use import load as use_load
 from regard.use.ready import Ready
-from regard.viewer.shelf import Shelf
-from regard.viewer.subject import Question, Subject, name_all, open_behind
+from regard.viewer.model_handle import ModelHandle, Question, load_in_background, make_handles
+from regard.viewer.recording_store import RecordingStore
 
 from ..tasks.corpora import sentences, write
 from ..use.made import run
@@ -47,17 +47,17 @@ def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     for name in ("a/run", "b/run", "c"):
         Path(name).mkdir(parents=True)
-    assert [one.name for one in name_all([Path("a/run"), Path("c")])] == ["run", "c"]
-    assert [one.name for one in name_all([Path("a/run"), Path("b/run"), Path("c")])] == ["a/run", "b/run", "c"]
+    assert [one.name for one in make_handles([Path("a/run"), Path("c")])] == ["run", "c"]
+    assert [one.name for one in make_handles([Path("a/run"), Path("b/run"), Path("c")])] == ["a/run", "b/run", "c"]
     monkeypatch.chdir("c")
-    assert [one.name for one in name_all([Path()])] == ["c"]
+    assert [one.name for one in make_handles([Path()])] == ["c"]
 
 
 def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
     with pytest.raises(RegardError, match="nowhere: there is no such folder; give the folder that `regard train`"):
-        name_all([tmp_path / "nowhere"])
+        make_handles([tmp_path / "nowhere"])
     with pytest.raises(RegardError, match="was named twice; name two models to compare them"):
-        name_all([tmp_path, tmp_path])
+        make_handles([tmp_path, tmp_path])
 
 
 # --- loading and asking ----------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
     ],
 )
 def test_a_loaded_model_says_what_it_is(tmp_path, kind, what, verbs, of_images):
-    (subject,) = name_all([run(kind, tmp_path / "run")], "cpu")
-    assert subject.about() == {
+    (handle,) = make_handles([run(kind, tmp_path / "run")], "cpu")
+    assert handle.about() == {
         "name": "run",
         "what": "",
         "verbs": [],
@@ -81,26 +81,26 @@ def test_a_loaded_model_says_what_it_is(tmp_path, kind, what, verbs, of_images):
         "image": False,
         "path": str(tmp_path / "run"),
     }
-    subject.load()
-    about = subject.about()
+    handle.load()
+    about = handle.about()
     assert (about["what"], about["verbs"], about["image"]) == (what, verbs, of_images)
 
 
 def test_a_question_is_asked_as_it_is(tmp_path):
-    subject = Subject(run("translation", tmp_path / "run"), "run")
+    handle = ModelHandle(run("translation", tmp_path / "run"), "run")
     with pytest.raises(InputError, match="run: is still being loaded; wait a moment"):
-        subject.record(Question(TEXT))
-    subject.load()
+        handle.record(Question(TEXT))
+    handle.load()
     target = " ".join(reversed(TEXT.split()))
-    said = subject.record(Question(TEXT, target)).manifest()
+    said = handle.record(Question(TEXT, target)).manifest()
     assert (said["title"], said["text"]) == ("run", TEXT)
     assert [token["text"].strip() for token in said["sequences"]["target"] if not token["special"]] == target.split()
 
 
 def test_as_many_tokens_as_are_wanted(tmp_path):
-    subject = Subject(run("language", tmp_path / "run"), "run")
-    subject.load()
-    lengths = [len(subject.record(Question(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
+    handle = ModelHandle(run("language", tmp_path / "run"), "run")
+    handle.load()
+    lengths = [len(handle.record(Question(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
     assert 0 < lengths[1] - lengths[0] <= 3
 
 
@@ -113,23 +113,23 @@ def test_half_precision_is_shown_in_full(tmp_path, monkeypatch):
         return ready
 
     monkeypatch.setattr(use_load, "open_folder", halved)
-    subject = Subject(run("language", tmp_path / "run"), "run")
-    subject.load()
-    assert {parameter.dtype for parameter in subject.loaded.model.parameters()} == {torch.float32}
+    handle = ModelHandle(run("language", tmp_path / "run"), "run")
+    handle.load()
+    assert {parameter.dtype for parameter in handle.loaded.model.parameters()} == {torch.float32}
 
 
 def test_what_another_library_runs_cannot_be_looked_into(tmp_path, monkeypatch):
     monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(outside=object()))
     with pytest.raises(InputError, match="run: CTranslate2 keeps its numbers to itself; look at what it was made from"):
-        Subject(tmp_path / "run", "run").load()
+        ModelHandle(tmp_path / "run", "run").load()
 
 
 # --- training --------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_shows_its_training_too(trained):
-    subject = Subject(trained, "run")
-    answer, training = subject.all(Question(TEXT))
+    handle = ModelHandle(trained, "run")
+    answer, training = handle.all(Question(TEXT))
     assert (answer.manifest()["text"], answer.manifest()["steps"]) == (TEXT, [])
     assert training.manifest()["steps"][0] == 0
     assert training.manifest()["steps"][-1] == 2
@@ -140,28 +140,28 @@ def test_a_training_that_still_goes_on_has_no_model_yet(trained, tmp_path, capfd
     going = tmp_path / "going"
     shutil.copytree(trained, going)
     (going / "model.safetensors").unlink()
-    (training,) = Subject(going, "going").all(None)
+    (training,) = ModelHandle(going, "going").all(None)
     assert training.manifest()["steps"]
-    subject, shelf = Subject(going, "going"), Shelf({})
-    open_behind([subject], shelf, Question(TEXT)).join()
-    assert [one["title"] for one in shelf.listing()] == ["going, training"]
-    assert "going" in subject.opened.error
-    assert not subject.opened.settled
-    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
+    handle, store = ModelHandle(going, "going"), RecordingStore({})
+    load_in_background([handle], store, Question(TEXT)).join()
+    assert [one["title"] for one in store.listing()] == ["going, training"]
+    assert "going" in handle.opened.error
+    assert not handle.opened.settled
+    assert capfd.readouterr().err == f"regard: {handle.opened.error}\n"
 
 
 def test_a_run_deleted_under_the_viewer(trained, tmp_path):
     gone = tmp_path / "gone"
     shutil.copytree(trained, gone)
-    subject, shelf = Subject(gone, "gone"), Shelf({})
-    open_behind([subject], shelf, None).join()
+    handle, store = ModelHandle(gone, "gone"), RecordingStore({})
+    load_in_background([handle], store, None).join()
     shutil.rmtree(gone)
-    (listed,) = shelf.listing()
+    (listed,) = store.listing()
     with pytest.raises(RegardError, match="probe"):
-        shelf.find(listed["id"]).recording.blob("attention/1.f16")
-    assert subject.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
-    late = Subject(gone, "gone")
-    open_behind([late], shelf, None).join()
+        store.find(listed["id"]).recording.blob("attention/1.f16")
+    assert handle.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
+    late = ModelHandle(gone, "gone")
+    load_in_background([late], store, None).join()
     assert "gone: is not the folder of a run: there is no such folder" in late.opened.error
 
 
@@ -169,12 +169,12 @@ def test_a_run_deleted_under_the_viewer(trained, tmp_path):
 
 
 def test_models_wait_until_the_sample_was_seen(tmp_path):
-    shelf, model = Shelf({"one": recording()}), Model(tmp_path, "run")
+    store, model = RecordingStore({"one": recording()}), Model(tmp_path, "run")
     began = Event()
     model.load = began.set
-    thread = open_behind([model], shelf, None, patience=60.0)
+    thread = load_in_background([model], store, None, patience=60.0)
     assert not began.wait(0.05)
-    shelf.seen.set()
+    store.seen.set()
     thread.join()
     assert began.is_set()
 
@@ -184,7 +184,7 @@ def test_an_error_is_never_said_before_the_model_is_ready_for_questions(tmp_path
     heard = []
     for _ in range(20):
         model = Model(tmp_path, "run")
-        thread = open_behind([model], Shelf({}), Question(""))
+        thread = load_in_background([model], RecordingStore({}), Question(""))
         while model.about()["error"] is None:
             pass
         heard.append(model.about()["ready"])
@@ -197,32 +197,32 @@ def test_a_damaged_training_does_not_stop_the_model(trained, tmp_path, capfd):
     shutil.copytree(trained, damaged)
     for path in (damaged / "probe").iterdir():
         path.write_bytes(b"x" * 20)
-    subject, shelf = Subject(damaged, "damaged"), Shelf({})
-    open_behind([subject], shelf, Question(TEXT)).join()
-    assert subject.opened.settled
-    assert "is damaged" in subject.opened.error
-    assert [one["text"] for one in shelf.listing()] == [TEXT]
-    assert capfd.readouterr().err == f"regard: {subject.opened.error}\n"
+    handle, store = ModelHandle(damaged, "damaged"), RecordingStore({})
+    load_in_background([handle], store, Question(TEXT)).join()
+    assert handle.opened.settled
+    assert "is damaged" in handle.opened.error
+    assert [one["text"] for one in store.listing()] == [TEXT]
+    assert capfd.readouterr().err == f"regard: {handle.opened.error}\n"
 
 
 def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_loaded(tmp_path, capfd):
     first, second = Model(tmp_path / "first", "first", KeyError("x")), Model(tmp_path / "second", "second")
-    open_behind([first, second], Shelf({}), None).join()
+    load_in_background([first, second], RecordingStore({}), None).join()
     assert first.opened.error.endswith("first: the viewer made a mistake (KeyError); its terminal says more")
     assert "Traceback" in capfd.readouterr().err
     assert (first.opened.settled, second.opened.settled, second.opened.error) == (False, True, None)
 
 
 def test_a_training_can_be_looked_at_while_its_model_is_loaded(tmp_path):
-    shelf, model = Shelf({}), Model(tmp_path, "run", trained=True)
+    store, model = RecordingStore({}), Model(tmp_path, "run", trained=True)
     locked: list[bool] = []
 
     def load() -> None:
-        (listed,) = shelf.listing()
-        locked.extend([model.lock.locked(), shelf.find(listed["id"]).lock.locked()])
+        (listed,) = store.listing()
+        locked.extend([model.lock.locked(), store.find(listed["id"]).lock.locked()])
 
     model.load = load
-    open_behind([model], shelf, None).join()
+    load_in_background([model], store, None).join()
     assert locked == [True, False]
 
 
@@ -231,7 +231,7 @@ def test_one_model_after_the_other(tmp_path):
     models = [Model(tmp_path, name) for name in ("first", "second", "third")]
     for model in models:
         model.load = lambda name=model.name: order.append(name)
-    thread = open_behind(models, Shelf({}), None)
+    thread = load_in_background(models, RecordingStore({}), None)
     assert isinstance(thread, Thread)
     assert thread.daemon
     thread.join()

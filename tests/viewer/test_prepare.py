@@ -11,7 +11,7 @@ from regard.use.ready import Frame, Outside, Ready
 from regard.viewer.record import record
 
 from ..use.made import loaded
-from . import blobs
+from . import read_blobs as blobs
 
 
 def ids(recording, sequence: str) -> list[int]:

@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.viewer.container import pack, unpack
+from regard.viewer.archive import pack_archive, unpack_archive
 
 
 @given(st.dictionaries(st.text(min_size=1), st.binary()))
 def test_what_is_packed_comes_out_again(entries):
-    assert unpack(pack(entries.items())) == entries
+    assert unpack_archive(pack_archive(entries.items())) == entries
 
 
 def test_it_is_laid_out_as_the_page_reads_it():
     entries = {"recordings.json": b"[]", "ünd/b": b"", "c": b"\x00\xff"}
-    whole = zlib.decompress(pack(entries.items()))
+    whole = zlib.decompress(pack_archive(entries.items()))
     length = int.from_bytes(whole[:4], "little")
     index, data = json.loads(whole[4 : 4 + length].decode()), whole[4 + length :]
     assert index == {"recordings.json": [0, 2], "ünd/b": [2, 0], "c": [2, 2]}
@@ -26,16 +26,16 @@ def test_it_is_laid_out_as_the_page_reads_it():
 
 
 def test_the_same_entries_give_the_same_bytes():
-    assert pack([("a", b"1"), ("b", b"2")]) == pack([("a", b"1"), ("b", b"2")])
+    assert pack_archive([("a", b"1"), ("b", b"2")]) == pack_archive([("a", b"1"), ("b", b"2")])
 
 
 def test_a_path_is_packed_once():
     with pytest.raises(ValueError, match="'a' is packed twice"):
-        pack([("a", b"1"), ("a", b"2")])
+        pack_archive([("a", b"1"), ("a", b"2")])
 
 
 def damaged() -> dict[str, bytes]:
-    good = pack([("a", b"1234567890")])
+    good = pack_archive([("a", b"1234567890")])
     whole = zlib.decompress(good)
     return {
         "empty": b"",
@@ -53,4 +53,4 @@ def test_what_is_no_container(name):
     with pytest.raises(
         InputError, match="these bytes are no container of recordings, or not a whole one; make them anew"
     ):
-        unpack(damaged()[name])
+        unpack_archive(damaged()[name])

@@ -25,8 +25,8 @@ from regard.use.ready import Ready, abilities
 from regard.use.stream import TextStream
 from regard.use.translate import SPARE, translating
 from regard.viewer.capture import embedding_of
-from regard.viewer.picture import Image, Picture, as_input, read_picture
-from regard.viewer.tokens import Token, show
+from regard.viewer.patched_image import Image, PatchedImage, image_tensor, read_image
+from regard.viewer.tokens import Token, describe_tokens
 
 LONGEST = 2048  # tokens that are looked at together, where nobody chose
 Text = str | Sequence[int]  # words, or the ids of tokens, which are taken as they are
@@ -44,7 +44,7 @@ class Wishes:
 
 
 @dataclass
-class Asked:
+class Prepared:
     """What a model is called with, and how it is shown."""
 
     text: str
@@ -54,10 +54,10 @@ class Asked:
     begin: int | None = None  # the first token that it wrote, or was made to write
     written: str | None = None  # what it wrote
     masks: list[int] = field(default_factory=list)  # where something is to be filled in
-    picture: Picture | None = None
+    picture: PatchedImage | None = None
 
 
-def ask(ready: Ready, text: Text, wishes: Wishes) -> Asked:
+def prepare(ready: Ready, text: Text, wishes: Wishes) -> Prepared:
     """Ask a model of any kind."""
     if ready.outside is not None:
         raise InputError(
@@ -69,8 +69,8 @@ def ask(ready: Ready, text: Text, wishes: Wishes) -> Asked:
         return _see(ready, ready.model, text, wishes)
     if wishes.image is not None:
         raise InputError(f"{ready.name}: is {abilities(ready.model)[0]} and looks at texts; leave the image out")
-    asked = Asked(text if isinstance(text, str) else " ".join(map(str, text)))
-    reader = Reader(ready, wishes, asked)
+    prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
+    reader = TextReader(ready, wishes, prepared)
     if isinstance(ready.model, EncoderDecoder):
         reader.translate(ready.model, text)
     elif wishes.target is not None:
@@ -79,25 +79,25 @@ def ask(ready: Ready, text: Text, wishes: Wishes) -> Asked:
         reader.go_on(ready.model, text)
     else:
         reader.read(text)
-    return asked
+    return prepared
 
 
-def _see(ready: Ready, model: VisionTransformer, text: Text, wishes: Wishes) -> Asked:
+def _see(ready: Ready, model: VisionTransformer, text: Text, wishes: Wishes) -> Prepared:
     image = wishes.image
     if image is None and isinstance(text, str) and text.strip():
         image = text.strip()  # the path of a file
     if image is None:
         raise InputError(f"{ready.name}: is {abilities(model)[0]}, and there is no image; give one")
-    picture = read_picture(model, image)
+    picture = read_image(model, image)
     shown = text if isinstance(text, str) and text else "an image"
-    return Asked(shown, {"images": as_input(ready, picture)}, {"patches": picture.tokens()}, picture=picture)
+    return Prepared(shown, {"images": image_tensor(ready, picture)}, {"patches": picture.tokens()}, picture=picture)
 
 
-class Reader:
+class TextReader:
     """Makes rows of ids for one model, and fills in what is `asked` with them."""
 
-    def __init__(self, ready: Ready, wishes: Wishes, asked: Asked) -> None:
-        self.ready, self.wishes, self.asked = ready, wishes, asked
+    def __init__(self, ready: Ready, wishes: Wishes, prepared: Prepared) -> None:
+        self.ready, self.wishes, self.prepared = ready, wishes, prepared
         self.room = min(wishes.longest, ready.room or wishes.longest)
 
     def read(self, text: Text) -> None:
@@ -106,10 +106,10 @@ class Reader:
         ids = self.cut(self.encode(text), self.room - len(before) - len(after), "first")
         row = [*before, *ids, *after]
         if isinstance(self.ready.model.head, Logits) and self.ready.tokenizer is not None:
-            self.asked.masks = [place for place, id in enumerate(row) if id == self.ready.tokenizer.mask]
-            if not self.asked.masks:
-                self.asked.notes.append("There is no [MASK] in what was read, so there is nothing to fill in.")
-        self.show("tokens", row)
+            self.prepared.masks = [place for place, id in enumerate(row) if id == self.ready.tokenizer.mask]
+            if not self.prepared.masks:
+                self.prepared.notes.append("There is no [MASK] in what was read, so there is nothing to fill in.")
+        self.add_sequence("tokens", row)
 
     def go_on(self, model: LanguageModel, text: Text) -> None:
         """Read a prompt and what the model writes after it."""
@@ -130,11 +130,11 @@ class Reader:
                     seeds=[0],
                     forbidden=self.ready.frame.never,
                 )
-        self.show("tokens", [*prompt, *written])
-        self.asked.begin = len(prompt)
+        self.add_sequence("tokens", [*prompt, *written])
+        self.prepared.begin = len(prompt)
         if self.ready.tokenizer is not None:
             stream = TextStream(self.ready.tokenizer, prompt)
-            self.asked.written = stream.push(written) + stream.end()
+            self.prepared.written = stream.push(written) + stream.end()
 
     def translate(self, model: EncoderDecoder, text: Text) -> None:
         """Read a source, and the translation that is given or the one that the model finds."""
@@ -150,12 +150,12 @@ class Reader:
         else:
             begin = self.beginning()
             written = self.cut(self.encode(target, other_side=True), self.room - len(begin), "first")
-        self.show("source", source)
-        self.show("target", [*begin, *written])
-        self.asked.begin = len(begin) or 1
+        self.add_sequence("source", source)
+        self.add_sequence("target", [*begin, *written])
+        self.prepared.begin = len(begin) or 1
         if self.ready.tokenizer is not None:
             forced = [*begin, *written][1:]
-            self.asked.written = self.ready.tokenizer.decode([forced])[0]
+            self.prepared.written = self.ready.tokenizer.decode([forced])[0]
 
     def search(self, model: EncoderDecoder, source: list[int], begin: list[int]) -> list[int]:
         """Translate, as `translate` does; but the last token is read, too."""
@@ -243,14 +243,14 @@ class Reader:
             return ids
         known = self.ready.room
         why = "more do not fit this model" if known == self.room else "more are not looked at together"
-        self.asked.notes.append(f"Cut to the {keep} {limit} of {len(ids)} tokens; {why}.")
+        self.prepared.notes.append(f"Cut to the {keep} {limit} of {len(ids)} tokens; {why}.")
         return ids[:limit] if keep == "first" else ids[-limit:]
 
     def row(self, ids: list[int]) -> Tensor:
         """Give ids as a batch of one."""
         return torch.tensor([ids], dtype=torch.long, device=self.ready.device)
 
-    def show(self, name: str, ids: list[int]) -> None:
+    def add_sequence(self, name: str, ids: list[int]) -> None:
         """Let the model read a sequence of tokens."""
-        self.asked.arguments[name] = self.row(ids)
-        self.asked.sequences[name] = show(self.ready.tokenizer, ids)
+        self.prepared.arguments[name] = self.row(ids)
+        self.prepared.sequences[name] = describe_tokens(self.ready.tokenizer, ids)

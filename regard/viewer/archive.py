@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from regard.errors import InputError
 
 
-def pack(entries: Iterable[tuple[str, bytes]]) -> bytes:
+def pack_archive(entries: Iterable[tuple[str, bytes]]) -> bytes:
     """Pack paths with their bytes; the same entries always give the same container."""
     index: dict[str, tuple[int, int]] = {}
     parts: list[bytes] = []
@@ -26,7 +26,7 @@ def pack(entries: Iterable[tuple[str, bytes]]) -> bytes:
     return zlib.compress(b"".join((len(header).to_bytes(4, "little"), header, *parts)), 9)
 
 
-def unpack(container: bytes) -> dict[str, bytes]:
+def unpack_archive(container: bytes) -> dict[str, bytes]:
     """Give the bytes of every path."""
     try:
         whole = zlib.decompress(container)

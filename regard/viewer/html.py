@@ -17,7 +17,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 RECORDINGS = "regard-recordings"  # the id of the element that the page reads them from
 
 
-def read(name: str) -> str:
+def read_page_file(name: str) -> str:
     """Read a file of the page."""
     try:
         return (FOLDER / name).read_text(encoding="utf-8")
@@ -26,24 +26,26 @@ def read(name: str) -> str:
         raise RegardError(f"{FOLDER / name}: the page has not been built; {remedy}") from None
 
 
-def one_file(container: bytes) -> str:
+def page_with_recordings(container: bytes) -> str:
     """Make a page that needs nothing but itself, and may ask for nothing else."""
     recordings = f'<script type="text/plain" id="{RECORDINGS}">{b64encode(container).decode()}</script>\n'
     policy = f'\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    style = read(STYLE).replace("</style", r"<\/style")
-    script = re.sub("</script", r"<\\/script", read(SCRIPT), flags=re.IGNORECASE)
-    page = _put(read(INDEX), "(?<=<head>)", policy)
+    style = read_page_file(STYLE).replace("</style", r"<\/style")
+    script = re.sub("</script", r"<\\/script", read_page_file(SCRIPT), flags=re.IGNORECASE)
+    page = _put(read_page_file(INDEX), "(?<=<head>)", policy)
     page = _put(page, "(?=</body>)", recordings)
     page = _put(page, r'<link\b[^>]*\bhref="[^"]*page\.css"[^>]*>', f"<style>{style}</style>")
     module = f'<script type="module">{script}</script>'
     return _put(page, r'<script\b[^>]*\bsrc="[^"]*page\.js"[^>]*>\s*</script>', module)
 
 
-def inline(container: bytes, height: int) -> str:
+def page_as_iframe(container: bytes, height: int) -> str:
     """Make the element that shows such a page inside another, with no right to anything there."""
     rights = 'sandbox="allow-scripts allow-downloads" allow="clipboard-write; fullscreen"'
     look = f"width: 100%; height: {height}px; border: 0"
-    return f'<iframe title="regard" {rights} style="{look}" srcdoc="{escape(one_file(container))}"></iframe>'
+    return (
+        f'<iframe title="regard" {rights} style="{look}" srcdoc="{escape(page_with_recordings(container))}"></iframe>'
+    )
 
 
 def _put(page: str, place: str, what: str) -> str:

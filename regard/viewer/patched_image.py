@@ -22,7 +22,7 @@ Image = str | Path | bytes | np.ndarray  # a file, its bytes, or pixels (height 
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
+class PatchedImage:
     """An image, and how it is cut into patches."""
 
     pixels: UInt8[np.ndarray, "H W C"]
@@ -33,8 +33,8 @@ class Picture:
     def manifest(self) -> Manifest:
         """Say how it is cut."""
         height, width, _ = self.pixels.shape
-        cut = {"rows": self.rows, "columns": self.columns, "first": self.first}
-        return cut | {"width": width, "height": height}
+        cut_into_patches = {"rows": self.rows, "columns": self.columns, "first": self.first}
+        return cut_into_patches | {"width": width, "height": height}
 
     def tokens(self) -> list[Token]:
         """Name the patches by row and column, as people count."""
@@ -52,19 +52,19 @@ class Picture:
         return _png(self.pixels)
 
 
-def read_picture(model: VisionTransformer, image: Image) -> Picture:
+def read_image(model: VisionTransformer, image: Image) -> PatchedImage:
     """Bring an image to the shape that the model was made for."""
     patches = model.patches
-    return cut(model, _decode(image, (patches.height, patches.width, patches.conv.in_channels)))
+    return cut_into_patches(model, _decode(image, (patches.height, patches.width, patches.conv.in_channels)))
 
 
-def cut(model: VisionTransformer, pixels: UInt8[np.ndarray, "H W C"]) -> Picture:
+def cut_into_patches(model: VisionTransformer, pixels: UInt8[np.ndarray, "H W C"]) -> PatchedImage:
     """Cut pixels into the patches of a model."""
     side, first = model.patches.patch, 0 if model.class_token is None else 1
-    return Picture(pixels, model.patches.height // side, model.patches.width // side, first)
+    return PatchedImage(pixels, model.patches.height // side, model.patches.width // side, first)
 
 
-def as_input(ready: Ready, picture: Picture) -> Float[Tensor, "1 C H W"]:
+def image_tensor(ready: Ready, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
     """Give the pixels as the model takes them; where nothing says how to normalise, from -1 to 1."""
     channels = picture.pixels.shape[2]
     mean, std = (torch.tensor(numbers or (0.5,) * channels, device=ready.device) for numbers in (ready.mean, ready.std))

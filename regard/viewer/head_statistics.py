@@ -23,7 +23,7 @@ SINK = 0.5  # a head that gives more than this to special tokens and the first o
 
 
 @dataclass(frozen=True)
-class Survey:
+class HeadStatistics:
     """Some heads of one attention in numbers, and each as a small picture."""
 
     entropy: list[float]  # in bits, mean over queries
@@ -39,7 +39,7 @@ class Survey:
         return {name: [None if isnan(one) else round(one, 6) for one in getattr(self, name)] for name in names}
 
 
-def survey(weights: Float[Tensor, "h T S"], queries: Sequence[Token], keys: Sequence[Token]) -> Survey:
+def measure_heads(weights: Float[Tensor, "h T S"], queries: Sequence[Token], keys: Sequence[Token]) -> HeadStatistics:
     """Look at some heads of one attention."""
     _, T, S = weights.shape
     i, j = (torch.arange(length, device=weights.device, dtype=weights.dtype) for length in (T, S))
@@ -47,24 +47,24 @@ def survey(weights: Float[Tensor, "h T S"], queries: Sequence[Token], keys: Sequ
     texts = [place for place in _texts(queries) if place] or list(range(T))
     sinks = sorted({0, *(place for place, token in enumerate(keys) if token["special"])})
     sunk = weights[:, texts][:, :, sinks].sum(-1).mean(-1)
-    return Survey(
+    return HeadStatistics(
         (torch.special.entr(weights).sum((1, 2)) / (T * log(2))).tolist(),
         (weights.flatten(1) @ away.flatten() / T).tolist(),
         weights.diagonal(-1, 1, 2).mean(-1).tolist(),
         weights[:, :, 0].mean(-1).tolist(),
         sunk.tolist(),
-        pool(weights, THUMBNAIL, THUMBNAIL),
+        max_pool(weights, THUMBNAIL, THUMBNAIL),
     )
 
 
-def join(surveys: Iterable[Survey]) -> Survey:
+def join_heads(surveys: Iterable[HeadStatistics]) -> HeadStatistics:
     """Make one of the surveys of some heads each."""
     parts = [vars(one) for one in surveys]
     lists = {name: [number for part in parts for number in part[name]] for name in parts[0] if name != "thumbnails"}
-    return Survey(**lists, thumbnails=np.concatenate([part["thumbnails"] for part in parts]))
+    return HeadStatistics(**lists, thumbnails=np.concatenate([part["thumbnails"] for part in parts]))
 
 
-def pool(weights: Float[Tensor, "h T S"], rows: int, columns: int) -> UInt8[np.ndarray, "h t s"]:
+def max_pool(weights: Float[Tensor, "h T S"], rows: int, columns: int) -> UInt8[np.ndarray, "h t s"]:
     """Shrink each head to at most so many rows and columns, by the largest of the weights that fall together.
 
     A row or column goes with its neighbours, all groups being alike large or one larger; 255 stands for 1.
@@ -80,7 +80,7 @@ def pool(weights: Float[Tensor, "h T S"], rows: int, columns: int) -> UInt8[np.n
 # --- where to begin --------------------------------------------------------------------------------------------------
 
 
-def choose(attentions: Sequence[Manifest], surveys: Sequence[Survey]) -> tuple[int, int] | None:
+def choose_first_head(attentions: Sequence[Manifest], surveys: Sequence[HeadStatistics]) -> tuple[int, int] | None:
     """Choose the attention and head to begin with: the most peaked that is no sink, of a translator's source if any."""
     kinds = [attention["kind"] for attention in attentions]
     wanted = [place for place, kind in enumerate(kinds) if kind == "cross" or "cross" not in kinds]
@@ -91,7 +91,7 @@ def choose(attentions: Sequence[Manifest], surveys: Sequence[Survey]) -> tuple[i
     return min(heads, key=lambda one: surveys[one[0]].sink[one[1]], default=None)
 
 
-def telling_cell(
+def choose_first_cell(
     weights: Float[Tensor, "T S"], queries: Sequence[Token], keys: Sequence[Token], same: bool
 ) -> tuple[int, int]:
     """Find the query and the key that say most: words, and a weight far above an even share of what can be seen.

@@ -8,7 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.viewer.heads import Survey, choose, join, pool, rollout, survey, telling_cell
+from regard.viewer.head_statistics import (
+    HeadStatistics,
+    choose_first_cell,
+    choose_first_head,
+    join_heads,
+    max_pool,
+    measure_heads,
+    rollout,
+)
 from regard.viewer.tokens import Token
 
 
@@ -23,7 +31,7 @@ def rows(*numbers: list[float]) -> torch.Tensor:
 
 def test_statistics_by_hand():
     weights = torch.stack((rows([1, 0, 0], [0.5, 0.5, 0], [0.25, 0.25, 0.5]), rows([0, 0, 1], [0, 0, 1], [0, 1, 0])))
-    found = survey(weights, tokens("[s] a b"), tokens("[s] a b"))
+    found = measure_heads(weights, tokens("[s] a b"), tokens("[s] a b"))
     assert found.entropy == pytest.approx([(0 + 1 + 1.5) / 3, 0])
     assert found.distance == pytest.approx([(0 + 0.5 + 0.75) / 3, (2 + 1 + 1) / 3])
     assert found.previous == pytest.approx([(0.5 + 0.25) / 2, (0 + 1) / 2])
@@ -33,7 +41,7 @@ def test_statistics_by_hand():
 
 
 def test_what_there_is_not_is_none():
-    found = survey(torch.ones(1, 1, 1), tokens("a"), tokens("a"))
+    found = measure_heads(torch.ones(1, 1, 1), tokens("a"), tokens("a"))
     assert isnan(found.previous[0])
     assert found.statistics() == {"entropy": [0], "distance": [0], "previous": [None], "first": [1]}
 
@@ -42,7 +50,7 @@ def test_what_there_is_not_is_none():
 def test_statistics_of_rows_by_chance(heads, T, S, seed):
     chance = np.random.default_rng(seed)
     weights = chance.dirichlet(np.ones(S), (heads, T)).astype(np.float32)
-    found = survey(torch.tensor(weights), tokens("a " * T), tokens("a " * S))
+    found = measure_heads(torch.tensor(weights), tokens("a " * T), tokens("a " * S))
     for head in range(heads):
         cells = [(i, j, float(weights[head, i, j])) for i in range(T) for j in range(S)]
         assert found.entropy[head] == pytest.approx(-sum(w * log2(w) for _, _, w in cells if w) / T, abs=1e-4)
@@ -54,7 +62,10 @@ def test_statistics_of_rows_by_chance(heads, T, S, seed):
 def test_surveys_of_some_heads_are_joined():
     weights = torch.rand(5, 40, 3).softmax(-1)
     words = tokens("a " * 40), tokens("a b c")
-    whole, joined = survey(weights, *words), join([survey(weights[:2], *words), survey(weights[2:], *words)])
+    whole, joined = (
+        measure_heads(weights, *words),
+        join_heads([measure_heads(weights[:2], *words), measure_heads(weights[2:], *words)]),
+    )
     assert np.array_equal(whole.thumbnails, joined.thumbnails)
     assert whole.thumbnails.shape == (5, 32, 3)
     for name in ("entropy", "distance", "previous", "first", "sink"):
@@ -69,7 +80,7 @@ def test_surveys_of_some_heads_are_joined():
 )
 def test_pooling_keeps_the_largest_of_each_group(heads, T, S, most_rows, most_columns, seed):
     weights = np.random.default_rng(seed).random((heads, T, S), np.float32)
-    found = pool(torch.tensor(weights), most_rows, most_columns)
+    found = max_pool(torch.tensor(weights), most_rows, most_columns)
     _, t, s = found.shape
     assert (t, s) == (min(T, most_rows), min(S, most_columns))
     assert found.dtype == np.uint8
@@ -88,16 +99,16 @@ def test_pooling_keeps_the_largest_of_each_group(heads, T, S, most_rows, most_co
 
 
 def test_a_model_that_has_gone_astray_is_a_black_picture():
-    assert pool(torch.full((1, 2, 2), torch.nan), 32, 32).tolist() == [[[0, 0], [0, 0]]]
+    assert max_pool(torch.full((1, 2, 2), torch.nan), 32, 32).tolist() == [[[0, 0], [0, 0]]]
 
 
 # --- where to begin --------------------------------------------------------------------------------------------------
 
 
-def heads(entropy: list[float], sink: list[float]) -> Survey:
+def heads(entropy: list[float], sink: list[float]) -> HeadStatistics:
     nothing = [0.0] * len(entropy)
     entropy, sink = [float(number) for number in entropy], [float(number) for number in sink]
-    return Survey(entropy, nothing, nothing, nothing, sink, np.zeros((len(entropy), 1, 1), np.uint8))
+    return HeadStatistics(entropy, nothing, nothing, nothing, sink, np.zeros((len(entropy), 1, 1), np.uint8))
 
 
 def kinds(*names: str) -> list[dict[str, str]]:
@@ -105,17 +116,17 @@ def kinds(*names: str) -> list[dict[str, str]]:
 
 
 def test_the_most_peaked_head_that_is_no_sink():
-    assert choose(kinds("self", "self"), [heads([2, 0.1], [0, 0.9]), heads([1, 3], [0.5, 0])]) == (1, 0)
+    assert choose_first_head(kinds("self", "self"), [heads([2, 0.1], [0, 0.9]), heads([1, 3], [0.5, 0])]) == (1, 0)
 
 
 def test_a_translator_begins_with_its_source():
     surveys = [heads([0.1], [0.0]), heads([0.2], [0.0]), heads([2, 1], [0, 0])]
-    assert choose(kinds("encoder", "decoder", "cross"), surveys) == (2, 1)
+    assert choose_first_head(kinds("encoder", "decoder", "cross"), surveys) == (2, 1)
 
 
 def test_where_all_are_sinks_the_least_is_chosen():
-    assert choose(kinds("self"), [heads([0.1, 0.2, 0.3], [0.9, 0.7, 0.8])]) == (0, 1)
-    assert choose([], []) is None
+    assert choose_first_head(kinds("self"), [heads([0.1, 0.2, 0.3], [0.9, 0.7, 0.8])]) == (0, 1)
+    assert choose_first_head([], []) is None
 
 
 def test_the_most_telling_cell_is_of_words():
@@ -123,35 +134,35 @@ def test_the_most_telling_cell_is_of_words():
     weights = torch.full((5, 5), 0.01)
     weights[0, 1] = weights[3, 1] = weights[1, 4] = weights[1, 3] = 0.96  # of no words, or at none
     weights[2, 1] = 0.9
-    assert telling_cell(weights, words, words, same=False) == (2, 1)
+    assert choose_first_cell(weights, words, words, same=False) == (2, 1)
 
 
 def test_to_look_at_oneself_says_little():
     words = tokens("a b c")
     weights = rows([1, 0, 0], [0.2, 0.8, 0], [0.1, 0.6, 0.3])
-    assert telling_cell(weights, words, words, same=True) == (2, 1)
-    assert telling_cell(weights, words, words, same=False) == (1, 1)
+    assert choose_first_cell(weights, words, words, same=True) == (2, 1)
+    assert choose_first_cell(weights, words, words, same=False) == (1, 1)
 
 
 def test_a_weight_is_measured_by_what_can_be_seen():
     words = tokens("a b c d")
     weights = rows([1, 0, 0, 0], [0.55, 0.45, 0, 0], [0.4, 0.3, 0.3, 0], [0.1, 0.5, 0.1, 0.3])
-    assert telling_cell(weights, words, words, same=True) == (3, 1)  # 0.5 of four says more than 0.55 of two
+    assert choose_first_cell(weights, words, words, same=True) == (3, 1)  # 0.5 of four says more than 0.55 of two
 
 
 def test_of_weights_that_are_nearly_alike_that_of_the_longest_words_is_taken():
     queries, keys = tokens("la rivière est"), tokens("the river is")
     weights = rows([0.99, 0.005, 0.005], [0.02, 0.96, 0.02], [0.01, 0.01, 0.98])
-    assert telling_cell(weights, queries, keys, same=False) == (1, 1)
+    assert choose_first_cell(weights, queries, keys, same=False) == (1, 1)
     weights[1] = torch.tensor([0.1, 0.8, 0.1])
-    assert telling_cell(weights, queries, keys, same=False) == (0, 0)
+    assert choose_first_cell(weights, queries, keys, same=False) == (0, 0)
 
 
 @pytest.mark.parametrize(("text", "cell"), [("[s] .", (1, 1)), ("[s] [e]", (0, 1)), ("[s]", (0, 0))])
 def test_without_words_any_token_will_do(text, cell):
     words = tokens(text)
     weights = rows([0.1, 0.9], [0.8, 0.2])[: len(words), : len(words)]
-    assert telling_cell(weights, words, words, same=False) == cell
+    assert choose_first_cell(weights, words, words, same=False) == cell
 
 
 def test_rollout_by_hand():

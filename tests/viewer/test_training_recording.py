@@ -14,10 +14,10 @@ from regard.errors import RegardError
 from regard.training.run import open_run
 from regard.use.ready import Ready
 from regard.viewer.record import record
-from regard.viewer.recording import sizes, store, stored
-from regard.viewer.training import Training, record_training
+from regard.viewer.recording import pack_recordings, sizes, unpack_recordings
+from regard.viewer.training_recording import TrainingRecording, record_training
 
-from . import blobs
+from . import read_blobs as blobs
 from .snapshots import STEPS, write
 
 CASES = {
@@ -41,7 +41,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def case(request, tmp_path_factory):
     run, models = write(tmp_path_factory.mktemp("case"), *CASES[request.param])
     training = record_training(run)
-    assert isinstance(training, Training)
+    assert isinstance(training, TrainingRecording)
     return training, models
 
 
@@ -75,14 +75,14 @@ def test_weights_and_statistics_are_those_of_each_step(case):
         assert abs(blobs.numbers(training, f"overview/{step}.u8", "u1") - overview).max() <= 1
 
 
-def pixels(training: Training) -> np.ndarray:
+def pixels(training: TrainingRecording) -> np.ndarray:
     with open_image(BytesIO(training.blob("image.png"))) as file:
         return np.array(file)
 
 
 def test_it_can_be_stored(case):
     training, _ = case
-    (found,) = stored(store({"one": training})).values()
+    (found,) = unpack_recordings(pack_recordings({"one": training})).values()
     assert found.manifest() == json.loads(json.dumps(training.manifest(), allow_nan=False))
     for name, size in sizes(training.manifest()):
         assert found.blob(name) == training.blob(name)

@@ -17,31 +17,41 @@ from regard.models.stack import Stack
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
 from regard.use.ready import Ready, abilities
-from regard.viewer.answers import answers_of, scores
-from regard.viewer.asked import Asked
-from regard.viewer.attentions import describe, is_whole, mask_bits
-from regard.viewer.capture import Captured, Looked, embedding_of
-from regard.viewer.heads import Survey, choose, join, pool, rollout, survey, telling_cell
-from regard.viewer.positions import Positions, positions_of
-from regard.viewer.recording import Manifest, Recording, to_json
-from regard.viewer.tokens import Token, show, text_of
+from regard.viewer.answers import best_answers, vocabulary_scores
+from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
+from regard.viewer.capture import AttentionTrace, Capture, embedding_of
+from regard.viewer.head_statistics import (
+    HeadStatistics,
+    choose_first_cell,
+    choose_first_head,
+    join_heads,
+    max_pool,
+    measure_heads,
+    rollout,
+)
+from regard.viewer.positions import PositionTable, position_tables
+from regard.viewer.prepare import Prepared
+from regard.viewer.recording import Manifest, Recording, encode_json
+from regard.viewer.tokens import Token, describe_tokens, token_text
 
 TOGETHER = 1 << 16  # weights of a head that are explained together: whoever asks for one row often asks for the next
 
 
-class Live(Recording):
+class LiveRecording(Recording):
     """A recording of a model that is there."""
 
-    def __init__(self, ready: Ready, model: Model, asked: Asked, captured: Captured, title: str | None = None) -> None:
-        self.ready, self.model, self.asked, self.captured = ready, model, asked, captured
+    def __init__(
+        self, ready: Ready, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
+    ) -> None:
+        self.ready, self.model, self.prepared, self.captured = ready, model, prepared, captured
         self.title = title or Path(ready.name).name
-        self.attentions = describe(model, captured)
+        self.attentions = describe_attentions(model, captured)
         looks = {one["queries"] for one in self.attentions}
-        self.sequences = asked.sequences | ({"written": written_by(self)} if "written" in looks else {})
+        self.sequences = prepared.sequences | ({"written": written_by(self)} if "written" in looks else {})
         self.by_id = {one["id"]: one for one in self.attentions}
         self._last: tuple[tuple[str, int, range] | None, Explanation | None] = (None, None)
 
-    def looked(self, id: str) -> Looked:
+    def looked(self, id: str) -> AttentionTrace:
         """Give what an attention saw; a KeyError if there is none of that id."""
         return self.captured.looked[self.by_id[id]["name"]]
 
@@ -53,14 +63,14 @@ class Live(Recording):
 
     @cached_property
     def _manifest(self) -> Manifest:
-        asked, image = self.asked, self.asked.picture
+        prepared, image = self.prepared, self.prepared.picture
         return {
             "format": 1,
             "title": self.title,
             "model": abilities(self.model)[0],
-            "text": asked.text,
-            "written": asked.written,
-            "notes": [*asked.notes, *self._notes()],
+            "text": prepared.text,
+            "written": prepared.written,
+            "notes": [*prepared.notes, *self._notes()],
             "sequences": self.sequences,
             "attentions": [
                 one | {"statistics": {name: [numbers] for name, numbers in found.statistics().items()}}
@@ -74,7 +84,7 @@ class Live(Recording):
                 for sequence, layers in self.captured.hidden.items()
             ],
             "next": self._following(),
-            "answers": answers_of(self.ready, self.model, asked, self.captured),
+            "answers": best_answers(self.ready, self.model, prepared, self.captured),
             "positions": [one.manifest() for one in self._positions],
             "image": None if image is None else image.manifest(),
             "rollout": self._rolls(),
@@ -83,15 +93,15 @@ class Live(Recording):
     def _notes(self) -> list[str]:
         if self.attentions:
             return []
-        sensible = {"Words": True, "Next": self.asked.begin is not None, "Position": bool(self._positions)}
+        sensible = {"Words": True, "Next": self.prepared.begin is not None, "Position": bool(self._positions)}
         views = " and ".join(view for view, makes_sense in sensible.items() if makes_sense)
         return [f"This model has no attention, so there are no weights to look at. What still makes sense: {views}."]
 
     def _following(self) -> Manifest | None:
-        if self.asked.begin is None:
+        if self.prepared.begin is None:
             return None
         vocabulary = embedding_of(self.model).tokens.table.num_embeddings
-        return {"sequence": list(self.asked.sequences)[-1], "begin": self.asked.begin, "vocabulary": vocabulary}
+        return {"sequence": list(self.prepared.sequences)[-1], "begin": self.prepared.begin, "vocabulary": vocabulary}
 
     def _rolls(self) -> bool:
         """Whether rollout makes sense: one sequence that looks at itself in every layer, and is not too long."""
@@ -100,28 +110,28 @@ class Live(Recording):
         return every and self.attentions[0]["pooled"] is None
 
     @cached_property
-    def _positions(self) -> list[Positions]:
-        return positions_of(self.model, max(map(len, self.sequences.values())))
+    def _positions(self) -> list[PositionTable]:
+        return position_tables(self.model, max(map(len, self.sequences.values())))
 
     @cached_property
-    def _surveys(self) -> list[Survey]:
+    def _surveys(self) -> list[HeadStatistics]:
         return [
-            join(
-                survey(weights, self.sequences[one["queries"]], self.sequences[one["keys"]])
+            join_heads(
+                measure_heads(weights, self.sequences[one["queries"]], self.sequences[one["keys"]])
                 for weights in self.looked(one["id"]).blocks()
             )
             for one in self.attentions
         ]
 
     def _begin(self) -> Manifest | None:
-        chosen = choose(self.attentions, self._surveys)
+        chosen = choose_first_head(self.attentions, self._surveys)
         if chosen is None:
             return None
-        if self.asked.picture is not None and self.asked.picture.first:
+        if self.prepared.picture is not None and self.prepared.picture.first:
             return self._begin_at_class_token()
         one, head = self.attentions[chosen[0]], chosen[1]
         tokens = self.sequences[one["queries"]], self.sequences[one["keys"]]
-        query, key = telling_cell(self._weights(one["id"], head), *tokens, same=one["queries"] == one["keys"])
+        query, key = choose_first_cell(self._weights(one["id"], head), *tokens, same=one["queries"] == one["keys"])
         return {"attention": one["id"], "head": head, "query": query, "key": key}
 
     def _begin_at_class_token(self) -> Manifest:
@@ -165,7 +175,7 @@ class Live(Recording):
         size = self.by_id[id]["pooled"]
         if size is None:
             raise KeyError(id)
-        return pool(self._weights(id, head)[None], *size).tobytes()
+        return max_pool(self._weights(id, head)[None], *size).tobytes()
 
     def overview(self) -> bytes:
         """Every head as a small picture."""
@@ -216,17 +226,17 @@ class Live(Recording):
 
     def next(self, row: int) -> bytes:
         """The scores of what follows a token."""
-        if self.asked.begin is None:
+        if self.prepared.begin is None:
             raise KeyError(row)
         assert self.captured.below is not None
-        return f32(scores(self.model, self.captured.below[row]))
+        return f32(vocabulary_scores(self.model, self.captured.below[row]))
 
     def vocabulary(self) -> bytes:
         """The tokens that can follow."""
         following = self._following()
         if following is None:
             raise KeyError("vocabulary")
-        return to_json([text_of(self.ready.tokenizer, id) for id in range(following["vocabulary"])])
+        return encode_json([token_text(self.ready.tokenizer, id) for id in range(following["vocabulary"])])
 
     def position(self, number: int) -> bytes:
         """A table of positions."""
@@ -238,9 +248,9 @@ class Live(Recording):
 
     def image(self) -> bytes:
         """The image as the model sees it."""
-        if self.asked.picture is None:
+        if self.prepared.picture is None:
             raise KeyError("image")
-        return self.asked.picture.png()
+        return self.prepared.picture.png()
 
     def rollout(self) -> bytes:
         """Attention through all layers."""
@@ -252,30 +262,30 @@ class Live(Recording):
 NUMBER = "(0|[1-9][0-9]{0,8})"
 ID = r"([a-z]+\.[1-9][0-9]*)"
 BLOBS: dict[str, Callable[..., bytes]] = {
-    r"attention/0\.f16": Live.all_weights,
-    rf"attention/0/{ID}/{NUMBER}\.f16": Live.weights,
-    rf"pooled/0/{ID}/{NUMBER}\.u8": Live.pooled,
-    r"overview/0\.u8": Live.overview,
-    r"mask/([a-z0-9-]+)\.bits": Live.mask,
-    rf"vectors/{ID}/{NUMBER}\.f32": Live.vectors,
-    rf"input/{ID}\.f32": Live.input,
-    rf"row/{ID}/{NUMBER}/{NUMBER}\.f32": Live.row,
-    rf"hidden/([a-z]+)/{NUMBER}\.f32": Live.hidden,
-    rf"next/{NUMBER}\.f32": Live.next,
-    r"vocabulary\.json": Live.vocabulary,
-    rf"position/{NUMBER}\.f32": Live.position,
-    rf"similarity/{NUMBER}\.f32": Live.similarity,
-    r"image\.png": Live.image,
-    r"rollout\.f16": Live.rollout,
+    r"attention/0\.f16": LiveRecording.all_weights,
+    rf"attention/0/{ID}/{NUMBER}\.f16": LiveRecording.weights,
+    rf"pooled/0/{ID}/{NUMBER}\.u8": LiveRecording.pooled,
+    r"overview/0\.u8": LiveRecording.overview,
+    r"mask/([a-z0-9-]+)\.bits": LiveRecording.mask,
+    rf"vectors/{ID}/{NUMBER}\.f32": LiveRecording.vectors,
+    rf"input/{ID}\.f32": LiveRecording.input,
+    rf"row/{ID}/{NUMBER}/{NUMBER}\.f32": LiveRecording.row,
+    rf"hidden/([a-z]+)/{NUMBER}\.f32": LiveRecording.hidden,
+    rf"next/{NUMBER}\.f32": LiveRecording.next,
+    r"vocabulary\.json": LiveRecording.vocabulary,
+    rf"position/{NUMBER}\.f32": LiveRecording.position,
+    rf"similarity/{NUMBER}\.f32": LiveRecording.similarity,
+    r"image\.png": LiveRecording.image,
+    r"rollout\.f16": LiveRecording.rollout,
 }
 
 
-def written_by(live: Live) -> list[Token]:
+def written_by(live: LiveRecording) -> list[Token]:
     """Give what a translator writes after each token that it reads: the target moved by one."""
     assert live.captured.below is not None
-    following = int(scores(live.model, live.captured.below[-1:]).argmax())
-    ids = [token["id"] for token in live.asked.sequences["target"][1:]]
-    return show(live.ready.tokenizer, [*ids, following])
+    following = int(vocabulary_scores(live.model, live.captured.below[-1:]).argmax())
+    ids = [token["id"] for token in live.prepared.sequences["target"][1:]]
+    return describe_tokens(live.ready.tokenizer, [*ids, following])
 
 
 def f32(numbers: Tensor) -> bytes:

@@ -8,13 +8,13 @@ from secrets import token_hex
 from threading import Event, Lock
 from typing import Any
 
-from regard.viewer.recording import Recording, listing
+from regard.viewer.recording import Recording, list_recordings
 
 ROOM = 16
 
 
 @dataclass(frozen=True)
-class Place:
+class Entry:
     """A recording, what to hold while it works, and what the list says of it."""
 
     recording: Recording
@@ -23,13 +23,14 @@ class Place:
     bundled: bool = False
 
 
-class Shelf:
+class RecordingStore:
     """Recordings by their ids: bundled ones for good, of the others as many as there is room for, those last used."""
 
     def __init__(self, bundled: Mapping[str, Recording], room: int = ROOM) -> None:
         self.room = room
         self._places = {
-            about["id"]: Place(bundled[about["id"]], nullcontext(), about, bundled=True) for about in listing(bundled)
+            about["id"]: Entry(bundled[about["id"]], nullcontext(), about, bundled=True)
+            for about in list_recordings(bundled)
         }
         self._used: OrderedDict[str, None] = OrderedDict()  # those that may have to go; the last used is the last
         self._guard = Lock()
@@ -38,9 +39,9 @@ class Shelf:
     def put(self, recording: Recording, lock: AbstractContextManager[Any], *, keep: bool = False) -> str:
         """Take a recording; give its id. No viewer ever gave the same id before, so that a browser may remember it."""
         id = token_hex(6)
-        (about,) = listing({id: recording})
+        (about,) = list_recordings({id: recording})
         with self._guard:
-            self._places = {id: Place(recording, lock, about), **self._places}
+            self._places = {id: Entry(recording, lock, about), **self._places}
             if not keep:
                 self._used[id] = None
             while len(self._used) > self.room:
@@ -48,7 +49,7 @@ class Shelf:
                 del self._places[gone]
         return id
 
-    def find(self, id: str) -> Place:
+    def find(self, id: str) -> Entry:
         """Give a recording, as one that is used; a KeyError if there is none."""
         with self._guard:
             if id in self._used:
