@@ -32,9 +32,9 @@ def test_the_sample_is_served_before_torch_or_numpy_is_imported():
 import sys
 from regard.viewer.sample import bundled_recordings
 from regard.viewer.server import listen, make_app, serve
-from regard.viewer.recording_store import Shelf
+from regard.viewer.recording_store import RecordingStore
 import regard.viewer.export, regard.viewer.notebook
-make_app(Shelf(bundled_recordings()), [])
+make_app(RecordingStore(bundled_recordings()), [])
 print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules])
 """
     command = [sys.executable, "-c", program]
