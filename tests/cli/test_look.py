@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.viewer import export
+from regard.viewer import export, html
 from regard.viewer.recording import Recording, unpack_recordings
 from regard.viewer.server import listen
 
@@ -57,7 +57,7 @@ def runs(tmp_path_factory) -> Path:
 
 def carried(path: str | Path) -> dict[str, Recording]:
     """The recordings inside a page."""
-    _, _, after = Path(path).read_text(encoding="utf-8").partition(f'id="{built.RECORDINGS}">')
+    _, _, after = Path(path).read_text(encoding="utf-8").partition(f'id="{html.RECORDINGS}">')
     return unpack_recordings(base64.b64decode(after.partition("<")[0], validate=True))
 
 
@@ -222,8 +222,8 @@ def test_a_page_that_was_not_built(regard, bundle):
 PROGRAM = """
 import sys
 from pathlib import Path
-from regard.viewer import built, sample
-built.FOLDER, sample.FOLDER = Path("page").absolute(), Path("sample").absolute()
+from regard.viewer import html, sample
+html.FOLDER, sample.FOLDER = Path("page").absolute(), Path("sample").absolute()
 from regard.cli.main import main
 {more}
 main()
@@ -311,12 +311,12 @@ def test_models_are_loaded_behind_the_page(regard, bundle, runs):
 
 def test_an_end_while_a_model_is_loading(regard, runs):
     more = """
-from regard.viewer.model_handle import Subject
+from regard.viewer.model_handle import ModelHandle
 from threading import Event
 def load(self):
     print("begun", flush=True)
     Event().wait()
-Subject.load = load
+ModelHandle.load = load
 """
     with viewer("-m", runs / "language", "--port", 0, "--no-browser", more=more) as shown:
         assert shown.process.stdout.readline() == "begun\n"
