@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from regard.errors import ConfigError, InputError, RegardError
     from regard.models.count import cost
     from regard.models.recipe import build, load_recipe
-    from regard.models.store import load_model, save_model
+    from regard.models.store import save_model
     from regard.parts.attend import watch
+    from regard.runs.weights import load_model
     from regard.training.run import open_run
     from regard.training.start import resume, train
     from regard.use.convert import convert
@@ -33,7 +34,7 @@ _HOMES = {
     "convert": "regard.use.convert",
     "cost": "regard.models.count",
     "load": "regard.use.load",
-    "load_model": "regard.models.store",
+    "load_model": "regard.runs.weights",
     "load_recipe": "regard.models.recipe",
     "look": "regard.viewer.notebook",
     "open_run": "regard.training.run",

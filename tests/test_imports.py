@@ -1,6 +1,6 @@
 """The packages and the direction of imports between them, read from the source.
 
-    errors -> atomic -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> {training, use}
+    errors -> atomic -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use -> training
     -> viewer -> lab -> cli
 
 A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
@@ -22,7 +22,7 @@ from .processes import PATIENCE
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [["errors"], ["atomic"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
-LEVELS += [["runs"], ["training", "use"], ["viewer"], ["lab"], ["cli"]]
+LEVELS += [["runs"], ["use"], ["training"], ["viewer"], ["lab"], ["cli"]]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 USERS = {"__init__", "__main__"}
 OPEN_TO_ALL = {"__version__"}  # what every package may import from `regard` itself

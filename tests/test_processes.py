@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.training.checkpoint import checkpoint_steps
+from regard.runs.checkpoint import checkpoint_steps
 
 from . import processes
 from .processes import PATIENCE, Ended, Forked, patient

@@ -39,14 +39,14 @@ def evaluate(
     """Measure a trained model on files, or on the validation data of its run."""
     from rich.table import Table
 
-    from regard.use.evaluate import measure
+    from regard.use.evaluate import evaluate_model
     from regard.use.translate import translating
 
     loaded = open_model(model, device, engine, allow_pickle, precision)
     console = make_console()
     options = translating(loaded, {"beam": beam, "batch_tokens": batch_tokens})
     with console.status("reading the data") as status:
-        found = measure(loaded, [str(file) for file in files or []], options, lambda text: status.update(text))
+        found = evaluate_model(loaded, [str(file) for file in files or []], options, lambda text: status.update(text))
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return

@@ -73,8 +73,8 @@ def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
     from regard.config import from_table, override, to_table
     from regard.hub.folder import is_huggingface, read_config
     from regard.models.recipe import Recipe, load_recipe
-    from regard.models.store import RECIPE
     from regard.models.store import read_config as read_own
+    from regard.runs.layout import RECIPE
     from regard.use.run import is_run
 
     folder = Path(recipe)

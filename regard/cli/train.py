@@ -184,9 +184,9 @@ def _start(
     device: str,
     dry_run: bool,
 ) -> None:
+    from regard.runs.folder import check_free
     from regard.training.decide import plan
     from regard.training.ranks import join_ranks
-    from regard.training.run import check_free
     from regard.training.start import begin, run_folder
 
     for text in changes or []:

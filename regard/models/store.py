@@ -20,7 +20,6 @@ from regard.parts.position import Constant
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-RECIPE = "recipe.toml"  # of the run that made the model, if one did
 
 
 @dataclass(frozen=True)
@@ -78,23 +77,31 @@ def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
                 part.unlink()
 
 
-def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
-    """Read a model back: strictly, every weight with its own name and shape."""
+def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
+    """Read a model from a folder that `save_model` wrote."""
     folder = Path(folder)
-    model = build_empty(read_config(folder))
+    config = read_config(folder)
     try:
         file = safe_open(folder / WEIGHTS, framework="pt", device=str(device))
     except (OSError, SafetensorError) as error:
         raise RegardError(f"{folder}: no model can be read from here: {error}") from None
     with file:
-        _check_names(set(file.keys()), tensors(model), folder / WEIGHTS)
         weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return build_with(config, weights, folder / WEIGHTS, device)
+
+
+def build_with(
+    config: ModelConfig, weights: Mapping[str, Tensor], path: Path, device: str | torch.device = "cpu"
+) -> Model:
+    """Build a model with weights that were read from `path`: strictly, every weight with its own name and shape."""
+    model = build_empty(config)
+    _check_names(set(weights), tensors(model), path)
     for name, tensor in tensors(model).items():
         if tensor.shape != weights[name].shape:
             found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
-            raise RegardError(f"{folder / WEIGHTS}: {name} has shape {found}, the config asks for {wanted}")
+            raise RegardError(f"{path}: {name} has shape {found}, the config asks for {wanted}")
     dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
-    fill(model.to(dtype), weights, device)
+    fill(model.to(dtype), {name: tensor.to(device) for name, tensor in weights.items()}, device)
     return model
 
 

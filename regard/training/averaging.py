@@ -6,6 +6,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.models.store import save_weights
+from regard.runs.layout import step_name
 
 
 def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int) -> None:
@@ -13,7 +14,7 @@ def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int
 
     Later ones were left by a run that was then taken up from before them, and will come again.
     """
-    save_weights(weights, folder / f"step-{step:08d}.safetensors")
+    save_weights(weights, folder / f"{step_name(step)}.safetensors")
     needed = last_weights(folder, step, count)
     for path in folder.glob("step-*.safetensors"):
         if path not in needed:

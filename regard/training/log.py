@@ -13,19 +13,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from regard.errors import RegardError
+from regard.runs.layout import EVENTS, METRICS, SAMPLES
+from regard.runs.records import Record, read_records
 from regard.tasks.sample import Sample
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-METRICS = "metrics.jsonl"
-SAMPLES = "samples.jsonl"
-EVENTS = "tensorboard"
-
-Record = dict[str, Any]
 
 
 class Log:
@@ -73,48 +69,12 @@ class Log:
         threading.excepthook = self._hook
 
 
-def read_metrics(folder: Path) -> list[Record]:
-    """Read every line of `metrics.jsonl`, in order; nothing if the file is not there yet."""
-    return _read(folder / METRICS)
-
-
-def read_samples(folder: Path) -> dict[int, list[Sample]]:
-    """Read `samples.jsonl`: the samples of each step, in order of the steps."""
-    path = folder / SAMPLES
-    found: dict[int, list[Sample]] = {}
-    for number, record in enumerate(_read(path), start=1):
-        texts = [record.get(name) for name in ("given", "wanted", "made")]
-        if not all(isinstance(text, str) for text in texts):
-            raise RegardError(f"{path}:{number}: not a sample of this log; remove the line")
-        found.setdefault(record["step"], []).append(Sample(*map(str, texts)))
-    return dict(sorted(found.items()))
-
-
 # --- lines of JSON -------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path) -> list[Record]:
-    """Read the objects of a file; the last line may have been cut by a crash, and then counts as not written."""
-    if not path.exists():
-        return []
-    *whole, rest = path.read_bytes().split(b"\n")
-    records = []
-    for number, line in enumerate([*whole, rest], start=1):
-        try:
-            record = json.loads(line)
-            if not isinstance(record, dict) or type(record.get("step")) is not int:
-                raise ValueError
-        except ValueError:  # also what bad JSON and bad UTF-8 raise
-            if number > len(whole):
-                break
-            raise RegardError(f"{path}:{number}: not a line of this log; remove the line") from None
-        records.append(record)
-    return records
 
 
 def _reopen(path: Path, resume_step: int) -> TextIO:
     """Open a file for more lines, keeping those up to the step; rewritten beside itself, so whole or not at all."""
-    kept = [record for record in _read(path) if record["step"] <= resume_step] if resume_step else []
+    kept = [record for record in read_records(path) if record["step"] <= resume_step] if resume_step else []
     part = path.with_name(f"{path.name}.part")
     with _open(part, "w") as file:
         for record in kept:

@@ -18,16 +18,18 @@ from regard.data.batches import Draw
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.store import save_model, tensors
+from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
+from regard.runs.layout import AVERAGING, CHECKPOINTS
 from regard.tasks.metric import better
 from regard.tasks.task import Task
 from regard.training.averaging import keep_weights, last_weights, mean_of
-from regard.training.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
+from regard.training.checkpoint import save_checkpoint
 from regard.training.log import Log
 from regard.training.memory import memory_in_use
 from regard.training.probe import Snapshots
 from regard.training.progress import Progress, Standing
 from regard.training.ranks import Ranks
-from regard.training.run import AVERAGING, CHECKPOINTS, Run
+from regard.training.run import Run
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
 from regard.training.update import Outcome, Update, leave_to_chance

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from regard.hub import folder as hub
 from regard.models.recipe import ModelConfig
-from regard.models.store import load_model, read_config, tensors
+from regard.models.store import read_config, tensors
+from regard.runs.weights import load_model
 
 ENDS = {  # how the architectures of Hugging Face are called that have the head of a task
     "translation": ("ForConditionalGeneration", "MTModel"),

@@ -7,7 +7,6 @@ They are small: there are few of them, and the row is chosen so that the weights
 limit. What is learned does not depend on them, and a run that is resumed writes them alike.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -21,14 +20,13 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.models.model import Model
-from regard.models.store import RECIPE, save_weights
+from regard.models.store import save_weights
 from regard.parts.attend import Watchable, watch
+from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import spread
-from regard.training.run import PROBE
 
 INPUTS = "inputs.safetensors"
-NAME = re.compile(r"step-(\d{8,})\.safetensors")
 GAPS = 18  # between snapshots, or fewer if a run is short
 LIMIT = 256 * 1024  # bytes of the weights in one snapshot
 LONGEST, SHORTEST = 64, 8  # tokens of the row: at first, and when it had to be shortened for the limit
@@ -69,7 +67,7 @@ class Snapshots:
         weights = bounded(look(model, self.inputs))
         if step == 0 or not (self.folder / INPUTS).exists():
             save_weights(self.inputs, self.folder / INPUTS)
-        save_weights(weights, self.folder / f"step-{step:08d}.safetensors")
+        save_weights(weights, self.folder / f"{step_name(step)}.safetensors")
 
 
 def look(model: Model, inputs: Batch) -> dict[str, Tensor]:
@@ -151,7 +149,7 @@ def _paths(folder: Path) -> dict[int, Path]:
         names = [path.name for path in folder.iterdir()]
     except OSError as error:
         raise RegardError(f"{folder}: cannot look for snapshots: {error.strerror}; make it readable") from None
-    found = {int(match[1]): folder / match[0] for match in map(NAME.fullmatch, names) if match}
+    found = {int(match[1]): folder / match[0] for match in map(STEP_FILE.fullmatch, names) if match}
     return dict(sorted(found.items()))
 
 

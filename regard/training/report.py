@@ -9,8 +9,9 @@ from pathlib import Path
 from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode
 from regard.draw.file import put
 from regard.errors import RegardError
+from regard.runs.layout import METRICS
+from regard.runs.records import Record, read_metrics, read_samples
 from regard.tasks.metric import HIGHER_IS_BETTER, better
-from regard.training.log import METRICS, Record, read_metrics, read_samples
 from regard.training.progress import SHOWN_SAMPLES, harmless, short_number
 
 CURVES = "curves.png"

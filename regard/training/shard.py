@@ -20,6 +20,7 @@ from torch import Tensor
 from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.models.stack import Layer
+from regard.runs.checkpoint import is_sharded
 from regard.training.ranks import Ranks
 
 
@@ -41,11 +42,6 @@ def shard(model: Model, ranks: Ranks) -> None:
         for layer in layers:
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-
-
-def is_sharded(tensor: Tensor) -> bool:
-    """Tell whether only a part of a tensor is here."""
-    return hasattr(tensor, "to_local")
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -95,22 +91,3 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
             if isinstance(cause, OSError):
                 raise cause from None
         raise
-
-
-def read_shards(folder: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read all tensors of the safetensors files in a folder: whole, or what belongs here where `like` has parts."""
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    reader = HuggingFaceStorageReader(str(folder))
-    found: Any = reader.read_metadata().state_dict_metadata
-    tensors: dict[str, Tensor] = {
-        name: torch.empty_like(like[name])
-        if name in like and is_sharded(like[name])
-        else torch.empty(about.size, dtype=about.properties.dtype)
-        for name, about in found.items()
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that each process reads on its own
-        load(dict(tensors), storage_reader=reader, no_dist=True)
-    return tensors

@@ -16,6 +16,7 @@ from regard.models.count import cost
 from regard.models.model import Model
 from regard.models.recipe import build, build_empty
 from regard.models.store import tensors
+from regard.runs.folder import check_free
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.training.decide import Planned, Say, plan
@@ -26,7 +27,7 @@ from regard.training.plan import plan_schedule
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import draw_curves, write_report
-from regard.training.run import Run, check_free, create_run, open_run, write_config
+from regard.training.run import Run, create_run, open_run, write_config
 from regard.training.update import Update
 
 ENOUGH = 20  # seconds of updates after which a dry run tries no more

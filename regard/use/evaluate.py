@@ -3,11 +3,10 @@
 A translator is measured by what it writes, as `translate` does it: with beams, from text to text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from regard.data.tokenizer import TokenizerConfig
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.models.head import Logits
@@ -29,31 +28,59 @@ WINDOW = 512  # tokens in a row where no run says how many
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """What was measured, how the scores were computed (where that has a name), on what, and what was left out."""
+class Evaluation(Mapping[str, float]):
+    """The measures of a model by name, as a read-only dictionary, with how and on what they were measured."""
 
     metrics: dict[str, float]
-    signatures: dict[str, str] = field(default_factory=dict)
+    search: str = ""  # of a translator: "greedy" or "beam 5"
+    rows: int | None = None  # of a translator: how many pairs were translated
+    signatures: dict[str, str] = field(default_factory=dict)  # of sacreBLEU, for a paper to quote
     data: dict[str, int] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)  # lines that were left out or cut
+
+    def __getitem__(self, name: str) -> float:
+        return self.metrics[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.metrics)
+
+    def __len__(self) -> int:
+        return len(self.metrics)
+
+    @property
+    def method(self) -> str:
+        """How a translator was measured: "beam 5, 2,000 pairs"; empty for other models."""
+        return f"{self.search}, {self.rows:,} pairs" if self.search else ""
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        return f"<{values} ({self.method})>" if self.search else f"<{values}>"
 
 
-def measure(
+def evaluate_model(
     ready: Ready,
-    files: list[str],
+    files: Sequence[str],
     options: Translating,
     say: Callable[[str], None] = lambda text: None,
 ) -> Evaluation:
-    """Measure a model; `options` are for translators."""
+    """Measure a model on files of its task, or on the validation data of its run; `options` are for translators."""
     if ready.outside is not None and not isinstance(ready.model, EncoderDecoder):
-        raise InputError(f"{ready.name}: is run by CTranslate2, which gives no probabilities; take another --engine")
+        raise InputError(f"{ready.name}: CTranslate2 computes no probabilities; choose another --engine")
     task = open_task(ready, files, say)
+    task.to(ready.device)
+    return evaluate_task(ready, task, options, say)
+
+
+def evaluate_task(
+    ready: Ready, task: Task, options: Translating, say: Callable[[str], None] = lambda text: None
+) -> Evaluation:
+    """Measure a model on the validation data of an open task."""
     say("measuring")
     metrics: dict[str, float] = {}
     if ready.outside is None:
         with in_use(ready.model):
             if not isinstance(task, Translation):
-                return Evaluation(task.measure(ready.model), {}, task.facts(), task.skipped.report())
+                return Evaluation(task.measure(ready.model), data=task.facts(), skipped=task.skipped.report())
             metrics = task.measure_loss(ready.model)
     assert isinstance(task, Translation)
     pairs = task.valid.texts()
@@ -61,24 +88,22 @@ def measure(
     fit = fit_for(ready, options.long)
     made = [one.text for one in translations(ready, in_chunks(source for source, _ in pairs), options, fit)]
     metrics |= translation_scores(made, [target for _, target in pairs])
-    return Evaluation(metrics, translation_signatures(), task.facts(), task.skipped.report() + fit.report())
+    return Evaluation(
+        metrics,
+        "greedy" if options.beam == 1 else f"beam {options.beam}",
+        len(pairs),
+        translation_signatures(),
+        task.facts(),
+        task.skipped.report() + fit.report(),
+    )
 
 
-def open_task(ready: Ready, files: list[str], say: Callable[[str], None]) -> Task:
+def open_task(ready: Ready, files: Sequence[str], say: Callable[[str], None]) -> Task:
     """Open files, or the run's own data, for the task that the model was trained for."""
-    origin = ready.origin
-    if origin is None:
-        return _of_its_kind(ready, files)
-    if files:
-        task: Task = origin.task.evaluation(ready.tokenizer, files)
-    else:
-        tokenizer = None if origin.dropout is None else TokenizerConfig(path=origin.folder, dropout=origin.dropout)
-        task = origin.task.prepare(tokenizer, origin.seed, say)
-    task.to(ready.device)
-    return task
+    return _of_its_kind(ready, files) if ready.run is None else ready.run.open_task(files, say)
 
 
-def _of_its_kind(ready: Ready, files: list[str]) -> Task:
+def _of_its_kind(ready: Ready, files: Sequence[str]) -> Task:
     """Open files for the task that a model is made for, where no run says which one it was trained for."""
     if not files:
         remedy = "name files to measure it on"
@@ -99,6 +124,5 @@ def _of_its_kind(ready: Ready, files: list[str]) -> Task:
     else:
         ready.check("classify")
         config = ClassificationConfig(train=names, classes=ready.classes, longest=longest)
-    task: Task = config.evaluation(ready.tokenizer, files)
-    task.to(ready.device)
+    task: Task = config.evaluation(ready.tokenizer, list(files))
     return task

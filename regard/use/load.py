@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,12 @@ from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
 from regard.models.model import Model, StepModel
-from regard.models.store import RECIPE, WEIGHTS
+from regard.runs.folder import is_run, not_a_run, read_run
 from regard.use.batches import Answer, in_chunks, listed, single
 from regard.use.classify import classes_of
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.embed import vectors
-from regard.use.evaluate import measure
+from regard.use.evaluate import Evaluation, evaluate_model
 from regard.use.fill import Masked, fillings
 from regard.use.fit import Counted, as_long
 from regard.use.generate import Writing, continuations, stream, writing
@@ -29,8 +30,7 @@ from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
 from regard.use.precision import check_precision, prepare
 from regard.use.read import fit_for as fit_for_reading
-from regard.use.ready import Ready, abilities
-from regard.use.run import is_run, open_run
+from regard.use.ready import Ready, abilities, usual_frame
 from regard.use.translate import Translating, Translation, translating, translations
 from regard.use.translate import fit_for as fit_for_translating
 
@@ -149,9 +149,9 @@ class Loaded(Ready):
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
-    def evaluate(self, *files: str | Path, beam: int | None = None) -> dict[str, float]:
+    def evaluate(self, *files: str | Path, beam: int | None = None) -> Evaluation:
         """Measure the model on files of its task, or on the validation data of its run."""
-        return measure(self, [str(file) for file in files], translating(self, {"beam": beam})).metrics
+        return evaluate_model(self, [str(file) for file in files], translating(self, {"beam": beam}))
 
 
 def warned(answers: Iterator[Answer], fit: Counted | None, remedy: str = "") -> Iterator[Answer]:
@@ -165,23 +165,24 @@ def warned(answers: Iterator[Answer], fit: Counted | None, remedy: str = "") -> 
 
 
 def load(
-    folder: str | Path,
+    folder: str | PathLike[str],
     device: str = "auto",
     engine: str = "auto",
     allow_pickle: bool = False,
     precision: str = "auto",
+    step: int | None = None,
 ) -> Loaded:
     """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2.
 
     The `device` is auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu; the `engine` of models that
     write is auto, eager, captured (CUDA graphs), compiled or ctranslate2. The `precision` is float32, bfloat16 (not on
     the CPU) or int8 (on the CPU only). Where nothing is chosen it is float32, but bfloat16 for models that write on
-    CUDA; CTranslate2 chooses by itself.
+    CUDA; CTranslate2 chooses by itself. Of a run the best weights are loaded, or those of a `step` that was saved.
     """
     folder, place = Path(folder), choose_device(device)
     check_engine(engine)
     check_precision(precision)
-    ready = open_folder(folder, torch.device("cpu") if engine == OUTSIDE else place, allow_pickle)
+    ready = open_folder(folder, torch.device("cpu") if engine == OUTSIDE else place, allow_pickle, step)
     if engine == OUTSIDE and ready.outside is None:
         ready = through_ctranslate2(ready, folder, place)
     if ready.outside is not None:
@@ -192,23 +193,34 @@ def load(
     return Loaded(**{**vars(ready), "model": model, "device": place, "engine": make_engine(engine, model)})
 
 
-def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False) -> Ready:
-    """Read what a folder holds: a run, a model of Hugging Face, or one of CTranslate2."""
+def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Ready:
+    """Read a folder: a run, a model of Hugging Face, or one of CTranslate2."""
     if is_run(folder):
-        return open_run(folder, device)
+        return from_run(folder, device, step)
+    if step is not None:
+        raise InputError(f"{folder}: step={step}: only the folder of a run holds weights of several steps")
     if is_huggingface(folder):
         return open_huggingface(folder, device, allow_pickle)
     if is_ctranslate2(folder):
         return open_ctranslate2(folder, device)
-    raise RegardError(unknown(folder))
+    raise RegardError(not_a_run(folder, "give the folder that `regard train` printed, or one of Hugging Face"))
 
 
-def unknown(folder: Path) -> str:
-    """Say what is missing in a folder that cannot be opened."""
-    remedy = "give the folder that `regard train` printed, or one of Hugging Face"
-    what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
-    missing = RECIPE if folder.is_dir() else "such folder"
-    return f"{folder}: {what}: there is no {missing}; {remedy}"
+def from_run(folder: Path, device: torch.device, step: int | None = None) -> Ready:
+    """Read the model of a run, and what its task says about using it."""
+    run = read_run(folder)
+    model, tokenizer, task = run.model(device, step), run.tokenizer(), run.task_config
+    return Ready(
+        model=model,
+        name=str(folder),
+        tokenizer=tokenizer,
+        frame=usual_frame(model, tokenizer),
+        longest=getattr(task, "longest", None) or getattr(task, "window", None),
+        classes=getattr(task, "classes", ()),
+        mean=getattr(task, "mean", ()),
+        std=getattr(task, "std", ()),
+        run=run,
+    )
 
 
 def check_engine(name: str) -> None:

@@ -18,6 +18,7 @@ from regard.models.head import Classes, Logits
 from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder, Model
 from regard.models.vision import VisionTransformer
+from regard.runs.folder import RunFolder
 from regard.tasks.text import attends, framed
 
 
@@ -31,16 +32,6 @@ class Frame:
     never: tuple[int, ...] = ()
     ends: tuple[int, ...] | None = None  # those that end what is written; None: the tokenizer's one
     forced: tuple[int, ...] = ()  # what follows the first token of every translation
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The run that a model comes from: what it is measured on. `task` is a config of `tasks/kinds.py`."""
-
-    folder: str
-    task: Any
-    dropout: float | None = None  # of the tokenizer; None: the task has no tokenizer
-    seed: int = 0
 
 
 class Outside(ABC):
@@ -73,7 +64,7 @@ class Ready:
     std: tuple[float, ...] = ()
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # it cannot be changed
     engine: Engine | None = None  # of models that write
-    origin: Origin | None = None
+    run: RunFolder | None = None  # the run that it comes from, if it does
     defaults: Mapping[str, Any] = field(default_factory=dict)  # options of writing where the user chose none
     outside: Outside | None = None  # the library that runs it; then the model here has no weights
 

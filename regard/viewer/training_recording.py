@@ -18,8 +18,9 @@ from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.models.vision import VisionTransformer
+from regard.runs.layout import PROBE
 from regard.training.probe import Probe, read_probe
-from regard.training.run import PROBE, open_run
+from regard.training.run import open_run
 from regard.use.ready import abilities
 from regard.viewer.attentions import describe_attentions, mask_bits
 from regard.viewer.capture import Capture, capture

@@ -226,7 +226,7 @@ def test_a_folder_that_has_another_run(regard):
     assert regard(*arguments).code == 0
     before = Path("mine/model.safetensors").read_bytes()
     found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # nothing is read before
-    assert found == "mine: there is a run here already; go on with it by --resume mine, or choose another --run"
+    assert found == "mine: already holds a run; continue it with --resume mine, or choose another --run"
     assert Path("mine/model.safetensors").read_bytes() == before
 
 

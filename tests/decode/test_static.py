@@ -11,7 +11,7 @@ from regard.decode.sample import sample_all
 from regard.decode.static import Shapes, StaticSteps, captured, compiled, rounded
 from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 
 from ..laws.cases import SHRINK, VOCABULARY, Case, decodable, name_of
 
@@ -167,7 +167,7 @@ def test_laying_out_changes_no_result(name, tmp_path):
         for found, wanted in zip(run(eager(model), given(model), 2), expected, strict=True):
             torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
     save_model(model, tmp_path)
-    for key, value in load_model(tmp_path).state_dict().items():
+    for key, value in read_model(tmp_path).state_dict().items():
         assert torch.equal(value, names[key])
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from regard.hub.details import read_details
 from regard.hub.folder import exportable, load, save
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 from tests.hub.cases import CASES, ask_ours, ask_theirs, batch, compare, steps
 
 PRECISE = [case for case in CASES if case.dtype == torch.float32]
@@ -110,7 +110,7 @@ def test_there_and_back_is_the_same_to_the_bit(pair, tmp_path) -> None:
 
 def test_a_run_of_ours_can_hold_it(pair, tmp_path) -> None:
     save_model(pair.ours, tmp_path)
-    again = load_model(tmp_path).eval()
+    again = read_model(tmp_path).eval()
     assert again.config == pair.ours.config
     mine, theirs = again.state_dict(), pair.ours.state_dict()
     assert mine.keys() == theirs.keys()

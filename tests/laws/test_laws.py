@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 import regard
 from regard.config import from_table, recipe_names, to_json, to_table, to_toml
 from regard.models.recipe import Recipe, load_recipe
-from regard.models.store import load_model, save_model, tensors
+from regard.models.store import read_model, save_model, tensors
 from regard.parts.attend import Watchable, explicit
 
 from .cases import SHRINK, Case, batch, call, cases, decodable, name_of, start
@@ -117,7 +117,7 @@ def test_round_trips_are_exact(case: Case, tmp_path):
 
     model, data = case.build(), batch(case)
     save_model(model, tmp_path / "a")
-    loaded = load_model(tmp_path / "a").eval()
+    loaded = read_model(tmp_path / "a").eval()
     assert loaded.config == model.config
     assert torch.equal(call(loaded, data), call(model, data))
     save_model(loaded, tmp_path / "b")

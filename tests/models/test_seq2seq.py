@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard.errors import ConfigError
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 
 SMALL = ["model.vocabulary=23", "model.dim=16", "model.embed.position.kind=learned", "model.embed.position.length=9"]
 SMALL += [f"model.{side}.depth=1" for side in ("encoder", "decoder")]
@@ -18,7 +18,7 @@ def test_shared_tokens_leave_each_side_its_positions(tmp_path) -> None:
     source, target = torch.randint(23, (2, 5)), torch.randint(23, (2, 4))
     before = model(source, target)
     save_model(model, tmp_path)
-    again = load_model(tmp_path).eval()
+    again = read_model(tmp_path).eval()
     assert again.source_embed.tokens is again.embed.tokens
     assert torch.equal(again(source, target), before)
     with torch.no_grad():

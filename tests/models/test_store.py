@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import regard
 from regard.errors import ConfigError, RegardError
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 
 
 @pytest.fixture
@@ -26,19 +26,19 @@ def change(folder, edit):
 def test_missing_weight(folder):
     change(folder, lambda w: w.pop("head.bias"))
     with pytest.raises(RegardError, match="the weight 'head.bias' is missing"):
-        load_model(folder)
+        read_model(folder)
 
 
 def test_unknown_weight(folder):
     change(folder, lambda w: w.update({"head.bia": torch.zeros(9)}))
     with pytest.raises(RegardError, match="no weight 'head.bia'; did you mean 'head.bias'"):
-        load_model(folder)
+        read_model(folder)
 
 
 def test_wrong_shape(folder):
     change(folder, lambda w: w.update({"head.bias": torch.zeros(8)}))
     with pytest.raises(RegardError, match=r"head.bias has shape \(8,\), the config asks for \(9,\)"):
-        load_model(folder)
+        read_model(folder)
 
 
 def test_unknown_config_key(folder):
@@ -46,32 +46,32 @@ def test_unknown_config_key(folder):
     table["model"]["deph"] = 2
     (folder / "config.json").write_text(json.dumps(table))
     with pytest.raises(ConfigError, match="model.deph: unknown key; did you mean 'depth'"):
-        load_model(folder)
+        read_model(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 100])
 def test_broken_weights(folder, content):
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(RegardError, match="no model can be read"):
-        load_model(folder)
+        read_model(folder)
 
 
 def test_no_model_at_all(tmp_path):
     with pytest.raises(RegardError, match="no model can be read from here: config.json: No such file or directory$"):
-        load_model(tmp_path)
+        read_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["3", "null", '"x"', "[]", "not json"])
 def test_broken_config(folder, content):
     (folder / "config.json").write_text(content)
     with pytest.raises(RegardError, match="config.json: must hold a table|no model can be read"):
-        load_model(folder)
+        read_model(folder)
 
 
 def test_a_compiled_model_is_saved_as_it_was(tmp_path):
     model = regard.build("elman", "model.vocabulary=9", "model.dim=4")
     save_model(torch.compile(model), tmp_path)
-    assert torch.equal(load_model(tmp_path).head.bias, model.head.bias)
+    assert torch.equal(read_model(tmp_path).head.bias, model.head.bias)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
@@ -85,7 +85,7 @@ def test_a_model_without_a_config_is_not_saved(tmp_path):
 
 def test_half_precision_is_kept(tmp_path):
     save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4", dtype=torch.bfloat16), tmp_path)
-    assert {p.dtype for p in load_model(tmp_path).parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in read_model(tmp_path).parameters()} == {torch.bfloat16}
 
 
 def test_files_can_be_read_by_whom_files_can_be_read_here(tmp_path):

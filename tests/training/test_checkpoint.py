@@ -17,9 +17,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-import regard.training.checkpoint
+from regard.atomic import sha256
 from regard.errors import RegardError
-from regard.training.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
+from regard.runs.checkpoint import Checkpoint, checkpoint_steps, is_good, load_checkpoint
+from regard.training.checkpoint import save_checkpoint
 
 from ..processes import Forked
 
@@ -192,7 +193,7 @@ def rewrite(path: Path, name: str, data: bytes) -> None:
     """Write another file, with its checksum."""
     (path / name).write_bytes(data)
     checksums = json.loads((path / "checksums.json").read_text())
-    checksums[name] = regard.training.checkpoint._digest(path / name)
+    checksums[name] = sha256(path / name)
     (path / "checksums.json").write_text(json.dumps(checksums))
 
 
@@ -213,7 +214,7 @@ DAMAGE = [
     ),
     ("checksums.json", Path.unlink, "checksums.json is missing"),
     ("checksums.json", truncate, "checksums.json cannot be read"),
-    ("checksums.json", replace("[]"), "checksums.json holds no table"),
+    ("checksums.json", replace("[]"), "checksums.json does not hold a table"),
     ("checksums.json", replace("{}"), "checksums.json does not list state.safetensors and facts.json"),
     (
         "state.safetensors",
@@ -266,7 +267,7 @@ def test_damage_everywhere_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RegardError) as error:
         load(tmp_path)
     listed = "step-00000002 (facts.json is missing), step-00000001 (facts.json is missing)"
-    remedy = "restore one, or remove them to start anew"
+    remedy = "restore one, or remove them to start again"
     assert str(error.value) == f"{tmp_path}: every checkpoint is damaged: {listed}; {remedy}"
 
 
@@ -285,8 +286,8 @@ def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert str(error.value) == (
-        f"{tmp_path}: cannot save step-00000003 (0.2 MB): File too large; make room there or choose another folder; "
-        "the last good checkpoint, step-00000001, is kept"
+        f"{tmp_path}: cannot save step-00000003 (0.2 MB): File too large; free some space there or choose another "
+        "folder; the last good checkpoint, step-00000001, is kept"
     )
     assert sorted(os.listdir(tmp_path)) == ["step-00000001", "step-00000002"]
 
@@ -302,8 +303,8 @@ def test_no_space_is_said_as_the_system_says_it(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RegardError) as error:
         save(tmp_path, 3)
     assert str(error.value) == (
-        f"{tmp_path}: cannot save step-00000003 (0.0 MB): {os.strerror(number)}; make room there or choose another "
-        "folder; there is no earlier checkpoint"
+        f"{tmp_path}: cannot save step-00000003 (0.0 MB): {os.strerror(number)}; free some space there or "
+        "choose another folder; there is no earlier checkpoint"
     )
     assert os.listdir(tmp_path) == []
 
@@ -334,7 +335,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Path, "iterdir", refuse)  # who runs the tests may be allowed everything
     with pytest.raises(RegardError) as error:
         load(tmp_path)
-    assert str(error.value) == f"{tmp_path}: cannot look for checkpoints: Permission denied; make it readable"
+    assert str(error.value) == f"{tmp_path}: cannot list the checkpoints: Permission denied; make it readable"
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +430,7 @@ def test_killed_at_any_moment_a_good_checkpoint_is_left(
             assert is_state(found, before[-1])
         else:
             assert found is None
-        assert [path for path in folder.glob("step-????????") if not regard.training.checkpoint._is_good(path)] == []
+        assert [path for path in folder.glob("step-????????") if not is_good(path)] == []
         save(folder, 9, keep=1)  # which also tidies up
         assert os.listdir(folder) == ["step-00000009"]
         assert is_state(load(folder), 9)

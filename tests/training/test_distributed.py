@@ -22,8 +22,8 @@ from regard.config import from_table
 from regard.errors import RegardError
 from regard.models.language import LanguageConfig
 from regard.models.recipe import build
-from regard.training.checkpoint import load_checkpoint
-from regard.training.log import read_metrics
+from regard.runs.checkpoint import load_checkpoint
+from regard.runs.records import read_metrics
 from regard.training.loop import Trainer
 from regard.training.probe import read_probe
 from regard.training.ranks import join_ranks

@@ -13,9 +13,10 @@ from tensorboard.summary.writer import event_file_writer
 from tensorboard.util.tensor_util import make_ndarray
 
 from regard.errors import RegardError
+from regard.runs.records import read_metrics, read_samples
 from regard.tasks.sample import Sample
 from regard.training import log as log_module
-from regard.training.log import Log, read_metrics, read_samples
+from regard.training.log import Log
 
 
 @pytest.fixture

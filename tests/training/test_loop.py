@@ -14,11 +14,11 @@ from regard.data.batches import Draw
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.store import tensors
+from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
+from regard.runs.records import read_metrics
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
-from regard.training.checkpoint import checkpoint_steps, load_checkpoint
 from regard.training.decide import Planned, plan
-from regard.training.log import read_metrics
 from regard.training.loop import Trainer
 from regard.training.update import Outcome
 

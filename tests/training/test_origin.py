@@ -12,7 +12,7 @@ import regard
 from regard.config import to_table
 from regard.errors import ConfigError, RegardError
 from regard.hub import folder as hub
-from regard.models.store import load_model
+from regard.models.store import read_model
 from regard.training import start
 from regard.training.decide import Planned, plan
 from regard.training.origin import Origin
@@ -63,7 +63,7 @@ def test_all_comes_from_the_folder(kind, text, tmp_path):
     if kind == "bert-classes":
         task["classes"] = ["long", "short", "medium"]
     run = regard.train(task, *BRIEF, *STILL, init_from=folder, run="run", console=QUIET)
-    before, after = hub.load(folder), load_model("run")
+    before, after = hub.load(folder), read_model("run")
     assert to_table(after.config) == to_table(before.config)
     wanted = before.state_dict()
     for name, tensor in after.state_dict().items():
@@ -99,17 +99,17 @@ def test_pairs_that_are_longer_than_its_positions_are_left_out(text, tmp_path, m
     assert f"{left_out} pairs of more than 6 tokens" in report
     assert sum(found.task.facts()[name] for name in ("pairs", "validation pairs")) == 120 - left_out
     regard.train(tasks(text)["bart"], *BRIEF, init_from=folder, run="run", console=QUIET)
-    assert load_model("run").longest() == 6
+    assert read_model("run").longest() == 6
 
 
 def test_it_learns_and_can_be_run_again_from_its_recipe(text, tmp_path):
     folder = write("marian", tmp_path / "marian", spare=5)
     task = tasks(text)["marian"]
     regard.train(task, *BRIEF, "train.optimizer.rate=0.01", init_from=folder, run="run", console=QUIET)
-    before, after = hub.load(folder).state_dict(), load_model("run").state_dict()
+    before, after = hub.load(folder).state_dict(), read_model("run").state_dict()
     assert not torch.equal(before["embed.tokens.table.weight"], after["embed.tokens.table.weight"])
     again = planned(Path("run/recipe.toml")).config
-    assert again.model == load_model("run").config  # with its tokens to spare
+    assert again.model == read_model("run").config  # with its tokens to spare
 
 
 def test_another_head_is_that_of_the_family(text, tmp_path):
@@ -151,6 +151,6 @@ def test_a_pickle_is_read_if_that_is_allowed(text, tmp_path):
         planned(task, init_from=folder)
     options = {"init_from": folder, "allow_pickle": True, "console": QUIET}
     regard.train(task, *BRIEF, *STILL, run="run", **options)
-    after = load_model("run").state_dict()
+    after = read_model("run").state_dict()
     for name, tensor in weights.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-6, rtol=0)

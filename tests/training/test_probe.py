@@ -21,12 +21,12 @@ from regard.models import store
 from regard.models.model import Model
 from regard.models.store import tensors
 from regard.parts.attend import watch
+from regard.runs.checkpoint import load_checkpoint
+from regard.runs.folder import check_free
 from regard.training import probe
-from regard.training.checkpoint import load_checkpoint
 from regard.training.decide import Planned
 from regard.training.loop import Trainer
 from regard.training.probe import GAPS, LIMIT, Snapshots, bounded, fitting_inputs, look, probe_steps, read_probe
-from regard.training.run import check_free
 from regard.training.start import build_model
 from regard.training.update import Outcome
 

@@ -22,9 +22,10 @@ from safetensors.torch import load_file
 
 from regard.config import to_table
 from regard.errors import RegardError
+from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
+from regard.runs.records import read_metrics
 from regard.training import loop, start
-from regard.training.checkpoint import checkpoint_steps, load_checkpoint
-from regard.training.log import Log, read_metrics
+from regard.training.log import Log
 from regard.training.run import create_run, open_run
 from regard.training.schedule import CosineConfig, LinearConfig
 
@@ -457,7 +458,7 @@ def test_if_nothing_fits_no_folder_is_left(tmp_path: Path, whole: Callable[[str]
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("recipe.toml", "there is a run here already; go on with it by --resume {}, or choose another --run"),
+        ("recipe.toml", "already holds a run; continue it with --resume {}, or choose another --run"),
         ("model.safetensors", "holds model.safetensors of something else; choose another --run"),
         ("checkpoints", "holds checkpoints of something else; choose another --run"),
         ("averaging", "holds averaging of something else; choose another --run"),

@@ -411,13 +411,13 @@ def test_a_folder_is_found_and_never_used_twice(text):
     second = regard.train(text, *BRIEF, *TINY, console=QUIET)
     assert (first.folder, second.folder) == (Path("runs/language-1"), Path("runs/language-2"))
     assert str(first) == f"Run(folder={first.folder!r})"
-    with pytest.raises(RegardError, match="runs/language-1: there is a run here already; go on with it by --resume"):
+    with pytest.raises(RegardError, match="runs/language-1: already holds a run; continue it with --resume"):
         regard.train(text, *BRIEF, *TINY, run=first.folder, console=QUIET)
 
 
 def test_a_folder_that_is_taken_is_refused_before_the_data_is_read(text):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
-    with pytest.raises(RegardError, match="one: there is a run here already"):
+    with pytest.raises(RegardError, match="one: already holds a run"):
         regard.train(text | {"train": ["missing.txt"]}, run="one", console=QUIET)
 
 

@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 from regard.use.generate import Writing
 from regard.use.translate import Translating
 
@@ -32,7 +32,7 @@ def both(folder):
 
 def floats(folder):
     """The weights of a run in float32, as those that were trained are."""
-    save_model(load_model(folder).float(), folder)
+    save_model(read_model(folder).float(), folder)
     return folder
 
 

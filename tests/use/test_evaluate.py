@@ -5,7 +5,7 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.tasks.metric import translation_scores, translation_signatures
-from regard.use.evaluate import measure
+from regard.use.evaluate import evaluate_model
 from regard.use.translate import Translating
 
 from ..tasks.corpora import sentences, write
@@ -24,7 +24,7 @@ def test_a_translator_is_measured_by_what_it_translates(tmp_path):
     found = ready.evaluate(source, target, beam=3)
     scores = translation_scores(ready.translate(lines, beam=3), wanted)
     assert {name: found[name] for name in scores} == scores
-    task = ready.origin.task.evaluation(ready.tokenizer, [source, target])
+    task = ready.run.open_task([source, target])
     measured = task.measure(ready.model)  # by greedy search
     assert found["loss"] == pytest.approx(measured["loss"])
     greedy = ready.evaluate(source, target, beam=1)
@@ -36,7 +36,7 @@ def test_all_that_is_said(tmp_path):
     source = write(tmp_path / "x.de", ["red dog", "", "one two three " * 6])
     target = write(tmp_path / "x.en", ["dog red", "cat", "two"])
     said: list[str] = []
-    found = measure(ready, [source, target], Translating(beam=1), said.append)
+    found = evaluate_model(ready, [source, target], Translating(beam=1), said.append)
     assert found.signatures == translation_signatures()
     assert found.data["validation pairs"] == 2
     assert any(line.startswith("1 blank line skipped") for line in found.skipped)

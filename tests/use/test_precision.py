@@ -6,7 +6,7 @@ import torch
 import regard
 from regard.decode.quantise import Int8
 from regard.errors import InputError
-from regard.models.store import load_model, save_model
+from regard.models.store import read_model, save_model
 from regard.use.precision import check_together, dtype_for
 
 from .made import CLASSES, image, model_of, run
@@ -18,7 +18,7 @@ TEXTS = ["one red dog sleeps", "", "two blue cats", "the dog", "red", "the cat r
 def folder_of(kind, path, dtype=torch.float32):
     """A run whose weights are in this precision."""
     folder = run(kind, path)
-    save_model(load_model(folder).to(dtype), folder)
+    save_model(read_model(folder).to(dtype), folder)
     return folder
 
 

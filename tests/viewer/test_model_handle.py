@@ -162,7 +162,7 @@ def test_a_run_deleted_under_the_viewer(trained, tmp_path):
     assert handle.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
     late = ModelHandle(gone, "gone")
     load_in_background([late], store, None).join()
-    assert "gone: is not the folder of a run: there is no such folder" in late.opened.error
+    assert "gone: no such folder" in late.opened.error
 
 
 # --- behind the page -------------------------------------------------------------------------------------------------
