@@ -1,52 +1,58 @@
-"""Architecture as data: frozen dataclasses <-> TOML and JSON.
+"""Configuration: frozen dataclasses <-> tables (TOML, JSON), equally strict from a file and from Python.
 
-Strict in both senses: an unknown key, a wrong type, a missing key or an unknown `kind` is an error that gives the
-dotted path, the value, the rule and the nearest valid name; and all mistakes of a file are reported at once.
+An unknown key, a wrong type, a number outside its limits, a missing key or an unknown `kind` is a `ConfigError` that
+gives the dotted path, the value, the rule and the nearest valid name; all mistakes of a table are reported at once.
 
-- `kind = "rope"` in a table chooses its class from a literal dict; a field says so with `Kinds(dict)`.
-- `like = "local"` in a table starts from a copy of its sibling table; at the top of a file, of a sibling recipe.
-- `model.depth=6` overrides one value; `model.position=none` removes a table, and so the feature. In a file that
-  derives from another, `position = "none"` does the same.
-- A table that names another `kind` replaces the one it derives from, instead of mixing the keys of both.
+    class ScoreConfig(Config):                                        # a field of this type is a table with a `kind`
+        def build(self, query_dim: int, key_dim: int) -> Score: ...
+
+    @dataclass(frozen=True)
+    class DotConfig(ScoreConfig):
+        scale: Positive | None = None
+
+    SCORES = Kinds("score", ScoreConfig, {"dot": DotConfig})          # to which users add with `regard.register`
+
+    from_table({"kind": "dot", "scale": 0.5}, ScoreConfig)            # DotConfig(0.5)
+
+`DotConfig(-1)` fails with the same rule as `scale = -1` in a file. How files become tables is in `recipe_files.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from importlib.resources import files
+from collections.abc import Iterator, Mapping
+from functools import cache
 from math import isfinite
 from numbers import Integral, Real
-from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    final,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-import cattrs
-from cattrs.cols import homogenous_tuple_structure_factory, mapping_structure_factory
-from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
-from cattrs.gen import make_dict_structure_fn
+from regard.errors import ConfigError, RegardError, at, choices
+from regard.recipe_files import Table as Table
+from regard.recipe_files import resolve_likes
 
-from regard.errors import ConfigError, at, choices
-
-Table = dict[str, Any]
-C = TypeVar("C")
-
-_KIND_OF: dict[type, str] = {}
+T = TypeVar("T")
+C = TypeVar("C", bound="Config")
 
 
-class Kinds:
-    """Annotation of a field whose table says by `kind` which class it is: `Annotated[A | B, Kinds({...})]`."""
-
-    def __init__(self, classes: Mapping[str, type]) -> None:
-        self.classes = classes
-        _KIND_OF.update({cls: kind for kind, cls in classes.items()})
+# --- annotations -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Annotation of a number with limits: `low` included, or `above` left out; `high` included."""
+    """Annotation of a number with limits: at least `low` or more than `above`, and at most `high`."""
 
     low: int | None = None
     above: int | None = None
@@ -64,60 +70,260 @@ class Range:
         return f"between {self.low} and {self.high}" if self.above is None else f"{low} and at most {self.high}"
 
     def rule(self, number: int | float) -> str:
-        """Say what a number that is outside must be."""
+        """Return the rule that a number outside the limits breaks."""
         if self.high == MOST and number > MOST:
             return f"at most {MOST}"
         return str(self) if isfinite(number) else "a finite number"
 
 
-MOST = 2**31 - 1  # more than anybody has of anything, which nobody needs to be told of
+MOST = 2**31 - 1  # a sanity limit, which descriptions do not mention
 Count = Annotated[int, Range(low=1, high=MOST)]
 Rate = Annotated[float, Range(low=0, high=1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(low=0)]
 
 
-# --- tables -> dataclasses -----------------------------------------------------------------------------------------
+class Registry(Mapping[str, T]):
+    """Things of one sort by name: those of the package, and those that users add with `regard.register`.
+
+    As the annotation of a text field, it limits the text to the registered names.
+    """
+
+    def __init__(self, sort: str, items: Mapping[str, T]) -> None:
+        self.sort = sort  # what one of them is called: "score"
+        self._items: dict[str, T] = {}
+        for name, item in items.items():
+            self.add(name, item)
+        self._shipped = frozenset(items)
+
+    def add(self, name: str, item: T) -> None:
+        """Register a thing. A definition that is run again (a notebook cell) replaces its former self."""
+        old = self._items.get(name)
+        if old is not None and (name in self._shipped or _definition(old) != _definition(item)):
+            raise RegardError(f"there is already a {self.sort} with the name {name!r}; choose another name")
+        self._items[name] = item
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:  # an annotation must be hashable
+        return id(self)
+
+    def unknown(self, name: object) -> str:
+        """Return the message for a name that is not registered."""
+        remedy = "if it is your own, import the file that registers it (--import FILE)"
+        return f"{name!r} is not a known {self.sort}; {choices(name, self)}; {remedy}"
 
 
-def from_table(table: Mapping[str, Any], cls: type[C]) -> C:
-    """Structure a table as `cls`, or raise one `ConfigError` that lists every mistake in it."""
+def _definition(item: object) -> tuple[str, str]:
+    named = item if isinstance(item, type) else type(item)
+    return named.__module__, named.__qualname__
+
+
+class Kinds(Registry[type[C]]):
+    """The config classes from which a table chooses by its `kind`: those that inherit from one base class."""
+
+    def __init__(self, sort: str, base: type[C], items: Mapping[str, type[C]]) -> None:
+        self.base = base
+        super().__init__(sort, items)
+        base.kinds = self  # a field whose type is the base class is read by `kind`
+
+    def add(self, name: str, item: type[C]) -> None:
+        """Register a config class, which then knows its `kind`."""
+        if not (dataclasses.is_dataclass(item) and issubclass(item, self.base)):
+            raise RegardError(f"{item.__name__} must be a frozen dataclass that inherits from {self.base.__name__}")
+        if kind_of(item) not in (None, name):
+            raise RegardError(f"{item.__name__} is already registered as {kind_of(item)!r}, so not as {name!r}")
+        super().add(name, item)
+        item.registered_kind = name
+
+
+def kind_of(config: type) -> str | None:
+    """Return the `kind` by which a config class is registered; not that of a class it inherits from."""
+    kind: str | None = vars(config).get("registered_kind")
+    return kind
+
+
+def kinds_of(type_: Any) -> Kinds[Any] | None:
+    """Return the kinds of a base class, such as the scores of `ScoreConfig`; None for any other type."""
+    kinds: Kinds[Any] | None = vars(type_).get("kinds") if isinstance(type_, type) else None
+    return kinds
+
+
+class Config:
+    """Base of all config dataclasses: checks every value on construction; `validate` checks rules between values."""
+
+    kinds: ClassVar[Kinds[Any] | None] = None  # of a base class: the classes to choose from
+    registered_kind: ClassVar[str | None] = None
+
+    @final
+    def __post_init__(self) -> None:
+        mistakes = Mistakes()
+        config: Any = type(self)
+        for name, type_ in field_types(config).items():
+            given = getattr(self, name)
+            value = _structure(given, type_, name, mistakes)
+            if value is not given:  # NumPy's numbers and whole floats become plain ones, lists become tuples
+                object.__setattr__(self, name, value)
+        if mistakes:
+            lines = [f"{mistake.path}={mistake.rule}" for mistake in mistakes]
+            raise ConfigError("; ".join(lines), type(self).__name__)
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise a `ConfigError` if values do not fit each other."""
+
+
+def field_types(config: Any) -> dict[str, Any]:
+    """Return the fields of a config class with their types and annotations."""
+    return _field_types(config)
+
+
+@cache
+def _field_types(config: Any) -> dict[str, Any]:
+    hints = get_type_hints(config, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config)}
+
+
+def note_of(type_: Any, sort: type[T]) -> T | None:
+    """Return the annotation of one sort on a type; None if there is none."""
+    notes = type_.__metadata__ if get_origin(type_) is Annotated else ()
+    return next((note for note in notes if isinstance(note, sort)), None)
+
+
+# --- tables -> dataclasses -------------------------------------------------------------------------------------------
+
+
+class Mistakes(list[ConfigError]):
+    """The mistakes found so far."""
+
+    def add(self, rule: str, path: str) -> None:
+        """Note a mistake."""
+        self.append(ConfigError(rule, path))
+
+    def throw(self) -> None:
+        """Raise all mistakes as one error, if there are any."""
+        if len(self) == 1:
+            raise self[0]
+        if self:
+            raise ConfigError("\n".join(map(str, self)))
+
+
+def from_table(table: Mapping[str, Any], config: type[T], path: str = "") -> T:
+    """Read a table as a config class, or as one of the kinds of a base class; list every mistake in one `ConfigError`.
+
+    `path` is the place of the table in its file, for messages.
+    """
+    mistakes = Mistakes()
+    if isinstance(table, Mapping):
+        with at(path):
+            table = resolve_likes(dict(table))
+    found: T = _structure(table, config, path, mistakes)
+    mistakes.throw()
+    return found
+
+
+def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
+    """Return the value as `type_`, or add to the mistakes. A config was checked when it was made, and stays."""
+    origin, args = get_origin(type_), get_args(type_)
+    if origin in (Union, UnionType):
+        [wanted] = [arg for arg in args if arg is not NoneType]
+        return None if value is None else _structure(value, wanted, path, mistakes)
+    if (kinds := kinds_of(type_)) is not None:
+        return _structure_kind(value, kinds, path, mistakes)
+    if (names := note_of(type_, Registry)) is not None:
+        if not (isinstance(value, str) and value in names):
+            mistakes.add(names.unknown(value), path)
+        return value
+    if origin is Literal:
+        if value not in args or isinstance(value, bool):
+            mistakes.add(f"{_show(value)} is unknown; {choices(value, map(str, args))}", path)
+        return value
+    if isinstance(type_, type) and dataclasses.is_dataclass(type_):
+        return value if isinstance(value, type_) else _structure_dataclass(value, type_, path, mistakes)
+    assert not (isinstance(type_, type) and issubclass(type_, Config)), f"import the kinds of {type_.__name__} first"
+    if origin is dict and isinstance(value, Mapping):
+        return {key: _structure(item, args[1], _join(path, key), mistakes) for key, item in value.items()}
+    if origin is tuple and isinstance(value, list | tuple):
+        items = [_structure(item, args[0], _join(path, number), mistakes) for number, item in enumerate(value)]
+        return value if isinstance(value, tuple) and items == list(value) else tuple(items)
+    if origin in (dict, tuple) or not _is_plain(value, type_):
+        mistakes.add(f"{_show(value)} must be {describe(type_)}", path)
+        return value
+    return _limited(args[0](value) if origin is Annotated else type_(value), type_, path, mistakes)
+
+
+def _is_plain(value: Any, type_: Any) -> bool:
+    """Check for the type itself and nothing that merely converts to it: `true` and `"3"` are not numbers."""
+    wanted = get_args(type_)[0] if get_origin(type_) is Annotated else type_
+    if wanted is int:
+        whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is whole
+        return whole and not isinstance(value, bool)
+    if wanted is float:
+        return isinstance(value, Real) and not isinstance(value, bool)
+    return isinstance(value, wanted)
+
+
+def _limited(number: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
+    limits = note_of(type_, Range)
+    if limits is not None and number not in limits:
+        mistakes.add(f"{number} must be {limits.rule(number)}", path)
+    return number
+
+
+def _structure_kind(value: Any, kinds: Kinds[Any], path: str, mistakes: Mistakes) -> Any:
+    """Return the config of the class that the table names by its `kind`."""
+    if type(value) in kinds.values():
+        return value
+    if isinstance(value, Config):
+        remedy = f"""register it with @regard.register("{kinds.sort}", NAME)"""
+        mistakes.add(f"{type(value).__name__} is not a registered {kinds.sort}; {remedy}", path)
+    elif not isinstance(value, Mapping):
+        hint = f"; write .kind={value} instead of ={value}" if value in list(kinds) else ""
+        mistakes.add(f"{_show(value)} must be a table{hint}", path)
+    elif "kind" not in value:
+        mistakes.add(f"missing; {choices('', kinds)}", _join(path, "kind"))
+    elif value["kind"] not in list(kinds):  # a list, because a wrong value may be unhashable
+        mistakes.add(kinds.unknown(value["kind"]), _join(path, "kind"))
+    else:
+        return _structure_dataclass(value, kinds[value["kind"]], path, mistakes)
+    return value
+
+
+def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes) -> Any:
+    """Return a table as this config class. Its `kind` may be written even where no other class is possible."""
+    if not isinstance(value, Mapping):
+        mistakes.add(f"{_show(value)} must be a table", path)
+        return value
+    before = len(mistakes)
+    types = field_types(config)
+    found = {name: _structure(value[name], types[name], _join(path, name), mistakes) for name in types if name in value}
+    for field in dataclasses.fields(config):
+        if field.name not in found and field.default is field.default_factory is dataclasses.MISSING:
+            mistakes.add(f"missing; must be {describe(types[field.name])}", _join(path, field.name))
+    for key in sorted(map(str, value.keys() - types.keys())):
+        if key != "kind" or value["kind"] != kind_of(config):
+            mistakes.add(f"unknown key; {choices(key, types)}", _join(path, key))
+    if len(mistakes) > before:
+        return value
     try:
-        return _converter.structure(_resolve_likes(dict(table)), cls)
-    except (ClassValidationError, IterableValidationError) as group:
-        found = list(_mistakes(group, ""))
-        if len(found) == 1:
-            raise ConfigError(found[0][1], found[0][0]) from None
-        raise ConfigError("\n".join(str(ConfigError(rule, path)) for path, rule in found)) from None
+        return config(**found)
+    except ConfigError as error:
+        mistakes.add(error.rule, _join(path, error.path))
+        return value
 
 
-def _mistakes(group: ClassValidationError | IterableValidationError, path: str) -> Iterable[tuple[str, str]]:
-    """Flatten the errors that cattrs collected into (dotted path, rule) pairs."""
-    pairs, rest = group.group_exceptions()
-    for error, note in pairs:
-        name = str(note.name if hasattr(note, "name") else note.index)
-        here = f"{path}.{name}" if path else name
-        if isinstance(error, ClassValidationError | IterableValidationError):
-            yield from _mistakes(error, here)
-        elif isinstance(error, KeyError):
-            yield here, f"missing; must be {_describe(note.type)}"
-        elif isinstance(error, ConfigError):
-            yield (f"{here}.{error.path}" if error.path else here), error.rule
-        else:
-            raise error
-    for error in rest:
-        if isinstance(error, ForbiddenExtraKeysError):
-            known = [field.name for field in dataclasses.fields(error.cl)]
-            for key in sorted(error.extra_fields):
-                yield f"{path}.{key}" if path else key, f"unknown key; {choices(key, known)}"
-        elif isinstance(error, ConfigError):  # a rule of the table itself
-            yield ".".join(filter(None, (path, error.path))), error.rule
-        else:
-            raise error
-
-
-def _describe(type_: Any) -> str:
-    """Name a type as a person would."""
+def describe(type_: Any) -> str:
+    """Return a type as people say it: `Count` is "a whole number, at least 1"."""
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if type_ in plain:
         return plain[type_]
@@ -125,139 +331,34 @@ def _describe(type_: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, args))
     if origin is tuple:
-        return f"a list, each {_describe(args[0])}"
-    if _note(type_, Range) is not None:
-        return f"{_describe(type_.__origin__)}, {_note(type_, Range)}"
-    if origin is Annotated or dataclasses.is_dataclass(type_) or origin is dict:
+        return f"a list, each {describe(args[0])}"
+    if (limits := note_of(type_, Range)) is not None:
+        return f"{describe(args[0])}, {limits}"
+    if (names := note_of(type_, Registry)) is not None:
+        return "one of " + ", ".join(names)
+    if origin in (Union, UnionType):
+        return " or ".join(describe(arg) for arg in args if arg is not NoneType)
+    return "a table"
+
+
+def _show(value: object) -> str:
+    if isinstance(value, Mapping):
         return "a table"
-    return " or ".join(_describe(arg) for arg in args if arg is not NoneType)
+    return type(value).__name__ if dataclasses.is_dataclass(value) else json.dumps(value, default=str)
 
 
-def _refuse(value: object, type_: Any) -> ConfigError:
-    shown = "a table" if isinstance(value, Mapping) else json.dumps(value, default=str)
-    return ConfigError(f"{shown} must be {_describe(type_)}")
+def _join(*path: object) -> str:
+    return ".".join(str(part) for part in path if part != "")
 
 
-def _exactly(*accepted: type) -> Callable[[Any, Any], Any]:
-    """Accept these types and nothing that merely converts to them: `true` is no number, `"3"` is none either."""
-
-    def check(value: Any, wanted: Any) -> Any:
-        if type(value) not in accepted:
-            raise _refuse(value, wanted)
-        return wanted(value)
-
-    return check
-
-
-def _literal(value: Any, type_: Any) -> Any:
-    if value not in get_args(type_) or isinstance(value, bool):
-        raise ConfigError(f"{json.dumps(value, default=str)} is unknown; {choices(value, map(str, get_args(type_)))}")
-    return value
-
-
-def _note(type_: Any, kind: type[C]) -> C | None:
-    """Find the annotation of this kind on a type, if there is one."""
-    if get_origin(type_) is not Annotated:
-        return None
-    return next((note for note in type_.__metadata__ if isinstance(note, kind)), None)
-
-
-def _within(value: Any, type_: Any) -> Any:
-    limits = _note(type_, Range)
-    assert limits is not None
-    number = _converter.structure(value, type_.__origin__)
-    if number not in limits:
-        raise ConfigError(f"{number} must be {limits.rule(number)}")
-    return number
-
-
-def check_numbers(config: Any) -> None:
-    """Refuse a number that is outside its limits in a config that was not read from a table."""
-    for name, type_ in get_type_hints(type(config), include_extras=True).items():
-        value, parts = getattr(config, name), get_args(type_)
-        for part in (type_, *parts):  # of `Count | None`, the first of its parts
-            limits = _note(part, Range)
-            if limits is None or (value is None and NoneType in parts):
-                continue
-            right = Integral if part.__origin__ is int else Real  # NumPy's are right as well
-            if isinstance(value, bool) or not isinstance(value, right):
-                raise ConfigError(f"{name}={value!r} must be {_describe(part)}")
-            number = part.__origin__(value)
-            if number not in limits:
-                raise ConfigError(f"{name}={number} must be {limits.rule(number)}")
-
-
-def _choose(value: Any, type_: Any) -> Any:
-    kinds = _note(type_, Kinds)
-    assert kinds is not None
-    if not isinstance(value, Mapping):
-        hint = f"; say its kind: .kind={value} instead of ={value}" if value in list(kinds.classes) else ""
-        raise ConfigError(f"{_refuse(value, type_)}{hint}")
-    if "kind" not in value:
-        raise ConfigError(f"missing; {choices('', kinds.classes)}", "kind")
-    if value["kind"] not in list(kinds.classes):  # a list, since what was written there may be unhashable
-        raise ConfigError(f"{value['kind']!r} is unknown; {choices(value['kind'], kinds.classes)}", "kind")
-    rest = {key: item for key, item in value.items() if key != "kind"}
-    return _converter.structure(rest, kinds.classes[value["kind"]])
-
-
-def _container(accepted: type, structure: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Check what a container is before its items are looked at: text is no list of letters."""
-
-    def check(value: Any, wanted: Any) -> Any:
-        if not isinstance(value, accepted):
-            raise _refuse(value, wanted)
-        return structure(value, wanted)
-
-    return check
-
-
-def _made_from(origin: Any) -> Callable[[Any], bool]:
-    return lambda type_: get_origin(type_) is origin
-
-
-def _make_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(detailed_validation=True)
-    converter.register_structure_hook(int, _exactly(int))
-    converter.register_structure_hook(float, _exactly(int, float))
-    converter.register_structure_hook(bool, _exactly(bool))
-    converter.register_structure_hook(str, _exactly(str))
-    converter.register_structure_hook_func(_made_from(Literal), _literal)
-    converter.register_structure_hook_func(lambda t: _note(t, Kinds) is not None, _choose)
-    converter.register_structure_hook_func(lambda t: _note(t, Range) is not None, _within)
-
-    @converter.register_structure_hook_factory(dataclasses.is_dataclass)
-    def _(cls: Any, converter: cattrs.Converter) -> Any:
-        structure = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True)
-
-        def own(value: Any, wanted: Any) -> Any:
-            """Where only one class is possible, its `kind` may be written as well."""
-            named = "kind" in value and value["kind"] == _KIND_OF.get(cls)
-            return structure({key: item for key, item in value.items() if key != "kind"} if named else value, wanted)
-
-        return _container(Mapping, own)
-
-    @converter.register_structure_hook_factory(_made_from(tuple))
-    def _(type_: Any, converter: cattrs.Converter) -> Any:
-        return _container(list, homogenous_tuple_structure_factory(type_, converter))
-
-    @converter.register_structure_hook_factory(_made_from(dict))
-    def _(type_: Any, converter: cattrs.Converter) -> Any:
-        return _container(Mapping, mapping_structure_factory(type_, converter))
-
-    return converter
-
-
-_converter = _make_converter()
-
-
-# --- dataclasses -> tables, TOML, JSON -----------------------------------------------------------------------------
+# --- dataclasses -> tables, TOML, JSON -------------------------------------------------------------------------------
 
 
 def to_table(config: Any) -> Any:
-    """Turn a config into plain tables; what is absent (None) stays out, since a missing table means just that."""
+    """Return a config as plain tables. What is absent (None) is left out: a missing table means an absent feature."""
     if dataclasses.is_dataclass(config):
-        table: Table = {"kind": _KIND_OF[type(config)]} if type(config) in _KIND_OF else {}
+        kind = kind_of(type(config))
+        table: Table = {} if kind is None else {"kind": kind}
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)
             if value is not None:
@@ -271,155 +372,12 @@ def to_table(config: Any) -> Any:
 
 
 def to_toml(config: Any) -> str:
-    """Write a config as people write it."""
+    """Return a config as the text of a recipe."""
     import tomli_w
 
     return tomli_w.dumps(to_table(config))
 
 
 def to_json(config: Any) -> str:
-    """Write a config as it is kept inside a checkpoint."""
+    """Return a config as the text that a checkpoint keeps."""
     return json.dumps(to_table(config), indent=2)
-
-
-# --- overrides and derivation ----------------------------------------------------------------------------------------
-
-
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
-    """Lay `change` over `base`, table by table; another `kind` replaces instead of mixing, and "none" removes."""
-    merged = {} if "kind" in change and change["kind"] != base.get("kind") else dict(base)
-    for key, value in change.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return {key: value for key, value in merged.items() if value != "none"}
-
-
-def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
-    """Apply overrides such as `model.depth=6`; `key=none` removes the key.
-
-    Kinds are chosen first, the outer before the inner, since another kind empties its table.
-    """
-    result = dict(table)
-    for change in sorted(changes, key=_kinds_first):
-        path, equals, text = change.partition("=")
-        keys = [key.strip() for key in path.split(".")]
-        if not equals or not all(keys):
-            raise ConfigError(f"override {change!r} must have the form path.to.key=value")
-        result = _set(result, keys, text.strip(), path)
-    return result
-
-
-def _kinds_first(change: str) -> tuple[bool, int]:
-    path = change.partition("=")[0].strip()
-    chooses = path.endswith(".kind")
-    return not chooses, path.count(".") if chooses else 0
-
-
-def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Table:
-    key, *rest = keys
-    if rest:
-        inner = table.get(key, {})
-        if not isinstance(inner, Mapping):
-            raise ConfigError(f"{key!r} is a value, not a table, so nothing below it can be set", path)
-        return {**table, key: _set(inner, rest, text, path)}
-    if text == "none":
-        if "like" in table:  # what is inherited is removed when the table is laid over its sibling
-            return {**table, key: "none"}
-        if key not in table:
-            raise ConfigError(f"there is no {key!r} to remove; {choices(key, table)}", path)
-        return {name: value for name, value in table.items() if name != key}
-    return merge(table, {key: _value(text)})
-
-
-def _value(text: str) -> Any:
-    """Read a value as TOML does, and a bare word as text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _resolve_likes(table: Table) -> Table:
-    """Replace `like = "sibling"` by a copy of that sibling with the table's own keys laid over it."""
-
-    def expand(name: str, seen: tuple[str, ...]) -> Any:
-        value = table[name]
-        if not (isinstance(value, Mapping) and "like" in value):
-            return value
-        base = value["like"]
-        if not (isinstance(base, str) and isinstance(table.get(base), Mapping)):
-            tables = [key for key, item in table.items() if isinstance(item, Mapping) and key != name]
-            raise ConfigError(f"{base!r} is no table beside it; {choices(base, tables)}", f"{name}.like")
-        if base in seen:
-            raise ConfigError(f"goes in a circle: {' -> '.join((*seen, base))}", f"{name}.like")
-        own = {key: item for key, item in value.items() if key != "like"}
-        return merge(expand(base, (*seen, base)), own)
-
-    result = {}
-    for name in table:
-        value = expand(name, (name,))
-        with at(name):
-            result[name] = _resolve_likes(value) if isinstance(value, dict) else value
-    return result
-
-
-# --- recipes ---------------------------------------------------------------------------------------------------------
-
-
-def recipe_names() -> list[str]:
-    """Name the recipes that come with the package."""
-    return sorted(item.name.removesuffix(".toml") for item in _shipped().iterdir() if item.name.endswith(".toml"))
-
-
-def _shipped() -> Any:
-    return files("regard") / "recipes"
-
-
-def read_recipe(recipe: str | Path) -> Table:
-    """Read a recipe as a table: a path to a TOML file, or the name of one that comes with the package."""
-    return _read(recipe, ())
-
-
-def read_own(recipe: str | Path) -> Table:
-    """Read what a recipe itself says, without what it builds on by its `like`."""
-    return _parse(recipe)[0]
-
-
-def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
-    """Read a recipe on which the recipes `derived` build by their `like`."""
-    name = str(recipe)
-    asker = f"{derived[-1]}: like" if derived else ""
-    if name in derived:
-        raise ConfigError(f"goes in a circle: {' -> '.join((*derived, name))}", asker)
-    table, sibling = _parse(recipe, asker)
-    if "like" in table:
-        base: str | Path = str(table.pop("like"))
-        if sibling is not None:
-            beside = sibling / f"{str(base).removesuffix('.toml')}.toml"
-            itself = beside.resolve() == Path(name).resolve()
-            if beside.exists() and not (itself and base in recipe_names()):  # a gpt2.toml may build on the shipped one
-                base = beside
-        table = merge(_read(base, (*derived, name)), table)
-    return table
-
-
-def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
-    """Give the table of a recipe, and the folder that it is in if it does not come with the package."""
-    name = str(recipe)
-    if name.endswith(".toml") or isinstance(recipe, Path):
-        path, sibling = Path(recipe), Path(recipe).parent
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot read the recipe: {error.strerror}", name) from None
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"cannot read the recipe: {error}", name) from None
-    elif name in recipe_names():
-        text, sibling = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None
-    else:
-        remedy = f"{choices(name, recipe_names())}; a file of your own is named with its .toml"
-        raise ConfigError(f"no recipe has the name {name!r}; {remedy}", asker)
-    try:
-        return tomllib.loads(text), sibling
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not valid TOML: {error}", name) from None

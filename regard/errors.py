@@ -1,4 +1,4 @@
-"""The errors a user can cause. Each message names the cause, the place and the remedy."""
+"""The errors that a user can cause. Each message names the place, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-LISTED = 40  # names that a message lists at most; a large model has thousands of weights
+LISTED = 40  # the most names that a message lists; a large model has thousands of weights
 
 
 class RegardError(Exception):
-    """A mistake in what the user gave; shown without a traceback."""
+    """A mistake in the input of the user; the command line shows it without a traceback."""
 
 
 class ConfigError(RegardError):
@@ -23,7 +23,7 @@ class ConfigError(RegardError):
 
 
 class InputError(RegardError):
-    """A batch the model cannot take: ids out of range, too long, a wrong image size."""
+    """A batch that the model cannot take: ids out of range, too long, a wrong image size."""
 
 
 @contextmanager
@@ -32,15 +32,15 @@ def at(place: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        path = f"{place}.{error.path}" if error.path else place
+        path = ".".join(part for part in (place, error.path) if part)
         raise ConfigError(error.rule, path) from None
 
 
 def choices(wrong: object, right: Iterable[str]) -> str:
-    """Say what could have been written instead, the nearest first; it stands behind a semicolon."""
+    """Return what could have been written instead, the nearest name first; used after a semicolon."""
     names = sorted(right)
     if not names:
-        return "none is possible here"
+        return "there is nothing to choose from"
     some = ", ".join(names[:LISTED]) + (f", ... of {len(names):,}" if len(names) > LISTED else "")
     if near := get_close_matches(str(wrong), names, n=1):
         return f"did you mean '{near[0]}'? (one of {some})"
@@ -48,7 +48,7 @@ def choices(wrong: object, right: Iterable[str]) -> str:
 
 
 def too_long(tokens: int, longest: int) -> str:
-    """Say that a position table is too short."""
+    """Return the message for an input that is longer than the table of positions."""
     return (
         f"the input has {tokens} tokens, but the model has a table of {longest} positions; "
         "shorten the input or use a model with a longer table (or rotary positions)"

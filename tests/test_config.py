@@ -15,53 +15,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.config import (
+    Config,
     Count,
     Kinds,
     NotNegative,
     Range,
     Rate,
-    _resolve_likes,
-    check_numbers,
+    Registry,
     from_table,
-    merge,
-    override,
-    read_recipe,
-    recipe_names,
     to_json,
     to_table,
     to_toml,
 )
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardError
+from regard.recipe_files import merge, override, read_recipe, recipe_names, resolve_likes
+
+
+class Shape(Config):
+    pass
 
 
 @dataclass(frozen=True)
-class Circle:
+class Circle(Shape):
     radius: float
 
 
 @dataclass(frozen=True)
-class Square:
+class Square(Shape):
     side: int
     filled: bool = False
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
         if self.side < 1:
             raise ConfigError(f"side={self.side} must be at least 1")
 
 
-SHAPES = {"circle": Circle, "square": Square}
-Shape = Annotated[Circle | Square, Kinds(SHAPES)]
+SHAPES = Kinds("shape", Shape, {"circle": Circle, "square": Square})
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(Config):
     width: int
     colour: Literal["red", "green"] = "red"
     title: str | None = None
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Config):
     name: str
     shape: Shape
     frame: Frame = field(default_factory=lambda: Frame(1))
@@ -203,7 +203,7 @@ def test_where_one_class_is_possible_its_kind_may_be_written_and_no_other() -> N
         ({"opacity": True}, "opacity", "true must be a number"),
         ({"frame": {"width": True}}, "frame.width", "true must be a whole number"),
         ({"frame": {"width": "3"}}, "frame.width", '"3" must be a whole number'),
-        ({"frame": {"width": 3.0}}, "frame.width", "3.0 must be a whole number"),
+        ({"frame": {"width": 3.5}}, "frame.width", "3.5 must be a whole number"),
         ({"frame": {"width": {"a": 1}}}, "frame.width", "a table must be a whole number"),
         ({"frame": {"width": 1, "title": 3}}, "frame.title", "3 must be text"),
         ({"stencil": {"side": 1, "filled": 1}}, "stencil.filled", "1 must be true or false"),
@@ -269,10 +269,11 @@ def test_a_missing_key_names_what_it_must_be() -> None:
 def test_kind_missing_or_unknown_lists_the_choices(key: str) -> None:
     assert mistake({**LEAST, key: {"radius": 1.0}}) == f"{key}.kind: missing; use one of circle, square"
     assert mistake({**LEAST, key: {"kind": "sqare", "side": 1}}) == (
-        f"{key}.kind: 'sqare' is unknown; did you mean 'square'? (one of circle, square)"
+        f"{key}.kind: 'sqare' is not a known shape; did you mean 'square'? (one of circle, square); "
+        "if it is your own, import the file that registers it (--import FILE)"
     )
     for strange in (3, ["circle"], {"circle": 1}):
-        assert mistake({**LEAST, key: {"kind": strange}}).startswith(f"{key}.kind: {strange!r} is unknown; ")
+        assert mistake({**LEAST, key: {"kind": strange}}).startswith(f"{key}.kind: {strange!r} is not a known shape; ")
 
 
 def test_a_rule_of_a_table_is_reported_with_the_path_of_the_table() -> None:
@@ -380,10 +381,12 @@ def test_likes_in_a_circle() -> None:
 def test_like_an_unknown_sibling_names_the_nearest() -> None:
     near = {"local": {"width": 1}, "other": {"like": "locl"}}
     assert mistake({**LEAST, "layers": near}) == (
-        "layers.other.like: 'locl' is no table beside it; did you mean 'local'? (one of local)"
+        "layers.other.like: 'locl' is not a table beside this one; did you mean 'local'? (one of local)"
     )
-    assert mistake({**LEAST, "frame": {"like": "name"}}).startswith("frame.like: 'name' is no table beside it")
-    assert mistake({**LEAST, "frame": {"like": ["shape"]}}).startswith("frame.like: ['shape'] is no table beside it")
+    assert mistake({**LEAST, "frame": {"like": "name"}}).startswith("frame.like: 'name' is not a table beside this one")
+    assert mistake({**LEAST, "frame": {"like": ["shape"]}}).startswith(
+        "frame.like: ['shape'] is not a table beside this one"
+    )
 
 
 # --- merge and override ---------------------------------------------------------------------------------------------
@@ -442,18 +445,18 @@ def test_none_removes_a_value_or_a_table() -> None:
 
 def test_none_removes_what_is_inherited() -> None:
     table = {"a": {"x": 1, "y": {"z": 2}}, "b": {"like": "a", "w": 3}}
-    assert _resolve_likes(override(table, ["b.y=none"])) == {"a": table["a"], "b": {"x": 1, "w": 3}}
+    assert resolve_likes(override(table, ["b.y=none"])) == {"a": table["a"], "b": {"x": 1, "w": 3}}
     assert merge({"x": 1, "y": 2}, {"y": "none"}) == {"x": 1}
     assert merge({"kind": "a", "x": 1}, {"kind": "b", "x": "none"}) == {"kind": "b"}
 
 
 def test_a_file_may_build_on_the_recipe_of_its_own_name(tmp_path: Path) -> None:
     found = read_recipe(write(tmp_path, "gpt2", 'like = "gpt2"\nabout = "mine"\n'))
-    assert found == {**read_recipe("gpt2"), "about": "mine"}
+    assert found == {"about": "mine", "model": read_recipe("gpt2")["model"]}
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Config):
     size: Count
     share: Rate = 0.5
     maybe: Count | None = None
@@ -493,21 +496,107 @@ def test_numbers_have_limits(table: dict[str, Any], message: str) -> None:
         (Rate, "half", "a number, between 0 and 1"),
     ],
 )
-def test_numbers_of_a_config_made_by_hand_have_limits(type_: Any, value: Any, rule: str) -> None:
-    kind = make_dataclass("Made", [("name", str, ""), ("size", type_, 1)])
+def test_a_config_made_in_python_has_the_same_limits(type_: Any, value: Any, rule: str) -> None:
+    made = make_dataclass("Made", [("name", str, ""), ("size", type_, 1)], bases=(Config,), frozen=True)
     with pytest.raises(ConfigError) as caught:
-        check_numbers(kind(size=value))
-    assert str(caught.value) == f"size={value!r} must be {rule}"
+        made(size=value)
+    shown = value if isinstance(value, float) else json.dumps(value)
+    assert str(caught.value) == f"Made: size={shown} must be {rule}"
 
 
 def test_numbers_within_their_limits_are_fine() -> None:
-    for value in (1, np.int64(3)):
-        check_numbers(Limits(value))
+    for value in (1, 1.0, np.int64(1)):
+        assert type(Limits(value).size) is int  # type: ignore[arg-type]
     for share in (0, 1, 0.5, np.float32(0.5)):
-        check_numbers(Limits(1, share))
-    check_numbers(Limits(1, maybe=None))
+        assert type(Limits(1, share).share) is float  # type: ignore[arg-type]
+    assert Limits(1, maybe=None).maybe is None
     with pytest.raises(ConfigError, match="share: inf must be a finite number"):
         from_table({"size": 1, "share": inf}, Limits)
+
+
+def test_a_whole_number_may_be_written_as_a_power_of_ten() -> None:
+    assert from_table(override({"size": 1}, ["size=1e3"]), Limits) == Limits(1000)
+
+
+def test_python_and_a_table_are_equally_strict() -> None:
+    with pytest.raises(ConfigError, match=re.escape('Frame: colour="grean" is unknown; did you mean')):
+        Frame(1, "grean")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Picture: name=3 must be text; sizes.1=true must be a whole number"):
+        Picture(3, Circle(1), sizes=(1, True))  # type: ignore[arg-type]
+    assert Picture("a", Circle(1), sizes=[1, 2]).sizes == (1, 2)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="side=0 must be at least 1"):
+        Square(0)
+
+
+def test_a_mistake_leaves_no_other_exception_behind_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_table({**LEAST, "stencil": {"side": 0}, "frame": {"width": 0.5}}, Picture)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+def test_a_table_can_be_read_as_a_union_of_kinds_and_at_a_place() -> None:
+    assert from_table({"kind": "square", "side": 2}, Shape) == Square(2)
+    with pytest.raises(ConfigError, match="^a.b.side: missing"):
+        from_table({"kind": "square"}, Shape, "a.b")
+    with pytest.raises(ConfigError, match="^a.b.x.like: 'y' is not a table"):
+        from_table({"x": {"like": "y"}}, Frame, "a.b")
+
+
+# --- registering ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tools() -> Kinds[Any]:
+    Tool = type("Tool", (Config,), {})
+    Saw = dataclass(frozen=True)(type("Saw", (Tool,), {}))
+    return Kinds("tool", Tool, {"saw": Saw})
+
+
+def define(base: type, name: str = "Drill") -> Any:
+    return make_dataclass(name, [("speed", Count, 5)], bases=(base,), frozen=True)
+
+
+def test_what_is_registered_later_is_a_kind_like_the_others(tools: Kinds[Any]) -> None:
+    Box = make_dataclass("Box", [("tool", tools.base)], bases=(Config,), frozen=True)
+    Drill = define(tools.base)
+    with pytest.raises(ConfigError, match="Box: tool=Drill is not a registered tool; register it with @regard.regist"):
+        Box(Drill())
+    tools.add("drill", Drill)
+    table = {"tool": {"kind": "drill", "speed": 6}}
+    assert from_table(table, Box) == Box(Drill(6))
+    assert to_table(Box(Drill(6))) == table
+    assert "(one of drill, saw)" in mistake({"tool": {"kind": "dril"}}, Box)
+
+
+def test_a_name_is_registered_once_and_a_definition_may_be_run_again(tools: Kinds[Any]) -> None:
+    tools.add("drill", define(tools.base))
+    again = define(tools.base)
+    tools.add("drill", again)
+    assert tools["drill"] is again
+    for name in ("drill", "saw"):
+        with pytest.raises(RegardError, match=f"there is already a tool with the name '{name}'"):
+            tools.add(name, define(tools.base, "Other"))
+    with pytest.raises(RegardError, match="Drill is already registered as 'drill', so not as 'borer'"):
+        tools.add("borer", again)
+    for wrong in (define(Config, "Stray"), type("Stray", (tools.base,), {})):
+        with pytest.raises(RegardError, match="Stray must be a frozen dataclass that inherits from Tool"):
+            tools.add("stray", wrong)
+
+
+def test_a_subclass_of_a_registered_class_is_not_registered_by_it() -> None:
+    Sub = dataclass(frozen=True)(type("Sub", (Square,), {}))
+    with pytest.raises(ConfigError, match="shape=Sub is not a registered shape"):
+        Picture("a", Sub(1))
+
+
+def test_a_text_may_be_limited_to_registered_names() -> None:
+    colours = Registry("colour", {"red": 1, "green": 2})
+    Holder = make_dataclass("Holder", [("colour", Annotated[str, colours], "red")], bases=(Config,), frozen=True)
+    colours.add("blue", 3)
+    assert from_table({"colour": "blue"}, Holder).colour == "blue"
+    assert mistake({"colour": "bleu"}, Holder).startswith("colour: 'bleu' is not a known colour; did you mean 'blue'?")
+    assert mistake({"colour": 3}, Holder).startswith("colour: 3 is not a known colour; ")
 
 
 def test_an_override_of_kind_replaces_the_table_and_one_of_the_same_kind_keeps_it() -> None:
@@ -581,7 +670,7 @@ def test_a_file_in_the_way_does_not_hide_a_shipped_recipe(tmp_path: Path, monkey
 def test_an_unknown_name_suggests_the_nearest_and_how_to_name_a_file() -> None:
     found = refusal("gtp2")
     assert found.startswith("no recipe has the name 'gtp2'; did you mean 'gpt2'? (one of bert, ")
-    assert found.endswith("a file of your own is named with its .toml")
+    assert found.endswith("name a file of your own with its .toml")
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path) -> None:
@@ -600,7 +689,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path) -> N
 def test_a_recipe_like_a_shipped_one(tmp_path: Path) -> None:
     path = write(tmp_path, "own", 'like = "gpt2"\nabout = "mine"\n[model]\ndepth = 2\n')
     found, base = read_recipe(path), read_recipe("gpt2")
-    assert found == {**base, "about": "mine", "model": {**base["model"], "depth": 2}}
+    assert found == {"about": "mine", "model": {**base["model"], "depth": 2}}
 
 
 @pytest.mark.parametrize("like", ["base", "base.toml"])
@@ -609,7 +698,20 @@ def test_a_recipe_like_a_file_beside_it(tmp_path: Path, like: str) -> None:
     write(tmp_path, "base", 'like = "root"\n[model]\ndim = 2\n')
     path = write(tmp_path, "own", f'like = "{like}"\n[model]\ndepth = 3\nnorm = {{ kind = "rms" }}\n')
     model = {"depth": 3, "dim": 2, "norm": {"kind": "rms"}}
-    assert read_recipe(path) == {"about": "root", "paper": "p", "model": model}
+    assert read_recipe(path) == {"model": model}  # `about` and `paper` describe the root only
+
+
+def test_a_new_pattern_keeps_only_the_inherited_layers_that_it_names(tmp_path: Path) -> None:
+    layers = {"a": {"x": 1}, "b": {"x": 2}}
+    write(tmp_path, "base", "[model]\npattern = ['a', 'b']\nlayers.a.x = 1\nlayers.b.x = 2\n")
+
+    def inherit(own: str) -> Any:
+        return read_recipe(write(tmp_path, "own", f"like = 'base'\n[model]\n{own}\n"))["model"]
+
+    assert inherit("depth = 1") == {"pattern": ["a", "b"], "layers": layers, "depth": 1}
+    assert inherit("pattern = ['2*b']") == {"pattern": ["2*b"], "layers": {"b": {"x": 2}}}
+    assert inherit("pattern = ['c']\nlayers.c = {like = 'a', y = 3}")["layers"] == {"c": {"x": 1, "y": 3}}
+    assert inherit("pattern = ['c']\nlayers.c.x = 4\nlayers.d.x = 5")["layers"] == {"c": {"x": 4}, "d": {"x": 5}}
 
 
 def test_a_file_beside_it_goes_before_a_shipped_recipe(tmp_path: Path) -> None:

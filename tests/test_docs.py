@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from regard.config import recipe_names
 from regard.models.recipe import build_empty, load_recipe
+from regard.recipe_files import recipe_names
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

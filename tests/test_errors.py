@@ -34,7 +34,7 @@ def test_choices_are_sorted_with_the_nearest_in_front() -> None:
     assert choices("zzz", ["width", "depth"]) == "use one of depth, width"
     assert choices(3, {"b": 1, "a": 2}) == "use one of a, b"
     assert choices("z", ["a"]) == "use a"
-    assert choices("a", []) == "none is possible here"
+    assert choices("a", []) == "there is nothing to choose from"
 
 
 def test_a_message_lists_some_of_many_choices() -> None:

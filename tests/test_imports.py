@@ -1,7 +1,7 @@
 """The packages and the direction of imports between them, read from the source.
 
-    errors -> atomic -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use -> training
-    -> viewer -> lab -> cli
+    errors -> atomic -> recipe_files -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use
+    -> training -> viewer -> lab -> cli
 
 A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
 ours. `regard/__init__.py` may import anything.
@@ -21,8 +21,16 @@ from .processes import PATIENCE
 
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-LEVELS = [["errors"], ["atomic"], ["config", "draw"], ["parts"], ["models"], ["data", "decode", "hub"], ["tasks"]]
-LEVELS += [["runs"], ["use"], ["training"], ["viewer"], ["lab"], ["cli"]]
+LEVELS = [
+    ["errors"],
+    ["atomic"],
+    ["recipe_files"],
+    ["config", "draw"],
+    ["parts"],
+    ["models"],
+    ["data", "decode", "hub"],
+]
+LEVELS += [["tasks"], ["runs"], ["use"], ["training"], ["viewer"], ["lab"], ["cli"]]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 USERS = {"__init__", "__main__"}
 OPEN_TO_ALL = {"__version__"}  # what every package may import from `regard` itself

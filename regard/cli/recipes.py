@@ -14,7 +14,7 @@ def recipes(
     """List the recipes that come with regard."""
     from rich.table import Table
 
-    from regard.config import read_recipe, recipe_names
+    from regard.recipe_files import read_recipe, recipe_names
 
     rows = [(name, read_recipe(name)) for name in recipe_names()]
     if as_json:

@@ -70,12 +70,13 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
 
 def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
     """Read a recipe by name or path; of a folder, the model in it."""
-    from regard.config import from_table, override, to_table
+    from regard.config import from_table, to_table
     from regard.hub.folder import is_huggingface, read_config
     from regard.models.recipe import Recipe, load_recipe
     from regard.models.store import read_config as read_own
+    from regard.recipe_files import override
+    from regard.runs.folder import is_run
     from regard.runs.layout import RECIPE
-    from regard.use.run import is_run
 
     folder = Path(recipe)
     if not folder.is_dir():

@@ -11,8 +11,8 @@ from typer.core import TyperGroup
 from regard.cli.console import make_console
 from regard.cli.show import number, size, written_for
 from regard.cli.text import AllowPickle, DeviceName
-from regard.config import recipe_names
 from regard.errors import ConfigError
+from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
     from rich.console import Console

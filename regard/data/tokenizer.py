@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 from tokenizers import models
 
-from regard.config import Count, Rate, Table
+from regard.config import Config, Count, Rate, Table
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
     POINTS,
@@ -45,7 +45,7 @@ LEAST = {  # the smallest vocabularies, and why
 
 
 @dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Config):
     """How a text becomes tokens: learned from the text, or read from `path`, and then the rest is ignored.
 
     `vocabulary` counts the special tokens too; None leaves it to the caller. Characters and bytes need none.
@@ -56,7 +56,8 @@ class TokenizerConfig:
     dropout: Rate = 0.0
     path: str | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.path is not None:
             return
         if self.dropout and self.kind != "bpe":

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.config import Count, NotNegative, Positive, Range, Rate, check_numbers
+from regard.config import Config, Count, NotNegative, Positive, Range, Rate
 from regard.decode.scores import likeliest, precise, top
 
 ONE = 2**40  # the weight of the most likely token; as many tokens of that weight as any vocabulary has fit 64 bits
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Config):
     """How tokens are drawn. As it stands: from the model's own probabilities."""
 
     temperature: NotNegative = 1.0  # the logits are divided by it; 0 takes the most likely token
@@ -26,9 +26,6 @@ class Sampling:
     top_p: Annotated[float, Range(above=0, high=1)] = 1.0  # only from the fewest that are as likely as this together
     min_p: Rate = 0.0  # only from those at least this likely in proportion to the most likely
     repetition: Positive = 1.0  # above 1, what was written is less likely to be written again
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
 
 
 def choose(

@@ -120,7 +120,8 @@ def their_head(head: HeadConfig, base: str, masked: str, classes: str) -> Table:
         return {"architectures": [classes], "num_labels": head.classes, "classifier_dropout": head.dropout}
     if isinstance(head, VectorConfig):
         return {"architectures": [base]}
-    return {"architectures": [masked], "tie_word_embeddings": head.tied}
+    logits = part(head, LogitsConfig, "model.head")
+    return {"architectures": [masked], "tie_word_embeddings": logits.tied}
 
 
 def from_hf(theirs: Theirs) -> EncoderConfig:

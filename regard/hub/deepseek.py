@@ -14,9 +14,8 @@ from regard.models.init import NormalConfig
 from regard.models.stack import LayerConfig
 from regard.parts.attention import AttentionConfig
 from regard.parts.embed import EmbedConfig
-from regard.parts.feedforward import GLUConfig
+from regard.parts.feedforward import GLUConfig, MoEConfig
 from regard.parts.heads import LatentHeadsConfig
-from regard.parts.moe import MoEConfig
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import RopeConfig
 from regard.parts.score import DotConfig

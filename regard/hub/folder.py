@@ -19,8 +19,8 @@ from regard.hub.families import FAMILIES
 from regard.hub.theirs import Theirs
 from regard.hub.weights import DTYPES, INDEX, WHOLE, Weights, open_weights, read_json
 from regard.models.model import Model
-from regard.models.recipe import build_empty
-from regard.models.store import Stored, fill, tensors, writing
+from regard.models.recipe import Recipe, build_empty
+from regard.models.store import fill, tensors, writing
 
 LARGEST = 5 * 10**9  # bytes in one file
 SIZES = {  # keys of our config that are sizes of some weight
@@ -104,11 +104,11 @@ def _build(family: table.Family, theirs: Theirs, weights: Weights) -> Model:
     try:
         config = family.from_hf(theirs)
         theirs.finish(family.ignored_keys)
-        written = to_table(Stored(config))
+        written = to_table({"model": config})
         for name, size in _sizes(written, ""):
             if size > weights.numbers:
                 raise ConfigError(f"{size} is more than all {weights.numbers} numbers in the files", name)
-        return build_empty(from_table(written, Stored).model)
+        return build_empty(from_table(written, Recipe).model)
     except ConfigError as error:
         reason = str(error).replace("\n", "; ")
         raise RegardError(f"{theirs.place}: describes no model that can be built: {reason}") from None

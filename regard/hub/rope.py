@@ -74,6 +74,8 @@ def their_rope(rope: RopeConfig, length: int = 2048) -> Table:
     scaling = rope.scaling
     if scaling is None:
         return {"rope_theta": rope.base, "rope_scaling": None, "max_position_embeddings": length}
+    if not isinstance(scaling, Llama3Scaling | YarnScaling):
+        raise UnlikeError("only llama3 and yarn are known there", "model.layers.mixer.position.scaling")
     table: Table = {"factor": scaling.factor, "original_max_position_embeddings": scaling.original_length}
     if isinstance(scaling, Llama3Scaling):
         table |= {"rope_type": "llama3", "low_freq_factor": scaling.low, "high_freq_factor": scaling.high}

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.config import Count
 from regard.errors import at
-from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled
+from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import Model, row_positions
+from regard.models.model import Model, ModelConfig, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Padding, Rule, document_positions, padded_positions
@@ -67,7 +67,7 @@ class Encoder(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(StackConfig):
+class EncoderConfig(StackConfig, ModelConfig):
     """An encoder."""
 
     vocabulary: Count
@@ -77,8 +77,9 @@ class EncoderConfig(StackConfig):
     head: HeadConfig
     init: InitConfig = field(default_factory=NormalConfig)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
         self.check(one_way=self.sight == "past", memory=False)
 
     def build(self) -> Encoder:
@@ -89,4 +90,5 @@ class EncoderConfig(StackConfig):
         with at("head"):
             if isinstance(self.head, LogitsConfig):
                 return Encoder(embed, stack, self.head.build(self.dim, embed.tokens), self.sight)
+            assert isinstance(self.head, PooledHeadConfig)
             return Encoder(embed, stack, self.head.build(self.dim), self.sight)

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Positive, Rate
+from regard.config import Config, Count, Kinds, Positive, Rate
 from regard.errors import ConfigError
 from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
@@ -117,8 +116,12 @@ class Classes(nn.Module):
         return self.classify(self.dropout(self.pooled(x, positions)))
 
 
+class HeadConfig(Config):
+    """Base of the configs of heads of models."""
+
+
 @dataclass(frozen=True)
-class LogitsConfig:
+class LogitsConfig(HeadConfig):
     """Logits over the vocabulary; `transform` names the activation of a dense layer before them.
 
     `scale` divides them by sqrt(dim), which T5 does with a tied table, that being made for vectors as long as tokens.
@@ -149,11 +152,20 @@ class LogitsConfig:
 
 
 @dataclass(frozen=True)
-class VectorConfig:
-    """One vector of the whole input; `transform` names the activation of a dense layer after pooling."""
+class PooledHeadConfig(HeadConfig):
+    """Base of the configs of heads that read one vector of the whole input."""
 
     pool: PoolConfig = field(default_factory=FirstConfig)
     transform: Activation | None = None
+
+    def build(self, dim: int) -> Pooled | Classes:
+        """Build the head for width `dim`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class VectorConfig(PooledHeadConfig):
+    """One vector of the whole input; `transform` names the activation of a dense layer after pooling."""
 
     def build(self, dim: int) -> Pooled:
         """Make it for width `dim`."""
@@ -173,8 +185,5 @@ class ClassesConfig(VectorConfig):
         return Classes(super().build(dim), nn.Linear(dim, self.classes, bias=self.bias), self.dropout)
 
 
-POOLED_HEADS = {"vector": VectorConfig, "classes": ClassesConfig}
-PooledHeadConfig = Annotated[VectorConfig | ClassesConfig, Kinds(POOLED_HEADS)]
-
-HEADS = {"tokens": LogitsConfig, **POOLED_HEADS}
-HeadConfig = Annotated[LogitsConfig | VectorConfig | ClassesConfig, Kinds(HEADS)]
+POOLED_HEADS = Kinds("pooled head", PooledHeadConfig, {"vector": VectorConfig, "classes": ClassesConfig})
+HEADS = Kinds("head", HeadConfig, {"tokens": LogitsConfig, **POOLED_HEADS})

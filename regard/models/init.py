@@ -6,12 +6,12 @@ Norms begin as 1 and 0, biases as 0, everywhere; the kinds differ in the matrice
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import Kinds, NotNegative
+from regard.config import Config, Kinds, NotNegative
 from regard.parts.moe import Experts, Router
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
@@ -57,8 +57,24 @@ def _fill_module(
             config.matrix(parameter, is_output, layers, generator)
 
 
+class InitConfig(Config):
+    """Base of the configs of initialisations."""
+
+    def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
+        """Fill a matrix of a Linear or a convolution."""
+        raise NotImplementedError
+
+    def embedding(self, weight: Tensor, generator: torch.Generator | None) -> None:
+        """Fill a table of embeddings."""
+        raise NotImplementedError
+
+    def recurrent(self, weight: Tensor, hidden: int, generator: torch.Generator | None) -> None:
+        """Fill a matrix of a recurrent layer."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class NormalConfig:
+class NormalConfig(InitConfig):
     """N(0, std^2) for all but recurrent matrices, which begin as U(-1/sqrt(H), 1/sqrt(H)).
 
     What is added to the residual stream begins the `same`, `scaled` by 1/sqrt(2 layers), or as zero. GPT-2
@@ -83,7 +99,7 @@ class NormalConfig:
 
 
 @dataclass(frozen=True)
-class XavierConfig:
+class XavierConfig(InitConfig):
     """Xavier uniform (Glorot, Bengio 2010) for matrices, N(0, 1/dim) for tables: the Transformer of 2017."""
 
     def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
@@ -100,7 +116,7 @@ class XavierConfig:
 
 
 @dataclass(frozen=True)
-class UniformConfig:
+class UniformConfig(InitConfig):
     """U(-limit, limit) for all: the recurrent nets of 2014."""
 
     limit: NotNegative = 0.08
@@ -118,5 +134,4 @@ class UniformConfig:
         nn.init.uniform_(weight, -self.limit, self.limit, generator=generator)
 
 
-INITS = {"normal": NormalConfig, "xavier": XavierConfig, "uniform": UniformConfig}
-InitConfig = Annotated[NormalConfig | XavierConfig | UniformConfig, Kinds(INITS)]
+INITS = Kinds("init", InitConfig, {"normal": NormalConfig, "xavier": XavierConfig, "uniform": UniformConfig})

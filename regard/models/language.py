@@ -12,7 +12,7 @@ from regard.config import Count
 from regard.errors import InputError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import StepModel, beginning
+from regard.models.model import ModelConfig, StepModel, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions
@@ -71,7 +71,7 @@ class LanguageModel(StepModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageConfig(StackConfig):
+class LanguageConfig(StackConfig, ModelConfig):
     """A language model."""
 
     vocabulary: Count
@@ -80,8 +80,9 @@ class LanguageConfig(StackConfig):
     head: LogitsConfig = field(default_factory=LogitsConfig)
     init: InitConfig = field(default_factory=NormalConfig)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
         self.check(one_way=True, memory=False)
 
     def build(self) -> LanguageModel:

@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.config import Config
 from regard.models.head import Logits
+from regard.models.init import InitConfig
 from regard.models.stack import Stack
 from regard.parts.embed import Embedding
 from regard.parts.mask import Causal, Padding, Rule, padded_positions
@@ -27,6 +29,17 @@ class Model(nn.Module):
         """How many tokens the model can take: as many as its position tables have, or any number (None)."""
         lengths = [part.length for part in self.modules() if isinstance(part, Absolute) and part.length is not None]
         return min(lengths, default=None)
+
+
+class ModelConfig(Config):
+    """Base of the configs of models: what the `[model]` table of a recipe says."""
+
+    dim: int
+    init: InitConfig
+
+    def build(self) -> Model:
+        """Build the model."""
+        raise NotImplementedError
 
 
 class StepModel(Model):

@@ -2,36 +2,38 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 
-from regard.config import Kinds, from_table, override, read_recipe, to_table
+from regard.config import Config, Kinds, from_table, to_table
 from regard.errors import at
 from regard.models.encoder import EncoderConfig
 from regard.models.init import initialise
 from regard.models.language import LanguageConfig
 from regard.models.model import Model
+from regard.models.model import ModelConfig as ModelConfig  # with its kinds
 from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.vision import VisionConfig
+from regard.recipe_files import override, read_recipe
 
-MODELS = {
-    "language": LanguageConfig,
-    "encoder": EncoderConfig,
-    "seq2seq": Seq2SeqConfig,
-    "recurrent-seq2seq": RecurrentSeq2SeqConfig,
-    "vision": VisionConfig,
-}
-ModelConfig = Annotated[
-    LanguageConfig | EncoderConfig | Seq2SeqConfig | RecurrentSeq2SeqConfig | VisionConfig, Kinds(MODELS)
-]
+MODELS = Kinds(
+    "model",
+    ModelConfig,
+    {
+        "language": LanguageConfig,
+        "encoder": EncoderConfig,
+        "seq2seq": Seq2SeqConfig,
+        "recurrent-seq2seq": RecurrentSeq2SeqConfig,
+        "vision": VisionConfig,
+    },
+)
 
 OF_A_RUN = ("task", "tokenizer", "train")  # tables of a recipe that say how a model is trained
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Config):
     """A model, what it is about, and the paper it comes from."""
 
     model: ModelConfig
@@ -70,6 +72,6 @@ def build(
 def build_empty(config: ModelConfig) -> Model:
     """Build a model without memory for its weights (on the device `meta`): shapes only."""
     with torch.device("meta"), at("model"):
-        model: Model = config.build()
+        model = config.build()
     model.config = config
     return model

@@ -17,13 +17,13 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
-from regard.models.model import EncoderDecoder, beginning, last
+from regard.models.model import EncoderDecoder, ModelConfig, beginning, last
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Rule, explicit_positions, padded_positions
 from regard.parts.mixer import Mixer
-from regard.parts.recurrent import Bidirectional, CellConfig
+from regard.parts.recurrent import Bidirectional, RecurrentConfig
 from regard.parts.state import Hidden, LayerState, Memory, State
 
 Feed = Literal["context", "attended"]
@@ -174,14 +174,14 @@ def _fed(state: State) -> Hidden:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentSeq2SeqConfig:
+class RecurrentSeq2SeqConfig(ModelConfig):
     """`depth` decoder layers of kind `cell` over an encoder stack; without an `attention` table, the bottleneck."""
 
     vocabulary: Count
     source_vocabulary: Count | None = None
     dim: Count
     depth: Count = 1
-    cell: CellConfig
+    cell: RecurrentConfig
     encoder: StackConfig
     attention: AttentionConfig | None = None
     feed: Feed | None = None
@@ -190,7 +190,8 @@ class RecurrentSeq2SeqConfig:
     dropout: Rate = 0.0
     init: InitConfig = field(default_factory=UniformConfig)
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.feed is not None and self.attention is None:
             raise ConfigError(f"feed={self.feed!r} needs an attention table")
         with at("encoder"):

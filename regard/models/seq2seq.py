@@ -10,7 +10,7 @@ from regard.config import Count
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
-from regard.models.model import EncoderDecoder, beginning
+from regard.models.model import EncoderDecoder, ModelConfig, beginning
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Rule, document_positions, padded_positions
@@ -97,7 +97,7 @@ class Seq2Seq(EncoderDecoder):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(ModelConfig):
     """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding.
 
     Of the embedding, they share `all`, or the `tokens` only: then each side has positions and a norm of its own.
@@ -113,7 +113,8 @@ class Seq2SeqConfig:
     head: LogitsConfig = field(default_factory=LogitsConfig)
     init: InitConfig = field(default_factory=XavierConfig)
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.shared == "tokens" and self.source_vocabulary is not None:
             raise ConfigError("tokens cannot be shared where source_vocabulary is another one; leave one out", "shared")
         with at("encoder"):

@@ -8,18 +8,18 @@ call), perhaps a cross-attention, perhaps a feed-forward. A stack names its kind
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Rate
+from regard.config import Config, Count, Kinds, Rate
 from regard.errors import ConfigError, at, choices
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.conv import ConvolutionConfig
+from regard.parts.feedforward import FeedForwardConfig
 from regard.parts.mask import Rule
-from regard.parts.mixer import Mixer
-from regard.parts.moe import FeedForwardConfig
+from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
@@ -28,8 +28,7 @@ from regard.parts.state import LayerState
 
 LayerStates = dict[str, LayerState]
 
-MIXERS = {"attention": AttentionConfig, "conv": ConvolutionConfig, **RECURRENT}
-MixerConfig = Annotated[AttentionConfig | ConvolutionConfig | RecurrentConfig, Kinds(MIXERS)]
+MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": ConvolutionConfig, **RECURRENT})
 
 
 class Layer(nn.Module):
@@ -132,7 +131,7 @@ class Stack(nn.Module):
 
 
 @dataclass(frozen=True)
-class LayerConfig:
+class LayerConfig(Config):
     """One kind of layer; a missing table means that the sublayer is absent."""
 
     mixer: MixerConfig
@@ -142,7 +141,8 @@ class LayerConfig:
     norm: NormConfig | None = None
     dropout: Rate = 0.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.residual == "plain" and self.norm is not None:
             raise ConfigError('residual="plain" has no place for a norm; leave it out or choose another residual')
 
@@ -165,7 +165,7 @@ class LayerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig:
+class StackConfig(Config):
     """`depth` layers of the kinds in `layers`, in the order of `pattern`; `norm` on top of them."""
 
     depth: Count
@@ -173,7 +173,8 @@ class StackConfig:
     pattern: tuple[str, ...] = field(default=())
     norm: NormConfig | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if not self.layers:
             raise ConfigError("layers must name at least one kind of layer")
         if not self.pattern and len(self.layers) > 1:

@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,19 +13,12 @@ from torch import Tensor, nn
 
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
-from regard.models.model import Model
-from regard.models.recipe import ModelConfig, build_empty
+from regard.models.model import Model, ModelConfig
+from regard.models.recipe import Recipe, build_empty
 from regard.parts.position import Constant
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What `config.json` holds."""
-
-    model: ModelConfig
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
@@ -43,7 +35,7 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
         raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
     with writing(Path(folder), WEIGHTS, CONFIG) as (weights, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
-        config.write_text(to_json(Stored(model.config)), encoding="utf-8")
+        config.write_text(to_json({"model": model.config}), encoding="utf-8")
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
@@ -115,7 +107,7 @@ def read_config(folder: Path) -> ModelConfig:
         raise RegardError(f"{folder}: no model can be read from here: {CONFIG}: {error}") from None
     if not isinstance(table, dict):
         raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
-    return from_table(table, Stored).model
+    return from_table(table, Recipe).model
 
 
 def fill(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:

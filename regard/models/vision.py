@@ -10,7 +10,7 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Classes, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import Model
+from regard.models.model import Model, ModelConfig
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import Patches, PatchesConfig
 from regard.parts.pool import FirstConfig
@@ -52,7 +52,7 @@ class VisionTransformer(Model):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionConfig(StackConfig):
+class VisionConfig(StackConfig, ModelConfig):
     """A Vision Transformer; it has a class token if its head pools by `first`."""
 
     dim: Count
@@ -62,8 +62,9 @@ class VisionConfig(StackConfig):
     dropout: Rate = 0.0
     init: InitConfig = field(default_factory=NormalConfig)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
         self.check(one_way=False, memory=False)
 
     def build(self) -> VisionTransformer:

@@ -16,7 +16,7 @@ from regard.parts.attend import Terms, Watchable
 from regard.parts.cache import Cache, Memo, apart, once, together
 from regard.parts.heads import Heads, HeadsConfig
 from regard.parts.mask import Documents, Padding, Rule, Window, explicit_positions, includes
-from regard.parts.mixer import Mixer
+from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
 from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Memory
@@ -153,7 +153,7 @@ class Attention(Watchable, Mixer):
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
+class AttentionConfig(MixerConfig):
     """Attention by the five questions; the mask is the model's, but for the `window`."""
 
     heads: HeadsConfig

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.config import Count
 from regard.errors import InputError
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, includes
-from regard.parts.mixer import Mixer
+from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.state import Hidden
 
 
@@ -66,7 +66,7 @@ class Convolution(Mixer):
 
 
 @dataclass(frozen=True)
-class ConvolutionConfig:
+class ConvolutionConfig(MixerConfig):
     """Convolution over `kernel` neighbours."""
 
     kernel: Count = 3

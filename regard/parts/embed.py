@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Rate
+from regard.config import Config, Count, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.norm import NormConfig
 from regard.parts.position import Absolute, AbsoluteConfig
@@ -121,7 +121,7 @@ class Patches(nn.Module):
 
 
 @dataclass(frozen=True)
-class EmbedConfig:
+class EmbedConfig(Config):
     """What is added to the token's vector, and what is done to the sum.
 
     `concatenate` is the number of features that the position gets for itself, beside those of the token, instead of
@@ -135,14 +135,15 @@ class EmbedConfig:
     scale: bool = False
     dropout: Rate = 0.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.concatenate is not None and self.position is None:
             raise ConfigError(f"concatenate={self.concatenate} needs a position to concatenate")
 
     def build(self, vocabulary: int, dim: int) -> Embedding:
         """Make it for a vocabulary and a width."""
         beside = self.concatenate or 0
-        if not 0 <= beside < dim:
+        if beside >= dim:
             raise ConfigError(f"concatenate={beside} must leave some of dim={dim} to the token")
         with at("position"):
             position = None if self.position is None else self.position.build(beside or dim)
@@ -158,7 +159,7 @@ class EmbedConfig:
 
 
 @dataclass(frozen=True)
-class PatchesConfig:
+class PatchesConfig(Config):
     """Images of `height` x `width` with `channels`, in patches of side `patch`."""
 
     height: Count
@@ -166,10 +167,10 @@ class PatchesConfig:
     patch: Count
     channels: Count = 3
 
-    def __post_init__(self) -> None:
-        sides = f"height={self.height} and width={self.width} must be multiples of patch={self.patch}"
-        if min(self.height, self.width, self.patch) < 1 or self.height % self.patch or self.width % self.patch:
-            raise ConfigError(f"{sides}, all at least 1")
+    def validate(self) -> None:
+        """Check the rules between values."""
+        if self.height % self.patch or self.width % self.patch:
+            raise ConfigError(f"height={self.height} and width={self.width} must be multiples of patch={self.patch}")
 
     def build(self, dim: int) -> Patches:
         """Make it for width `dim`."""

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Count, Rate
+from regard.config import Config, Count, Kinds, Positive, Rate
+from regard.errors import ConfigError
 from regard.parts.linear import Linear
+from regard.parts.moe import Experts, MixtureOfExperts, Router
 
 Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
 
@@ -79,8 +81,16 @@ class GLU(nn.Module):
         return self.down(self.dropout(hidden) if self.training else hidden)
 
 
+class FeedForwardConfig(Config):
+    """Base of the configs of feed-forward layers."""
+
+    def build(self, dim: int) -> nn.Module:
+        """Build the layer for vectors of width `dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class MLPConfig:
+class MLPConfig(FeedForwardConfig):
     """Two layers with `hidden` features between; without `hidden` only one layer."""
 
     hidden: Count | None = None
@@ -96,7 +106,7 @@ class MLPConfig:
 
 
 @dataclass(frozen=True)
-class GLUConfig:
+class GLUConfig(FeedForwardConfig):
     """Gated linear unit."""
 
     hidden: Count
@@ -107,3 +117,37 @@ class GLUConfig:
     def build(self, dim: int) -> nn.Module:
         """Make it for width `dim`."""
         return GLU(dim, self.hidden, self.activation, self.bias, self.dropout)
+
+
+@dataclass(frozen=True)
+class MoEConfig(FeedForwardConfig):
+    """`experts` of `hidden` features, `chosen` per token; `shared` experts as one unit of so many times `hidden`."""
+
+    experts: Count
+    chosen: Count
+    hidden: Count
+    shared: Count | None = None
+    groups: Count = 1
+    chosen_groups: Count = 1
+    scale: Positive = 1.0
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        if self.experts % self.groups:
+            raise ConfigError(f"experts={self.experts} must be a multiple of groups={self.groups}")
+        if self.groups > 1 and self.experts // self.groups < 2:
+            raise ConfigError(f"experts={self.experts} in groups={self.groups} must be at least 2 to a group")
+        if self.chosen_groups > self.groups:
+            raise ConfigError(f"chosen_groups={self.chosen_groups} must be at most groups={self.groups}")
+        candidates = self.experts // self.groups * self.chosen_groups
+        if self.chosen > candidates:
+            raise ConfigError(f"chosen={self.chosen} must be at most {candidates}, the experts in the chosen groups")
+
+    def build(self, dim: int) -> nn.Module:
+        """Make it for width `dim`."""
+        router = Router(dim, self.experts, self.chosen, self.groups, self.chosen_groups, self.scale)
+        shared = GLU(dim, self.shared * self.hidden, "silu", bias=False) if self.shared else None
+        return MixtureOfExperts(router, Experts(self.experts, dim, self.hidden), shared)
+
+
+FEEDFORWARDS = Kinds("feedforward", FeedForwardConfig, {"mlp": MLPConfig, "glu": GLUConfig, "moe": MoEConfig})

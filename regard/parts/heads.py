@@ -10,14 +10,14 @@ vectors as they are, as in the attention of recurrent seq2seq.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds
+from regard.config import Config, Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.cache import Kept
 from regard.parts.linear import Linear, Product, linear
@@ -217,8 +217,16 @@ class BareHeads(Heads):
         return mixed[:, 0]
 
 
+class HeadsConfig(Config):
+    """Base of the configs of heads."""
+
+    def build(self, dim: int, memory_dim: int) -> Heads:
+        """Build the heads for vectors of width `dim` that attend to vectors of width `memory_dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class MultiHeadsConfig:
+class MultiHeadsConfig(HeadsConfig):
     """Heads of width `head_dim` (dim / heads unless given), with `kv_heads` key heads (as many unless given)."""
 
     heads: Count
@@ -227,7 +235,8 @@ class MultiHeadsConfig:
     bias: Literal["no", "qkv", "all"] = "no"
     qk_norm: NormConfig | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
 
@@ -243,7 +252,7 @@ class MultiHeadsConfig:
 
 
 @dataclass(frozen=True)
-class LatentHeadsConfig:
+class LatentHeadsConfig(HeadsConfig):
     """Latent heads: `rank` of the latent, widths of the `plain` and `turned` part of a key and of a `value`."""
 
     heads: Count
@@ -264,7 +273,7 @@ class LatentHeadsConfig:
 
 
 @dataclass(frozen=True)
-class BareHeadsConfig:
+class BareHeadsConfig(HeadsConfig):
     """The vectors as they are."""
 
     def build(self, dim: int, memory_dim: int) -> Heads:
@@ -272,5 +281,4 @@ class BareHeadsConfig:
         return BareHeads(dim, memory_dim)
 
 
-HEADS = {"multi": MultiHeadsConfig, "latent": LatentHeadsConfig, "bare": BareHeadsConfig}
-HeadsConfig = Annotated[MultiHeadsConfig | LatentHeadsConfig | BareHeadsConfig, Kinds(HEADS)]
+HEADS = Kinds("heads", HeadsConfig, {"multi": MultiHeadsConfig, "latent": LatentHeadsConfig, "bare": BareHeadsConfig})

@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from regard.config import Config
 from regard.parts.state import LayerState
 
 
@@ -15,4 +16,12 @@ class Mixer(nn.Module):
 
     def start(self, batch: int, capacity: int | None = None) -> LayerState:
         """Give the state before the first token; with a `capacity`, of static shape."""
+        raise NotImplementedError
+
+
+class MixerConfig(Config):
+    """Base of the configs of mixers."""
+
+    def build(self, dim: int) -> Mixer:
+        """Build the mixer for vectors of width `dim`."""
         raise NotImplementedError

@@ -5,8 +5,7 @@ shapes are static: tokens are sorted by expert, and one grouped product serves a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +13,6 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Positive
-from regard.errors import ConfigError
-from regard.parts.feedforward import GLU, GLUConfig, MLPConfig
 from regard.parts.precision import autocast_dtype, without_autocast
 
 
@@ -150,7 +146,7 @@ product_by_expert.register_autograd(_backward, setup_context=_keep_for_backward)
 class MixtureOfExperts(nn.Module):
     """y = sum over the chosen experts of weight * expert(x), plus the shared experts, which serve every token."""
 
-    def __init__(self, router: Router, experts: Experts, shared: GLU | None) -> None:
+    def __init__(self, router: Router, experts: Experts, shared: nn.Module | None) -> None:
         super().__init__()
         self.router = router
         self.experts = experts
@@ -169,36 +165,3 @@ class MixtureOfExperts(nn.Module):
         if self.shared is not None:
             mixed = mixed + self.shared(tokens)
         return mixed.view_as(x)
-
-
-@dataclass(frozen=True)
-class MoEConfig:
-    """`experts` of `hidden` features, `chosen` per token; `shared` experts as one unit of so many times `hidden`."""
-
-    experts: Count
-    chosen: Count
-    hidden: Count
-    shared: Count | None = None
-    groups: Count = 1
-    chosen_groups: Count = 1
-    scale: Positive = 1.0
-
-    def __post_init__(self) -> None:
-        if self.groups < 1 or self.experts % self.groups:
-            raise ConfigError(f"experts={self.experts} must be a multiple of groups={self.groups}, at least 1")
-        if self.groups > 1 and self.experts // self.groups < 2:
-            raise ConfigError(f"experts={self.experts} in groups={self.groups} must be at least 2 to a group")
-        if not 1 <= self.chosen_groups <= self.groups:
-            raise ConfigError(f"chosen_groups={self.chosen_groups} must be between 1 and groups={self.groups}")
-        if not 1 <= self.chosen <= self.experts // self.groups * self.chosen_groups:
-            raise ConfigError(f"chosen={self.chosen} must be at least 1 and at most the experts to choose from")
-
-    def build(self, dim: int) -> nn.Module:
-        """Make it for width `dim`."""
-        router = Router(dim, self.experts, self.chosen, self.groups, self.chosen_groups, self.scale)
-        shared = GLU(dim, self.shared * self.hidden, "silu", bias=False) if self.shared else None
-        return MixtureOfExperts(router, Experts(self.experts, dim, self.hidden), shared)
-
-
-FEEDFORWARDS = {"mlp": MLPConfig, "glu": GLUConfig, "moe": MoEConfig}
-FeedForwardConfig = Annotated[MLPConfig | GLUConfig | MoEConfig, Kinds(FEEDFORWARDS)]

@@ -4,12 +4,11 @@ Layer norm (Ba et al. 2016), RMS norm (Zhang, Sennrich 2019), batch norm (Ioffe,
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Kinds, NotNegative
+from regard.config import Config, Kinds, NotNegative
 
 
 class LayerNorm(nn.LayerNorm):
@@ -40,8 +39,16 @@ class BatchNorm(nn.Module):
         return self.norm(x.flatten(0, -2)).view_as(x)
 
 
+class NormConfig(Config):
+    """Base of the configs of norms."""
+
+    def build(self, dim: int) -> nn.Module:
+        """Build the norm for vectors of width `dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class LayerNormConfig:
+class LayerNormConfig(NormConfig):
     """Layer norm; `bias = false` leaves beta out."""
 
     eps: NotNegative = 1e-5
@@ -53,7 +60,7 @@ class LayerNormConfig:
 
 
 @dataclass(frozen=True)
-class RMSNormConfig:
+class RMSNormConfig(NormConfig):
     """RMS norm."""
 
     eps: NotNegative = 1e-6
@@ -64,7 +71,7 @@ class RMSNormConfig:
 
 
 @dataclass(frozen=True)
-class BatchNormConfig:
+class BatchNormConfig(NormConfig):
     """Batch norm."""
 
     eps: NotNegative = 1e-5
@@ -74,5 +81,4 @@ class BatchNormConfig:
         return BatchNorm(dim, eps=self.eps)
 
 
-NORMS = {"layer": LayerNormConfig, "rms": RMSNormConfig, "batch": BatchNormConfig}
-NormConfig = Annotated[LayerNormConfig | RMSNormConfig | BatchNormConfig, Kinds(NORMS)]
+NORMS = Kinds("norm", NormConfig, {"layer": LayerNormConfig, "rms": RMSNormConfig, "batch": BatchNormConfig})

@@ -1,13 +1,12 @@
 """From many vectors to one: the plain averages that attention generalises."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Config, Kinds
 
 
 class Pool(nn.Module):
@@ -65,8 +64,16 @@ class Weighted(Pool):
         return (weights * x).sum(1)
 
 
+class PoolConfig(Config):
+    """Base of the configs of pools."""
+
+    def build(self, dim: int) -> Pool:
+        """Build the pool for vectors of width `dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class FirstConfig:
+class FirstConfig(PoolConfig):
     """The class token."""
 
     def build(self, dim: int) -> Pool:
@@ -75,7 +82,7 @@ class FirstConfig:
 
 
 @dataclass(frozen=True)
-class LastConfig:
+class LastConfig(PoolConfig):
     """The last token."""
 
     def build(self, dim: int) -> Pool:
@@ -84,7 +91,7 @@ class LastConfig:
 
 
 @dataclass(frozen=True)
-class MeanConfig:
+class MeanConfig(PoolConfig):
     """The average."""
 
     def build(self, dim: int) -> Pool:
@@ -93,7 +100,7 @@ class MeanConfig:
 
 
 @dataclass(frozen=True)
-class WeightedConfig:
+class WeightedConfig(PoolConfig):
     """The learned weighted average."""
 
     def build(self, dim: int) -> Pool:
@@ -101,5 +108,6 @@ class WeightedConfig:
         return Weighted(dim)
 
 
-POOLS = {"first": FirstConfig, "last": LastConfig, "mean": MeanConfig, "weighted": WeightedConfig}
-PoolConfig = Annotated[FirstConfig | LastConfig | MeanConfig | WeightedConfig, Kinds(POOLS)]
+POOLS = Kinds(
+    "pool", PoolConfig, {"first": FirstConfig, "last": LastConfig, "mean": MeanConfig, "weighted": WeightedConfig}
+)

@@ -16,7 +16,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Positive, Range
+from regard.config import Config, Count, Kinds, Positive, Range
 from regard.errors import ConfigError, InputError, too_long
 from regard.parts.mask import explicit_positions
 
@@ -123,8 +123,16 @@ class Learned(Absolute):
         return self.table(positions + self.offset)
 
 
+class AbsoluteConfig(Config):
+    """Base of the configs of absolute positions."""
+
+    def build(self, dim: int) -> Absolute:
+        """Build the position for vectors of width `dim`."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class LinearPositionConfig:
+class LinearPositionConfig(AbsoluteConfig):
     """Linear positions."""
 
     slope: float = 1.0
@@ -136,7 +144,7 @@ class LinearPositionConfig:
 
 
 @dataclass(frozen=True)
-class SinusoidalConfig:
+class SinusoidalConfig(AbsoluteConfig):
     """Sinusoidal positions."""
 
     layout: Literal["interleaved", "halves"] = "interleaved"
@@ -149,7 +157,7 @@ class SinusoidalConfig:
 
 
 @dataclass(frozen=True)
-class LearnedConfig:
+class LearnedConfig(AbsoluteConfig):
     """A learned table of `length` positions; RoBERTa and BART keep `offset` unused rows before them."""
 
     length: Count
@@ -160,8 +168,11 @@ class LearnedConfig:
         return Learned(dim, self.length, self.offset)
 
 
-ABSOLUTE = {"linear": LinearPositionConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig}
-AbsoluteConfig = Annotated[LinearPositionConfig | SinusoidalConfig | LearnedConfig, Kinds(ABSOLUTE)]
+ABSOLUTE = Kinds(
+    "absolute position",
+    AbsoluteConfig,
+    {"linear": LinearPositionConfig, "sinusoidal": SinusoidalConfig, "learned": LearnedConfig},
+)
 
 
 # --- relative --------------------------------------------------------------------------------------------------------
@@ -280,8 +291,16 @@ class RelativeBias(Relative):
         return first + torch.where(away < exact, away, far)
 
 
+class ScalingConfig(Config):
+    """Base of the configs that stretch rotary positions for texts longer than those of training."""
+
+    def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
+        """Return the new frequencies, and a factor for the length of rotated vectors."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Llama3Scaling:
+class Llama3Scaling(ScalingConfig):
     """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
 
     factor: Positive
@@ -289,7 +308,8 @@ class Llama3Scaling:
     low: Positive = 1.0
     high: Positive = 4.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.low >= self.high:
             raise ConfigError(f"low={self.low} must be below high={self.high}")
 
@@ -301,7 +321,7 @@ class Llama3Scaling:
 
 
 @dataclass(frozen=True)
-class YarnScaling:
+class YarnScaling(ScalingConfig):
     """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
 
     factor: Positive
@@ -324,12 +344,19 @@ class YarnScaling:
         return frequencies * ((1 - stretch) + stretch / self.factor), magnitude
 
 
-SCALINGS = {"llama3": Llama3Scaling, "yarn": YarnScaling}
-ScalingConfig = Annotated[Llama3Scaling | YarnScaling, Kinds(SCALINGS)]
+SCALINGS = Kinds("scaling", ScalingConfig, {"llama3": Llama3Scaling, "yarn": YarnScaling})
+
+
+class RelativeConfig(Config):
+    """Base of the configs of relative positions."""
+
+    def build(self, head_dim: int, heads: int) -> Relative:
+        """Build the position for `heads` heads of width `head_dim`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class RopeConfig:
+class RopeConfig(RelativeConfig):
     """Rotary positions; `width` features of each head are turned, all unless given."""
 
     base: Positive = 10000.0
@@ -337,7 +364,8 @@ class RopeConfig:
     width: Count | None = None
     scaling: ScalingConfig | None = None
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.base <= 1:
             raise ConfigError(f"base={self.base} must be above 1, or no feature turns slower than another")
 
@@ -354,7 +382,7 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
-class AlibiConfig:
+class AlibiConfig(RelativeConfig):
     """ALiBi."""
 
     def build(self, head_dim: int, heads: int) -> Alibi:
@@ -363,7 +391,7 @@ class AlibiConfig:
 
 
 @dataclass(frozen=True)
-class RelativeBiasConfig:
+class RelativeBiasConfig(RelativeConfig):
     """T5's relative bias; `both_ways` for encoders."""
 
     buckets: Count = 32
@@ -379,5 +407,8 @@ class RelativeBiasConfig:
         return RelativeBias(heads, self.buckets, self.distance, self.both_ways)
 
 
-RELATIVE = {"rope": RopeConfig, "alibi": AlibiConfig, "relative-bias": RelativeBiasConfig}
-RelativeConfig = Annotated[RopeConfig | AlibiConfig | RelativeBiasConfig, Kinds(RELATIVE)]
+RELATIVE = Kinds(
+    "relative position",
+    RelativeConfig,
+    {"rope": RopeConfig, "alibi": AlibiConfig, "relative-bias": RelativeBiasConfig},
+)

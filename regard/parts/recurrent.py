@@ -14,7 +14,7 @@ Shapes: B batch, T time, D width of the input, H width of the hidden state.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.config import Kinds
 from regard.errors import ConfigError, InputError
 from regard.parts.mask import Documents, Padding, Prefix, Rule, includes
-from regard.parts.mixer import Mixer
+from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.precision import without_autocast
 from regard.parts.recurrence import KERNELS, fused_recurrence, gated_recurrence, run_kernel
 from regard.parts.state import Hidden
@@ -387,7 +387,7 @@ class Bidirectional(Mixer):
 
 
 @dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(MixerConfig):
     """A recurrent mixer from `input_dim` (or dim) to dim; in two directions, each has half of dim."""
 
     layer: ClassVar[type[Recurrent]]
@@ -446,13 +446,16 @@ class MUT3Config(RecurrentConfig):
     layer = MUT3
 
 
-RECURRENT: dict[str, type[RecurrentConfig]] = {
-    "elman": ElmanConfig,
-    "lstm": LSTMConfig,
-    "gru": GRUConfig,
-    "torch-gru": TorchGRUConfig,
-    "mut1": MUT1Config,
-    "mut2": MUT2Config,
-    "mut3": MUT3Config,
-}
-CellConfig = Annotated[RecurrentConfig, Kinds(RECURRENT)]
+RECURRENT = Kinds(
+    "cell",
+    RecurrentConfig,
+    {
+        "elman": ElmanConfig,
+        "lstm": LSTMConfig,
+        "gru": GRUConfig,
+        "torch-gru": TorchGRUConfig,
+        "mut1": MUT1Config,
+        "mut2": MUT2Config,
+        "mut3": MUT3Config,
+    },
+)

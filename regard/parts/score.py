@@ -10,13 +10,12 @@ is a dot product, so fused kernels serve them too.
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Count, Kinds, Positive
+from regard.config import Config, Count, Kinds, Positive
 from regard.errors import ConfigError
 
 Vectors = Float[Tensor, "B _H _T _E"]
@@ -124,8 +123,16 @@ class Additive(Score):
         return self.energy(torch.tanh(query[:, :, :, None] + key[:, :, None])).squeeze(-1)
 
 
+class ScoreConfig(Config):
+    """Base of the configs of scores."""
+
+    def build(self, query_dim: int, key_dim: int) -> Score:
+        """Build the score for queries and keys of these widths."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class DotConfig:
+class DotConfig(ScoreConfig):
     """Dot product; `scale = 1.0` for the unscaled one."""
 
     scale: float | None = None
@@ -138,7 +145,7 @@ class DotConfig:
 
 
 @dataclass(frozen=True)
-class CosineConfig:
+class CosineConfig(ScoreConfig):
     """Cosine of the angle between query and key."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
@@ -154,7 +161,7 @@ def _same_width(query_dim: int, key_dim: int) -> None:
 
 
 @dataclass(frozen=True)
-class BilinearConfig:
+class BilinearConfig(ScoreConfig):
     """Bilinear score."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
@@ -163,7 +170,7 @@ class BilinearConfig:
 
 
 @dataclass(frozen=True)
-class ReducedRankConfig:
+class ReducedRankConfig(ScoreConfig):
     """Bilinear score of low rank."""
 
     rank: Count
@@ -174,7 +181,7 @@ class ReducedRankConfig:
 
 
 @dataclass(frozen=True)
-class AdditiveConfig:
+class AdditiveConfig(ScoreConfig):
     """Additive score; `hidden` is the width of its network, that of the query unless given."""
 
     hidden: Count | None = None
@@ -184,11 +191,14 @@ class AdditiveConfig:
         return Additive(query_dim, key_dim, self.hidden or query_dim)
 
 
-SCORES = {
-    "dot": DotConfig,
-    "cosine": CosineConfig,
-    "bilinear": BilinearConfig,
-    "reduced-rank": ReducedRankConfig,
-    "additive": AdditiveConfig,
-}
-ScoreConfig = Annotated[DotConfig | CosineConfig | BilinearConfig | ReducedRankConfig | AdditiveConfig, Kinds(SCORES)]
+SCORES = Kinds(
+    "score",
+    ScoreConfig,
+    {
+        "dot": DotConfig,
+        "cosine": CosineConfig,
+        "bilinear": BilinearConfig,
+        "reduced-rank": ReducedRankConfig,
+        "additive": AdditiveConfig,
+    },
+)

@@ -19,7 +19,7 @@ from regard.models.model import Model
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Task, TaskConfig
 from regard.tasks.text import (
     framed,
     hold_out,
@@ -36,7 +36,7 @@ from regard.tasks.text import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationConfig:
+class ClassificationConfig(TaskConfig):
     """Tables with a text and a label in every row; the columns by name, or found by their usual names."""
 
     train: tuple[str, ...]
@@ -47,7 +47,8 @@ class ClassificationConfig:
     longest: Count = 256  # tokens; longer texts are cut
     smoothing: Rate = 0.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if not self.train:
             raise ConfigError("train must name at least one file")
 

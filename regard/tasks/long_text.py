@@ -16,7 +16,7 @@ from regard.data.read import Piece, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Task, TaskConfig
 from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
 
 By = Literal["file", "line", "blank-line"]
@@ -28,7 +28,7 @@ AT_ONCE = 4096  # tokens that are measured together: their logits must fit the m
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(TaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; rows of a table are texts anyway."""
 
     train: tuple[str, ...]
@@ -37,7 +37,8 @@ class TextConfig:
     column: str | None = None
     window: Count = 256  # tokens in a row
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if not self.train:
             raise ConfigError("train must name at least one file")
 

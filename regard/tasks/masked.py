@@ -26,8 +26,9 @@ class MaskedConfig(TextConfig):
 
     rate: Rate = 0.15
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
         if self.rate == 0:
             raise ConfigError("0 leaves nothing to guess; it must be above 0", "rate")
 

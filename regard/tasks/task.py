@@ -5,19 +5,20 @@ then draws rows in the task's `order`, turns each draw into a `batch` on the dev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from regard.config import Table, merge
+from regard.config import Config, Table
 from regard.data.batches import Draw, Order
 from regard.data.read import Skipped
-from regard.data.tokenizer import Tokenizer
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.models.model import Model
+from regard.recipe_files import merge
 from regard.tasks.loss import Losses
 from regard.tasks.sample import Sample
 
@@ -25,6 +26,14 @@ Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
 HELD_OUT_ROWS = 2000  # and at most so many rows
+
+
+class TaskConfig(Config):
+    """Base of the configs of tasks: what the `[task]` table of a recipe says."""
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Task":
+        """Read the data, learn the tokenizer, tokenise."""
+        raise NotImplementedError
 
 
 class Task(ABC):

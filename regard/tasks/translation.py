@@ -27,7 +27,7 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
 from regard.tasks.pairs import Pairs, read_all
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Task, TaskConfig
 from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
 
 VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
@@ -35,7 +35,7 @@ PACKED_WIDTH = 64  # the least width of a packed row
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationConfig:
+class TranslationConfig(TaskConfig):
     """Pairs in two files of as many lines, or in tables with two columns (then without `target`)."""
 
     source: tuple[str, ...]
@@ -46,7 +46,8 @@ class TranslationConfig:
     smoothing: Rate = 0.1
     r_drop: NotNegative = 0.0
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         for kind, ours, theirs in (
             ("source and target", self.source, self.target),
             ("valid_source and valid_target", self.valid_source, self.valid_target),

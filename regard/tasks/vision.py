@@ -21,12 +21,12 @@ from regard.models.vision import VisionTransformer
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Task, TaskConfig
 from regard.tasks.text import hold_out, shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisionTaskConfig:
+class VisionTaskConfig(TaskConfig):
     """Images by class: a folder, idx or npz. What is left out is found in the training data and written to the run."""
 
     train: str
@@ -39,7 +39,8 @@ class VisionTaskConfig:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.shift not in Range(low=0):
             raise ConfigError(f"{self.shift} must be at least 0", "shift")
 

@@ -1,22 +1,17 @@
 """Deciding the architecture of a run: one that was named, or the task's own; fitted to the data, and then changed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.config import Table, from_table, merge, override, read_recipe, recipe_names, to_table
+from regard.config import Table, from_table, to_table
 from regard.errors import ConfigError
 from regard.models.recipe import ModelConfig, load_recipe
+from regard.recipe_files import merge, override, read_recipe, recipe_names
 from regard.tasks.task import Task, fit
 from regard.training.plan import RECIPES, Amount, check_kind, choose_size, fit_patches, plan_model, plan_part
 
 HEADS = 4  # where there were none before
-
-
-@dataclass(frozen=True)
-class _ModelTable:
-    model: ModelConfig
 
 
 def find_base(
@@ -80,7 +75,7 @@ def decide_model(
     fit(table, needs, given=True)  # an override may not contradict the data either
     longest = getattr(task.config, "window", getattr(task.config, "longest", 0))
     table = _with_sizes(table, base, changes, longest)
-    return from_table({"model": table}, _ModelTable).model, chosen
+    return from_table(table, ModelConfig, "model"), chosen
 
 
 def _size(model: Mapping[str, Any], changes: list[str], place: str, key: str) -> int | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from regard.config import Count, NotNegative, Positive, Range, Rate
+from regard.config import Config, Count, NotNegative, Positive, Range, Rate
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import ModelConfig
 from regard.tasks.kinds import TaskConfig
@@ -14,7 +14,7 @@ Times = Annotated[int, Range(low=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Config):
     """How a model is trained. `tokens` is what one update learns from, however it is split."""
 
     steps: Count
@@ -38,7 +38,7 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Config):
     """A run: the task with its files, the tokenizer, the model and the training."""
 
     about: str = ""

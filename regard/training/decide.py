@@ -5,12 +5,13 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from regard.config import Table, from_table, merge, override, read_own, read_recipe, to_table
+from regard.config import Table, field_types, from_table, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, at, choices
 from regard.models.count import cost
 from regard.models.recipe import MODELS, build_empty
+from regard.recipe_files import merge, override, read_own, read_recipe
 from regard.tasks.kinds import TASKS, TaskConfig
 from regard.tasks.task import Task
 from regard.tasks.text import attends
@@ -26,22 +27,12 @@ TABLES = ("task", "tokenizer", "model", "train")
 EXAMPLE = '{"kind": "language", "train": ["corpus.txt"]}'
 NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSING}
 KEYS = {  # what may be below each table
-    "task": {field.name for config in TASKS.values() for field in fields(config)},
+    "task": {name for config in TASKS.values() for name in field_types(config)},
     "tokenizer": {field.name for field in fields(TokenizerConfig)},
-    "model": {field.name for config in MODELS.values() for field in fields(config)},
+    "model": {name for config in MODELS.values() for name in field_types(config)},
     "train": {field.name for field in fields(TrainConfig)},
 }
 BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides what else is in them
-
-
-@dataclass(frozen=True)
-class _TaskTable:
-    task: TaskConfig
-
-
-@dataclass(frozen=True)
-class _TokenizerTable:
-    tokenizer: TokenizerConfig
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ def plan(
     changes = _by_table(overrides)
     device = ranks.device.type
     task_table = override({"task": given["task"]}, changes["task"])["task"]
-    from_table({"task": task_table}, _TaskTable)  # what is wrong in it is found before anything follows from it
+    from_table(task_table, TaskConfig, "task")  # what is wrong in it is found before anything follows from it
     if recipe is not None and init_from is not None:
         raise ConfigError("--recipe and --init-from each decide the model; give one of them")
     kind, model_given = task_table["kind"], given.get("model", {})
@@ -83,7 +74,7 @@ def plan(
     base = find_base(kind, model_given, recipe, None if origin is None else origin.config(kind), size)
     longest = positions(kind, base, model_given, changes["model"])
     task_table = plan_task(task_table, device, longest)
-    task_config: Any = from_table({"task": task_table}, _TaskTable).task
+    task_config: Any = from_table(task_table, TaskConfig, "task")
     tokenizer = _tokenizer(task_table, given.get("tokenizer"), changes["tokenizer"], origin)
     train_said = _said(given.get("train", {}), changes["train"])
     with ranks.first_first():
@@ -199,7 +190,7 @@ def _tokenizer(
     if origin is not None and has_tokenizer(origin.folder):
         chosen = {"path": str(origin.folder)}
     table = override({"tokenizer": merge(chosen, given or {})}, changes)["tokenizer"]
-    tokenizer = from_table({"tokenizer": table}, _TokenizerTable).tokenizer
+    tokenizer = from_table(table, TokenizerConfig, "tokenizer")
     if tokenizer.path is not None:
         return tokenizer
     if tokenizer.kind in LEAST:

@@ -6,12 +6,12 @@ nothing here waits for it: the rate lives there as a tensor, and so does the ans
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import Kinds, NotNegative, Positive, Rate
+from regard.config import Config, Kinds, NotNegative, Positive, Rate
 from regard.errors import ConfigError, RegardError
 from regard.models.stack import Stack
 from regard.training.muon import Muon
@@ -78,8 +78,18 @@ class Optimizer:
 REMEDY = "continue with the model and the optimizer that the state was saved with"
 
 
+class OptimizerConfig(Config):
+    """Base of the configs of optimizers."""
+
+    rate: float  # the peak learning rate
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """Build the optimizer of all parameters that the model learns."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class AdamWConfig:
+class AdamWConfig(OptimizerConfig):
     """w <- w - rate * (m / (sqrt(v) + epsilon) + decay * w), with the means m of g and v of g^2 made unbiased."""
 
     rate: Positive
@@ -87,7 +97,8 @@ class AdamWConfig:
     decay: NotNegative = 0.1
     epsilon: Positive = 1e-8
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"{list(self.betas)} must be two numbers, each at least 0 and below 1", "betas")
 
@@ -125,7 +136,7 @@ class AdamWConfig:
 
 
 @dataclass(frozen=True)
-class MuonConfig:
+class MuonConfig(OptimizerConfig):
     """Muon for the matrices of the Linear layers inside the stacks, AdamW (`rest`) for everything else.
 
     What is not a map between hidden vectors stays with AdamW: tables, heads, norms, biases, and weights that are no
@@ -137,7 +148,8 @@ class MuonConfig:
     decay: NotNegative = 0.01
     rest: AdamWConfig = field(default_factory=lambda: AdamWConfig(rate=0.0003))
 
-    def __post_init__(self) -> None:
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.momentum == 1:
             raise ConfigError("1.0 never learns; it must be below 1", "momentum")
 
@@ -177,5 +189,4 @@ def _group(members: list[Tensor], rate: float, decay: float) -> Group:
     return {"params": members, "lr": place, "peak": rate, "weight_decay": decay}
 
 
-OPTIMIZERS = {"adamw": AdamWConfig, "muon": MuonConfig}
-OptimizerConfig = Annotated[AdamWConfig | MuonConfig, Kinds(OPTIMIZERS)]
+OPTIMIZERS = Kinds("optimizer", OptimizerConfig, {"adamw": AdamWConfig, "muon": MuonConfig})

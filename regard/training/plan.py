@@ -10,8 +10,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from regard.config import Table, merge, read_recipe, recipe_names
+from regard.config import Table
 from regard.errors import ConfigError, choices
+from regard.recipe_files import merge, read_recipe, recipe_names
 from regard.training.config import Times
 
 SizeName = Literal["auto", "tiny", "small", "base", "big"]

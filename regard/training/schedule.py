@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from math import cos, pi, sqrt
 from typing import Annotated
 
-from regard.config import Kinds, Range, Rate
+from regard.config import Config, Kinds, Range, Rate
 
 Steps = Annotated[int, Range(low=0)]
 
 
+class ScheduleConfig(Config):
+    """Base of the configs of schedules."""
+
+    def factor(self, step: int, steps: int) -> float:
+        """Return the factor of the peak learning rate at this step, of all steps."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class InverseSqrtConfig:
+class InverseSqrtConfig(ScheduleConfig):
     """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w. It never ends, so needs no end."""
 
     warmup: Steps
@@ -25,7 +33,7 @@ class InverseSqrtConfig:
 
 
 @dataclass(frozen=True)
-class CosineConfig:
+class CosineConfig(ScheduleConfig):
     """Half a cosine from 1 at the end of the warm-up down to `floor` at the last step."""
 
     warmup: Steps
@@ -39,7 +47,7 @@ class CosineConfig:
 
 
 @dataclass(frozen=True)
-class LinearConfig:
+class LinearConfig(ScheduleConfig):
     """A trapezoid: 1 after the warm-up, then a straight line towards 0 over the last `cooldown` share of the steps.
 
     The line would reach 0 one step after the last, since a step of rate 0 is a step for nothing.
@@ -60,5 +68,6 @@ def _warm(step: int, warmup: int) -> float:
     return min(step / max(warmup, 1), 1.0)
 
 
-SCHEDULES = {"inverse-sqrt": InverseSqrtConfig, "cosine": CosineConfig, "linear": LinearConfig}
-ScheduleConfig = Annotated[InverseSqrtConfig | CosineConfig | LinearConfig, Kinds(SCHEDULES)]
+SCHEDULES = Kinds(
+    "schedule", ScheduleConfig, {"inverse-sqrt": InverseSqrtConfig, "cosine": CosineConfig, "linear": LinearConfig}
+)

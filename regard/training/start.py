@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from regard.config import from_table, override, to_table
+from regard.config import from_table, to_table
 from regard.errors import ConfigError, RegardError
 from regard.models.count import cost
 from regard.models.model import Model
 from regard.models.recipe import build, build_empty
 from regard.models.store import tensors
+from regard.recipe_files import override
 from regard.runs.folder import check_free
 from regard.tasks.task import Task
 from regard.training.config import RunConfig

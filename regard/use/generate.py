@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.config import Count, check_numbers
+from regard.config import Config, Count
 from regard.decode.beam import LengthPenalty, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
@@ -22,7 +22,7 @@ from regard.use.stream import Stops, TextStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing:
+class Writing(Config):
     """How to write."""
 
     tokens: Count = 200  # at most
@@ -34,8 +34,8 @@ class Writing:
     length_penalty: LengthPenalty = 0.6
     batch_tokens: Count | None = None
 
-    def __post_init__(self) -> None:
-        check_numbers(self)
+    def validate(self) -> None:
+        """Check the rules between values."""
         if self.beam is not None and not self.tries <= self.beam:
             rule = f"tries={self.tries} must be at most beam={self.beam}: no more can be found"
             raise ConfigError(f"{rule}; search with a wider beam")

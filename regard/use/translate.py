@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import torch
 
-from regard.config import Count, NotNegative, Range, check_numbers
+from regard.config import Config, Count, NotNegative, Range
 from regard.decode.align import cross_weights
 from regard.decode.beam import Hypothesis, LengthPenalty, beam_search, coverage
 from regard.decode.engine import Given, in_use
@@ -23,7 +23,7 @@ SPARE = 10  # tokens that a translation may have however short the source is
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translating:
+class Translating(Config):
     """How to translate."""
 
     beam: Count = 5  # 1 is greedy
@@ -36,8 +36,8 @@ class Translating:
     alignments: bool = False
     batch_tokens: Count | None = None  # tokens in a batch, padding and beams included; None: what suits the device
 
-    def __post_init__(self) -> None:
-        check_numbers(self)
+    def validate(self) -> None:
+        """Check the rules between values."""
         single(self.prefix, "prefix")
         if self.best > self.beam:
             rule = f"best={self.best} must be between 1 and beam={self.beam}: no more can be found"

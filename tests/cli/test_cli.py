@@ -10,7 +10,7 @@ import tomllib
 
 import pytest
 
-from regard.config import recipe_names
+from regard.recipe_files import recipe_names
 
 from ..processes import patient
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import regard
-from regard.config import recipe_names
 from regard.models.recipe import load_recipe
+from regard.recipe_files import recipe_names
 
 VOCABULARY = 23
 SMALL = ["model.vocabulary=23", "model.dim=16"]

@@ -6,10 +6,11 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import regard
-from regard.config import from_table, recipe_names, to_json, to_table, to_toml
+from regard.config import from_table, to_json, to_table, to_toml
 from regard.models.recipe import Recipe, load_recipe
 from regard.models.store import read_model, save_model, tensors
 from regard.parts.attend import Watchable, explicit
+from regard.recipe_files import recipe_names
 
 from .cases import SHRINK, Case, batch, call, cases, decodable, name_of, start
 

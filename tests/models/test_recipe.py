@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import regard
-from regard.config import recipe_names, to_toml
+from regard.config import to_toml
 from regard.errors import ConfigError, InputError
 from regard.models.recipe import load_recipe
 from regard.parts.state import check_lengths
+from regard.recipe_files import recipe_names
 from tests.laws.cases import SHRINK
 
 
@@ -67,7 +68,7 @@ def test_device_and_dtype():
         ("gpt2", "model.depth=four", r'^model\.depth: "four" must be a whole number'),
         ("gpt2", "model.depth=0", r"^model\.depth: 0 must be at least 1"),
         ("gpt2", "model.dim=none", r"^model\.dim: missing; must be a whole number"),
-        ("gpt2", "model.kind=languag", r"^model\.kind: 'languag' is unknown; did you mean 'language'"),
+        ("gpt2", "model.kind=languag", r"^model\.kind: 'languag' is not a known model; did you mean 'language'"),
         (
             "gpt2",
             "model.layers.block.mixer.heads.kv_heads=5",

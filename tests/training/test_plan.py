@@ -5,9 +5,10 @@ from typing import get_args
 
 import pytest
 
-from regard.config import from_table, merge, read_recipe, recipe_names
+from regard.config import from_table
 from regard.errors import ConfigError
 from regard.models.recipe import ModelConfig, Recipe, build_empty
+from regard.recipe_files import merge, read_recipe, recipe_names
 from regard.tasks.kinds import TASKS
 from regard.training.config import TrainConfig
 from regard.training.optimizer import OPTIMIZERS

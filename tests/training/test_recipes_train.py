@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 import regard
-from regard.config import read_recipe, recipe_names
+from regard.recipe_files import read_recipe, recipe_names
 from regard.training import start
 
 from ..laws.cases import SHRINK

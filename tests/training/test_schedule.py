@@ -93,7 +93,7 @@ def test_a_schedule_is_a_table(table: dict[str, object], schedule: ScheduleConfi
         ({"kind": "cosine", "warmup": -1}, "schedule.warmup: -1 must be at least 0"),
         ({"kind": "cosine", "warmup": 0, "floor": 1.5}, "schedule.floor: 1.5 must be between 0 and 1"),
         ({"kind": "linear"}, "schedule.warmup: missing; must be a whole number, at least 0"),
-        ({"kind": "cosin", "warmup": 0}, "schedule.kind: 'cosin' is unknown; did you mean 'cosine'?"),
+        ({"kind": "cosin", "warmup": 0}, "schedule.kind: 'cosin' is not a known schedule; did you mean 'cosine'?"),
     ],
 )
 def test_mistakes_are_named(table: dict[str, object], message: str) -> None:

@@ -159,7 +159,7 @@ def test_the_prompt_decides_the_seed_with_the_try():
     ],
 )
 def test_options_that_cannot_be(changes, rule):
-    with pytest.raises(ConfigError, match=f"^{rule}$"):
+    with pytest.raises(ConfigError, match=f"{rule}$"):
         Writing(**changes)
 
 

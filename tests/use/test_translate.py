@@ -182,7 +182,7 @@ def test_a_recurrent_translator_answers_alike_in_any_batch():
     ],
 )
 def test_options_that_cannot_be(changes, rule):
-    with pytest.raises(ConfigError, match=f"^{rule}$"):
+    with pytest.raises(ConfigError, match=f"{rule}$"):
         Translating(**changes)
 
 

@@ -1,0 +1,186 @@
+"""Recipes as tables: TOML files, what they inherit, and overrides. What the tables mean is in `config.py`.
+
+- `like = "gpt2"` at the top of a file starts from a copy of that recipe; inside a file, `like = "local"` in a table
+  starts from a copy of its sibling table.
+- `model.depth=6` overrides one value; `model.position=none` removes a table, and with it the feature. In a file that
+  inherits from another, `position = "none"` does the same.
+- A table with another `kind` replaces the one that it inherits from, instead of mixing the keys of both. A recipe
+  with a `pattern` of its own keeps only the inherited layers that the pattern names.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from regard.errors import ConfigError, at, choices
+
+Table = dict[str, Any]
+
+ABOUT_ONE_RECIPE = ("about", "paper")  # keys that describe one recipe, and therefore are not inherited
+
+
+# --- merging and overriding ------------------------------------------------------------------------------------------
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
+    """Return `base` with `change` laid over it, table by table; another `kind` replaces, and "none" removes."""
+    merged = {} if "kind" in change and change["kind"] != base.get("kind") else dict(base)
+    for key, value in change.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return {key: value for key, value in merged.items() if value != "none"}
+
+
+def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
+    """Apply overrides such as `model.depth=6`; `key=none` removes the key.
+
+    Kinds are set first, the outer before the inner, because another kind empties its table.
+    """
+    result = dict(table)
+    for change in sorted(changes, key=_kinds_first):
+        path, equals, text = change.partition("=")
+        keys = [key.strip() for key in path.split(".")]
+        if not equals or not all(keys):
+            raise ConfigError(f"override {change!r} must have the form path.to.key=value")
+        result = _set(result, keys, text.strip(), path)
+    return result
+
+
+def _kinds_first(change: str) -> tuple[bool, int]:
+    path = change.partition("=")[0].strip()
+    is_kind = path.endswith(".kind")
+    return not is_kind, path.count(".") if is_kind else 0
+
+
+def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Table:
+    key, *rest = keys
+    if rest:
+        inner = table.get(key, {})
+        if not isinstance(inner, Mapping):
+            raise ConfigError(f"{key!r} is a value, not a table, so nothing below it can be set", path)
+        return {**table, key: _set(inner, rest, text, path)}
+    if text == "none":
+        if "like" in table:  # the inherited value is removed when the table is laid over its sibling
+            return {**table, key: "none"}
+        if key not in table:
+            raise ConfigError(f"there is no {key!r} to remove; {choices(key, table)}", path)
+        return {name: value for name, value in table.items() if name != key}
+    return merge(table, {key: _value(text)})
+
+
+def _value(text: str) -> Any:
+    """Read a value as TOML, and a bare word as text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def resolve_likes(table: Table) -> Table:
+    """Replace `like = "sibling"` by a copy of that sibling with the table's own keys laid over it."""
+
+    def expand(name: str, seen: tuple[str, ...]) -> Any:
+        value = table[name]
+        if not (isinstance(value, Mapping) and "like" in value):
+            return value
+        base = value["like"]
+        if not (isinstance(base, str) and isinstance(table.get(base), Mapping)):
+            tables = [key for key, item in table.items() if isinstance(item, Mapping) and key != name]
+            raise ConfigError(f"{base!r} is not a table beside this one; {choices(base, tables)}", f"{name}.like")
+        if base in seen:
+            raise ConfigError(f"goes in a circle: {' -> '.join((*seen, base))}", f"{name}.like")
+        own = {key: item for key, item in value.items() if key != "like"}
+        return merge(expand(base, (*seen, base)), own)
+
+    result = {}
+    for name in table:
+        value = expand(name, (name,))
+        with at(name):
+            result[name] = resolve_likes(value) if isinstance(value, dict) else value
+    return result
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def recipe_names() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    return sorted(item.name.removesuffix(".toml") for item in _shipped().iterdir() if item.name.endswith(".toml"))
+
+
+def _shipped() -> Any:
+    return files("regard") / "recipes"
+
+
+def read_recipe(recipe: str | Path) -> Table:
+    """Read a recipe as a table: a path to a TOML file, or the name of a recipe that comes with the package."""
+    return _read(recipe, ())
+
+
+def read_own(recipe: str | Path) -> Table:
+    """Read only what the recipe itself says, without what it inherits by its `like`."""
+    return _parse(recipe)[0]
+
+
+def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
+    """Read a recipe from which the recipes `derived` inherit by their `like`."""
+    name = str(recipe)
+    asker = f"{derived[-1]}: like" if derived else ""
+    if name in derived:
+        raise ConfigError(f"goes in a circle: {' -> '.join((*derived, name))}", asker)
+    table, folder = _parse(recipe, asker)
+    if "like" in table:
+        base: str | Path = str(table.pop("like"))
+        if folder is not None:
+            beside = folder / f"{str(base).removesuffix('.toml')}.toml"
+            itself = beside.resolve() == Path(name).resolve()
+            if beside.exists() and not (itself and base in recipe_names()):  # gpt2.toml may inherit the shipped gpt2
+                base = beside
+        table = _inherit(_read(base, (*derived, name)), table)
+    return table
+
+
+def _inherit(base: Table, own: Table) -> Table:
+    """Lay a recipe over the one that it inherits from."""
+    kept = {key: value for key, value in base.items() if key not in ABOUT_ONE_RECIPE}
+    return _drop_unused_layers(merge(kept, own), own)
+
+
+def _drop_unused_layers(merged: Table, own: Mapping[str, Any]) -> Table:
+    """Where a recipe has a pattern of its own, drop the inherited layers that the pattern does not name."""
+    result = dict(merged)
+    for key, change in own.items():
+        if isinstance(change, Mapping) and isinstance(merged.get(key), dict):
+            result[key] = _drop_unused_layers(merged[key], change)
+    layers, pattern = merged.get("layers"), own.get("pattern")
+    if isinstance(layers, dict) and isinstance(pattern, list):
+        named = {str(item).rpartition("*")[2] for item in pattern} | set(own.get("layers", {}))
+        with at("layers"):
+            result["layers"] = {name: layer for name, layer in resolve_likes(layers).items() if name in named}
+    return result
+
+
+def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
+    """Return the table of a recipe, and its folder if it does not come with the package."""
+    name = str(recipe)
+    if name.endswith(".toml") or isinstance(recipe, Path):
+        path, folder = Path(recipe), Path(recipe).parent
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot read the recipe: {error.strerror}", name) from None
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"cannot read the recipe: {error}", name) from None
+    elif name in recipe_names():
+        text, folder = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None
+    else:
+        remedy = f"{choices(name, recipe_names())}; name a file of your own with its .toml"
+        raise ConfigError(f"no recipe has the name {name!r}; {remedy}", asker)
+    try:
+        return tomllib.loads(text), folder
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"is not valid TOML: {error}", name) from None

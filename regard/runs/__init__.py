@@ -1,0 +1,1 @@
+"""Run folders: their layout, and everything that can be read back from one."""

@@ -1,0 +1,89 @@
+"""A run folder: what can be read from it, and whether a folder is free to become one; `layout.py` has the files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.config import from_table
+from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer
+from regard.errors import RegardError
+from regard.models.model import Model
+from regard.models.store import WEIGHTS
+from regard.recipe_files import read_recipe
+from regard.runs.layout import AVERAGING, CHECKPOINTS, PROBE, RECIPE
+from regard.runs.weights import load_model, load_step
+from regard.tasks.kinds import TaskConfig
+from regard.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run folder and what its recipe says about using the model: the task, the tokenizer, the seed of the split."""
+
+    path: Path
+    task_config: Any  # one of the configs of `tasks/kinds.py`
+    tokenizer_config: TokenizerConfig | None
+    seed: int  # chooses the validation rows where no files were given for them
+
+    def model(self, device: str | torch.device = "cpu", step: int | None = None) -> Model:
+        """Load the best weights, or those of a step."""
+        return load_model(self.path, device) if step is None else load_step(self.path, step, device)
+
+    def tokenizer(self) -> Tokenizer | None:
+        """Load the tokenizer; None if the task has none."""
+        return None if self.tokenizer_config is None else load_tokenizer(self.path)
+
+    def open_task(self, files: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> Task:
+        """Open files as validation data for the task of this run; without files, the data of the run."""
+        task: Task
+        if files:
+            task = self.task_config.evaluation(self.tokenizer(), list(files))
+        else:
+            given = self.tokenizer_config
+            learned = None if given is None else TokenizerConfig(path=str(self.path), dropout=given.dropout)
+            task = self.task_config.prepare(learned, self.seed, say)
+        return task
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run folder."""
+    return (folder / RECIPE).is_file()
+
+
+def read_run(folder: str | Path) -> RunFolder:
+    """Read from a run folder what using its model needs; the model itself and the training options are not checked."""
+    folder = Path(folder)
+    table = read_run_recipe(folder)
+    task = from_table(table.get("task", {}), TaskConfig, "task")
+    tokenizer = from_table(table["tokenizer"], TokenizerConfig, "tokenizer") if "tokenizer" in table else None
+    return RunFolder(folder, task, tokenizer, int(table.get("train", {}).get("seed", 0)))
+
+
+def read_run_recipe(folder: Path) -> dict[str, Any]:
+    """Read the resolved recipe of a run as a table."""
+    if not is_run(folder):
+        raise RegardError(not_a_run(folder, "give the folder that `regard train` printed"))
+    return read_recipe(folder / RECIPE)
+
+
+def not_a_run(folder: Path, remedy: str) -> str:
+    """Describe what a folder lacks that should have been a run."""
+    if not folder.is_dir():
+        return f"{folder}: no such folder; {remedy}"
+    what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
+    return f"{folder}: {what}: there is no {RECIPE}; {remedy}"
+
+
+def check_free(folder: Path) -> None:
+    """Raise an error if a folder cannot become a new run: it is a file, or it holds parts of another run."""
+    if folder.exists() and not folder.is_dir():
+        raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another --run")
+    if (folder / RECIPE).exists():
+        remedy = f"continue it with --resume {folder}, or choose another --run"
+        raise RegardError(f"{folder}: already holds a run; {remedy}")
+    for name in (WEIGHTS, CHECKPOINTS, AVERAGING, PROBE):
+        if (folder / name).exists():
+            raise RegardError(f"{folder}: holds {name} of something else; choose another --run")

@@ -1,0 +1,29 @@
+"""The files of a run folder.
+
+recipe.toml          the resolved recipe: `regard train RUN/recipe.toml --run OTHER` repeats the run
+config.json          the model's part of it, with
+model.safetensors    the weights that did best on the validation data
+tokenizer.json
+checkpoints/         the training state after some steps, to resume from: see checkpoint.py
+averaging/           the weights of the last validations, to be averaged at the end
+probe/               attention weights on one validation row at a few steps: see training/probe.py
+metrics.jsonl, samples.jsonl: see records.py
+tensorboard/, curves.png, report.html
+"""
+
+import re
+
+RECIPE = "recipe.toml"
+CHECKPOINTS = "checkpoints"
+AVERAGING = "averaging"
+PROBE = "probe"
+METRICS = "metrics.jsonl"
+SAMPLES = "samples.jsonl"
+EVENTS = "tensorboard"
+
+STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")  # in AVERAGING and PROBE
+
+
+def step_name(step: int) -> str:
+    """Return the name under which something of a step is saved."""
+    return f"step-{step:08d}"

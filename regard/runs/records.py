@@ -1,0 +1,50 @@
+"""`metrics.jsonl` and `samples.jsonl`: what a run measured, and what its model produced, read back.
+
+Both hold one JSON object per line, so they survive a crash (at worst the last line is cut) and any tool reads them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError
+from regard.runs.layout import METRICS, SAMPLES
+from regard.tasks.sample import Sample
+
+Record = dict[str, Any]
+
+
+def read_metrics(folder: Path) -> list[Record]:
+    """Read every line of `metrics.jsonl`, in order; an empty list if the file does not exist yet."""
+    return read_records(folder / METRICS)
+
+
+def read_samples(folder: Path) -> dict[int, list[Sample]]:
+    """Read `samples.jsonl`: the samples of each step, in the order of the steps."""
+    path = folder / SAMPLES
+    found: dict[int, list[Sample]] = {}
+    for number, record in enumerate(read_records(path), start=1):
+        texts = [record.get(name) for name in ("given", "wanted", "made")]
+        if not all(isinstance(text, str) for text in texts):
+            raise RegardError(f"{path}:{number}: not a sample of this log; remove the line")
+        found.setdefault(record["step"], []).append(Sample(*map(str, texts)))
+    return dict(sorted(found.items()))
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read the objects of a file; a last line that a crash has cut is ignored."""
+    if not path.exists():
+        return []
+    *whole, rest = path.read_bytes().split(b"\n")
+    records = []
+    for number, line in enumerate([*whole, rest], start=1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict) or type(record.get("step")) is not int:
+                raise ValueError
+        except ValueError:  # also raised by bad JSON and bad UTF-8
+            if number > len(whole):
+                break
+            raise RegardError(f"{path}:{number}: not a line of this log; remove the line") from None
+        records.append(record)
+    return records

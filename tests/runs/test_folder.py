@@ -1,0 +1,51 @@
+"""Run folders: what is read from one, and which folders are free."""
+
+import pytest
+
+import regard
+from regard.errors import RegardError
+from regard.runs.folder import check_free, is_run, read_run
+
+from ..use.made import run
+
+
+def test_a_run_says_what_using_it_needs(tmp_path):
+    folder = run("translation", tmp_path / "run")
+    found = read_run(folder)
+    assert is_run(folder)
+    assert (found.path, found.task_config.longest, found.tokenizer_config.kind, found.seed) == (folder, 12, "word", 0)
+    assert found.tokenizer().size == regard.load(folder, device="cpu").tokenizer.size
+
+
+def test_folders_that_are_not_runs(tmp_path):
+    remedy = "give the folder that `regard train` printed"
+    with pytest.raises(RegardError) as error:
+        regard.open_run(tmp_path / "absent")
+    assert str(error.value) == f"{tmp_path}/absent: no such folder; {remedy}"
+    with pytest.raises(RegardError) as error:
+        regard.open_run(tmp_path)
+    assert str(error.value) == f"{tmp_path}: is not the folder of a run: there is no recipe.toml; {remedy}"
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(RegardError, match=r"holds a model but no run: there is no recipe\.toml"):
+        regard.open_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoints", "averaging", "probe"])
+def test_a_folder_with_parts_of_another_run_is_not_free(tmp_path, name):
+    check_free(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    check_free(tmp_path)
+    (tmp_path / name).mkdir()
+    with pytest.raises(RegardError, match=f"holds {name} of something else; choose another --run"):
+        check_free(tmp_path)
+
+
+def test_a_run_or_a_file_is_not_free(tmp_path):
+    folder = run("language", tmp_path / "run")
+    with pytest.raises(RegardError) as error:
+        check_free(folder)
+    assert str(error.value) == (
+        f"{folder}: already holds a run; continue it with --resume {folder}, or choose another --run"
+    )
+    with pytest.raises(RegardError, match="is a file, and a run needs a folder; choose another --run"):
+        check_free(folder / "a.txt")
