@@ -1,28 +1,40 @@
-# make demo   set up and see the main job
-# make test   set up and run all tests
+# make demo   install the package for use into .venv, and see the main job
+# make check  the fast tier for contributors: style, types, the tests of the core (about a minute on two cores)
+# make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
 # make lint   style and types
-# make page   the viewer's page: types, tests, and that what is committed is what a fresh build gives (needs Node)
+# make page   the viewer's page: types, tests, and that the committed build is the build of this source
 # make bench  speed and memory, as ratios in one run
+#
+# `demo` needs Python 3.11 or newer. `check` and `lint` add the tools for development to the same .venv. `test` also
+# needs Node (20.19 or newer) and Chromium; see CONTRIBUTING.md.
 
 PYTHON ?= python3
+WORKERS ?= 2
 BIN := .venv/bin
-READY := .venv/.ready
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+USER := .venv/.user
+DEV := .venv/.dev
+BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo test lint page browser bench clean
+.PHONY: demo check test lint page node browser bench clean
 
-demo: $(READY)
+demo: $(USER)
 	$(BIN)/regard show transformer-base
 	@echo
 	$(BIN)/python examples/first_look.py
 	@echo
 	$(BIN)/python examples/tiny_translator.py
 
-# Shapes are checked at run time in the first run; compiled code cannot carry the checker, so it has its own.
-test: lint page browser
-	$(BIN)/pytest -n 2
-	REGARD_CHECK_SHAPES=0 $(BIN)/pytest -n 2
+check: lint
+	$(PYTEST) --quick
 
-lint: $(READY)
+# Tests check shapes at run time. Compiled code cannot carry the checker, so its tests have a run of their own.
+test: lint page browser
+	$(PYTEST)
+	REGARD_CHECK_SHAPES=0 $(PYTEST)
+
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -32,23 +44,40 @@ page: web/node_modules/.ready
 	cd web && npm run --silent build -- --logLevel warn --outDir ../build/page
 	diff -r build/page regard/viewer/page
 
-web/node_modules/.ready: web/package-lock.json
+web/node_modules/.ready: web/package-lock.json | node
 	cd web && npm ci --silent --no-audit --no-fund
 	touch $@
 
-# The page is tested in a real browser, which Debian and its kin have as a package.
-browser:
-	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+node:
+	@command -v npm >/dev/null || { \
+	  echo "make test and make page need Node 20.19 or newer (npm): https://nodejs.org"; exit 1; }
 
-bench: $(READY)
+# The page is tested in a real browser. It is installed here only where that takes one command and no password.
+browser:
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; \
+	else \
+	  echo "make test needs a browser to test the page: install Chromium (one of: $(BROWSERS))"; exit 1; \
+	fi
+
+bench: $(DEV)
 	$(BIN)/python -m bench
 
 clean:
 	rm -rf .venv web/node_modules build
 
-$(READY): pyproject.toml constraints.txt
+# What a user needs: the package and its dependencies.
+$(USER): pyproject.toml constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	  echo "regard needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check torch -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]" -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps rxnfp==0.1.0  # weights that others made, for a test
-	touch $(READY)
+	$(PIP) torch
+	$(PIP) -e .
+	touch $@
+
+# What development needs on top. The weights in `rxnfp` were made elsewhere; a test reads them.
+$(DEV): $(USER)
+	$(PIP) -e ".[dev]"
+	$(PIP) --no-deps rxnfp==0.1.0
+	touch $@

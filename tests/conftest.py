@@ -1,9 +1,14 @@
-"""Every test runs with shapes checked against the signatures, unless REGARD_CHECK_SHAPES=0."""
+"""Settings for all tests.
+
+Shapes are checked against the signatures at run time, unless REGARD_CHECK_SHAPES=0. `pytest --quick` runs the fast
+tier.
+"""
 
 import faulthandler
 import os
 import signal
 import threading
+from pathlib import Path
 
 # Some virtual machines announce matrix instructions (AMX) that they do not let a program use.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
@@ -15,6 +20,7 @@ import torch
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
+TESTS = Path(__file__).parent
 CHECK_SHAPES = os.environ.get("REGARD_CHECK_SHAPES", "1") != "0"
 
 if CHECK_SHAPES:
@@ -23,16 +29,44 @@ if CHECK_SHAPES:
     install_import_hook("regard", "beartype.beartype")
 
 
+# The fast tier: the core of the package, and the laws of a few recipes that use most of its parts between them.
+QUICK = {"parts", "models", "decode", "laws"}
+QUICK_CASES = {"gpt2", "deepseek-like", "bert", "vit", "translator", "rnn-attention", "hybrid"}
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help=f"only tests of {', '.join(sorted(QUICK))}, without slow ones"
+    )
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Do not even import what the fast tier leaves out."""
+    inside = collection_path.relative_to(TESTS).parts if collection_path.is_relative_to(TESTS) else ()
+    if config.option.quick and len(inside) > 1 and inside[0] not in QUICK:
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """Compiled code cannot carry the shape checker: tests of it have a run of their own, without the checker."""
+    """Tests of compiled code run without the shape checker, which it cannot carry; all others run with it."""
     unfit = [item for item in items if ("compile" in item.keywords) == CHECK_SHAPES]
+    if config.option.quick:
+        unfit += [item for item in items if "slow" in item.keywords or not has_quick_case(item)]
     config.hook.pytest_deselected(items=unfit)
-    items[:] = [item for item in items if item not in unfit]
+    left_out = set(unfit)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def has_quick_case(item: pytest.Item) -> bool:
+    """Return whether a test is of no recipe in particular, or of one in the fast tier; see laws/cases.py."""
+    case = item.callspec.params.get("case") if hasattr(item, "callspec") else None
+    return getattr(case, "name", None) in {None, *QUICK_CASES}
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node):
-    """Watch over the end of a failed test too, which may hang as well: pytest, with a debugger in mind, does not."""
+    """Apply the time limit to the teardown of a failed test too; pytest lifts it, for debuggers."""
     seconds = float(node.config.getini("faulthandler_timeout"))
     if seconds and isinstance(node, pytest.Item):
         faulthandler.dump_traceback_later(seconds, file=node.config.stash[fault_handler_stderr_fd_key], exit=True)

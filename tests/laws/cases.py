@@ -1,7 +1,7 @@
 """Every recipe, shrunk by overrides until its laws can be checked in a moment, and one way to call all models."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -190,11 +190,11 @@ class Case:
     recipe: str
     overrides: tuple[str, ...]
 
-    @property
+    @cached_property
     def config(self):
         return load_recipe(self.recipe, *self.overrides).model
 
-    @property
+    @cached_property
     def kind(self) -> str:
         return type(self.config).__name__.removesuffix("Config")
 

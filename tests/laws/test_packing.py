@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard.models.recipe import build_empty
 from regard.models.seq2seq import Seq2Seq
 from regard.models.stack import Layer
 from regard.parts.attention import Attention
@@ -20,7 +21,7 @@ ROWS = ((0, 1, 2), (2, 0))  # which documents each row holds; the second row end
 
 def attends(case: Case) -> bool:
     """Whether nothing but attention mixes tokens: what recurrence and convolution remember cannot be masked."""
-    model = case.build()
+    model = build_empty(case.config)
     mixers = [module.mixer for module in model.modules() if isinstance(module, Layer)]
     return bool(mixers) and all(isinstance(mixer, Attention) for mixer in mixers)
 

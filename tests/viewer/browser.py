@@ -1,4 +1,4 @@
-"""A real browser: Debian's chromium, driven by Playwright, and all that a page in it asked for and complained about."""
+"""A real browser (Chromium, driven by Playwright), with the requests and the errors of the page in it."""
 
 import re
 import shutil
@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Locator, expect, sync_playwright
 
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+MISSING = f"the tests of the page need Chromium (one of {', '.join(PROGRAMS)}); `make browser` says how to install it"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 ARGUMENTS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 PATIENCE = 60_000  # milliseconds until something that does not happen is a failure; nothing waits for them to pass
@@ -20,9 +22,9 @@ AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 @contextmanager
 def browsing() -> Iterator["Tab"]:
     """Start the browser, with one page in it; without a browser, tests fail."""
-    program = shutil.which("chromium")
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
-        pytest.fail("there is no chromium to test the page in; install it: apt-get install chromium", pytrace=False)
+        pytest.fail(MISSING, pytrace=False)
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
