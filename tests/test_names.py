@@ -47,6 +47,7 @@ NOT_YET = {  # names that are still to be made unique
     "padded",
     "part",
     "positions",
+    "prepare",
     "read",
     "read_all",
     "read_config",
