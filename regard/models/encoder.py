@@ -13,16 +13,28 @@ from regard.config import Count
 from regard.errors import at
 from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import Model, ModelConfig, row_positions
+from regard.models.model import (
+    AttentionRole,
+    ModelConfig,
+    ModelSequence,
+    TokenModel,
+    Verb,
+    row_positions,
+    stack_attentions,
+    stack_taps,
+)
 from regard.models.stack import Stack, StackConfig
+from regard.models.template import SpecialTokens, Template, text_template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Padding, Rule, document_positions, padded_positions
 
 Sight = Literal["whole", "past"]
 
 
-class Encoder(Model):
+class Encoder(TokenModel):
     """head(stack(embed(x))), where a token sees the whole text, or what came before it."""
+
+    head: Logits | Classes | Pooled
 
     def __init__(self, embed: Embedding, stack: Stack, head: Logits | Classes | Pooled, sight: Sight = "whole") -> None:
         super().__init__()
@@ -39,10 +51,10 @@ class Encoder(Model):
         segments: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B *rest"]:
-        """Give logits for every token, or for the classes, or the pooled vector: what the head is for."""
+        """Return logits for every token, or for the classes, or the pooled vector: what the head is for."""
         x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
         if isinstance(self.head, Logits):
-            return self.head(x, self.embed.tokens.table.weight)
+            return self.logits(x)
         return self.head(x, padded_positions(lengths, tokens.shape[1]))
 
     def encode(
@@ -53,7 +65,7 @@ class Encoder(Model):
         segments: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Give the contextual vector of every token.
+        """Return the contextual vector of every token.
 
         Rows are padded on the right beyond `lengths`; or `documents` numbers the texts packed into a row.
         """
@@ -64,6 +76,51 @@ class Encoder(Model):
         if self.sight == "past":
             mask = Causal() & mask
         return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
+
+    @property
+    def description(self) -> str:
+        """What it is called: its head decides."""
+        if isinstance(self.head, Logits):
+            return "a masked language model"
+        return "an encoder of texts" if self.classes is None else "a classifier of texts"
+
+    @property
+    def verbs(self) -> tuple[Verb, ...]:
+        """What it can do: its head decides."""
+        if isinstance(self.head, Logits):
+            return ("fill", "embed")
+        return ("embed",) if self.classes is None else ("classify", "embed")
+
+    @property
+    def task(self) -> str | None:
+        """The kind of task that trains and measures it."""
+        if isinstance(self.head, Logits):
+            return "masked"
+        return None if self.classes is None else "classification"
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes it tells apart, if it classifies."""
+        return self.head.classes
+
+    def template(self, tokenizer: SpecialTokens) -> Template:
+        """Return the end token around a text with masks, else the start token before it and the end token after it."""
+        if isinstance(self.head, Logits):
+            return Template((tokenizer.end,), (tokenizer.end,), never=(*unwritable(tokenizer), tokenizer.end))
+        return Template(*text_template(tokenizer, (tokenizer.start,), (tokenizer.end,)))
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return the one sequence of tokens."""
+        return {"tokens": ModelSequence(stack_taps(self.stack), self.embed.tokens.table.num_embeddings)}
+
+    def attentions(self) -> list[AttentionRole]:
+        """List the attentions of the stack."""
+        return stack_attentions(self.stack, "stack", "self", "tokens")
+
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return the vector that the head pools, or the mean if it does not pool."""
+        tokens, lengths = inputs["tokens"], inputs.get("lengths")
+        return self.head.vector(self.encode(tokens, lengths=lengths), padded_positions(lengths, tokens.shape[1]))
 
 
 @dataclass(frozen=True, kw_only=True)

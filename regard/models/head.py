@@ -1,4 +1,4 @@
-"""What stands on top of a stack: logits over the vocabulary, classes, or one vector of the whole input."""
+"""The top of a model: logits over the vocabulary, scores of classes, or one vector of the whole input."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
 from regard.parts.linear import Product
 from regard.parts.norm import NormConfig
-from regard.parts.pool import FirstConfig, Pool, PoolConfig
+from regard.parts.pool import FirstConfig, Mean, Pool, PoolConfig
 
 
 class Transform(nn.Module):
@@ -35,30 +35,35 @@ class Transform(nn.Module):
 class Logits(nn.Module):
     """scale * W_u x + b over the vocabulary, softly capped if a cap is given. Tied: W_u is the token table itself."""
 
+    classes = None
+
     def __init__(
         self,
-        weight: nn.Linear | None,
-        bias: int | None,
-        cap: float | None,
-        transform: nn.Module | None,
+        dim: int,
+        vocabulary: int,
+        tied: bool = True,
+        bias: bool = False,
+        cap: float | None = None,
+        transform: nn.Module | None = None,
         scale: float = 1.0,
     ) -> None:
         super().__init__()
-        self.unembed = weight
-        self.bias = None if bias is None else nn.Parameter(torch.zeros(bias))
+        self.dim, self.vocabulary, self.tied = dim, vocabulary, tied
+        self.unembed = None if tied else nn.Linear(dim, vocabulary, bias=False)
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
         self.cap = cap
         self.transform = transform or nn.Identity()
         self.scale = scale
-        self.product: Product | None = None  # W_u x, where W_u is kept in another form
+        self.product: Product | None = None  # computes W_u x where W_u is stored in another form
 
     def matrix(self, table: Float[Tensor, "V _token"]) -> Float[Tensor, "V D"]:
-        """W_u, which is the embedding's `table` if the head is tied."""
+        """Return W_u: the embedding's `table` if the head is tied."""
         return table if self.unembed is None else self.unembed.weight
 
     def widen(self, table: Tensor, of: int) -> None:
-        """Make W_u part of a matrix whose rows are a multiple of `of`: other numbers take a GPU several times as long.
+        """Make W_u part of a matrix whose number of rows is a multiple of `of`, which a GPU multiplies much faster.
 
-        The parameter keeps its name and value; whoever moves the model undoes it.
+        The parameter keeps its name and value. Moving or casting the model undoes this.
         """
         weight = self.matrix(table)
         wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % of))
@@ -71,7 +76,7 @@ class Logits(nn.Module):
         return self
 
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
-        """Score every word of the vocabulary; `table` is the embedding, used if the head is tied."""
+        """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
         x = self.transform(x)
         x = x if self.scale == 1.0 else self.scale * x
         if self.product is None:
@@ -80,6 +85,18 @@ class Logits(nn.Module):
             logits = self.product(x)
             logits = logits if self.bias is None else logits + self.bias
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def vector(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return one vector of each row: the mean, since this head does not pool."""
+        return Mean()(x, positions)
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count W_u x if the matrix is the embedding's; otherwise it is a part of its own."""
+        return 2 * tokens * self.vocabulary * self.dim if self.tied else 0
+
+    def summary(self) -> str:
+        """Return where the matrix is, if not here."""
+        return "tied to embed" if self.tied else ""
 
 
 def first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
@@ -90,6 +107,8 @@ def first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*r
 class Pooled(nn.Module):
     """One vector of a row: pool, then a transform if there is one."""
 
+    classes = None
+
     def __init__(self, pool: Pool, transform: nn.Module | None) -> None:
         super().__init__()
         self.pool = pool
@@ -98,6 +117,14 @@ class Pooled(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
         """Pool along T."""
         return self.transform(self.pool(x, positions))
+
+    def vector(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return the pooled vector of each row."""
+        return self(x, positions)
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: the transform gets one for each row."""
+        return 1 if child is self.transform else tokens
 
 
 class Classes(nn.Module):
@@ -109,11 +136,24 @@ class Classes(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classify = classify
 
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.classify.out_features
+
     def forward(
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B classes"]:
         """Pool, then classify."""
         return self.classify(self.dropout(self.pooled(x, positions)))
+
+    def vector(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return the pooled vector of each row."""
+        return self.pooled(x, positions)
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: the classes are scored once for each row."""
+        return 1 if child is self.classify else tokens
 
 
 class HeadConfig(Config):
@@ -124,7 +164,7 @@ class HeadConfig(Config):
 class LogitsConfig(HeadConfig):
     """Logits over the vocabulary; `transform` names the activation of a dense layer before them.
 
-    `scale` divides them by sqrt(dim), which T5 does with a tied table, that being made for vectors as long as tokens.
+    `scale` divides by sqrt(dim), as T5 does because its tied table is made for token vectors of that length.
     """
 
     tied: bool = True
@@ -135,20 +175,15 @@ class LogitsConfig(HeadConfig):
     scale: bool = False
 
     def build(self, dim: int, tokens: Tokens) -> Logits:
-        """Make it for width `dim` and the vocabulary of `tokens`."""
+        """Build the head for width `dim` and the vocabulary of `tokens`."""
         vocabulary, token_dim = tokens.table.num_embeddings, tokens.table.embedding_dim
         if self.tied and token_dim != dim:
             raise ConfigError(f"tied=true needs token vectors as wide as dim={dim}, but they have {token_dim}")
         transform = None
         if self.transform is not None:
             transform = Transform(dim, self.transform, None if self.norm is None else self.norm.build(dim))
-        return Logits(
-            None if self.tied else nn.Linear(dim, vocabulary, bias=False),
-            vocabulary if self.bias else None,
-            self.cap,
-            transform,
-            dim**-0.5 if self.scale else 1.0,
-        )
+        scale = dim**-0.5 if self.scale else 1.0
+        return Logits(dim, vocabulary, self.tied, self.bias, self.cap, transform, scale)
 
 
 @dataclass(frozen=True)
@@ -168,7 +203,7 @@ class VectorConfig(PooledHeadConfig):
     """One vector of the whole input; `transform` names the activation of a dense layer after pooling."""
 
     def build(self, dim: int) -> Pooled:
-        """Make it for width `dim`."""
+        """Build the head for width `dim`."""
         return Pooled(self.pool.build(dim), None if self.transform is None else Transform(dim, self.transform))
 
 
@@ -181,7 +216,7 @@ class ClassesConfig(VectorConfig):
     bias: bool = True
 
     def build(self, dim: int) -> Classes:  # type: ignore[override]
-        """Make it for width `dim`."""
+        """Build the head for width `dim`."""
         return Classes(super().build(dim), nn.Linear(dim, self.classes, bias=self.bias), self.dropout)
 
 

@@ -1,7 +1,7 @@
-"""How weights begin, in one place.
+"""Initial weights, in one place.
 
-Models are built without memory and filled here: what stands in a constructor never decides how a weight begins.
-Norms begin as 1 and 0, biases as 0, everywhere; the kinds differ in the matrices.
+Models are built without memory and filled here, so constructors never decide the initial value of a weight.
+Norms start as 1 and 0, biases and buffers as 0, everywhere; the kinds differ in the matrices.
 """
 
 from dataclasses import dataclass
@@ -12,47 +12,52 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Config, Kinds, NotNegative
-from regard.parts.moe import Experts, Router
+from regard.parts.moe import Experts
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
 
 
 def initialise(model: nn.Module, config: "InitConfig", generator: torch.Generator | None = None) -> None:
-    """Fill every parameter and buffer of `model` by the rules of `config`."""
-    layers = sum(isinstance(module, Residual) for module in model.modules())
+    """Fill every parameter and buffer of `model` by the rules of `config`.
+
+    A part names the weights that it adds to the residual stream as `residual_outputs`; some rules scale those.
+    """
+    layers = max(sum(isinstance(module, Residual) for module in model.modules()), 1)
+    outputs = {id(weight) for module in model.modules() for weight in getattr(module, "residual_outputs", ())}
+    kept = model.state_dict(keep_vars=True)
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in kept:  # others are constants, which fill themselves
+                buffer.zero_()
         recurrent = [module for module in model.modules() if isinstance(module, Recurrent)]
-        inside = {id(part) for module in recurrent for part in module.modules()}
+        inside = {id(child) for module in recurrent for child in module.modules()}
         for module in recurrent:
             for weight in module.parameters():
                 if weight.ndim == 2:
                     config.recurrent(weight, module.hidden, generator)
                 else:
                     nn.init.zeros_(weight)
-        for name, module in model.named_modules():
-            if id(module) not in inside:
-                _fill_module(name, module, config, max(layers, 1), generator)
+        for part in model.modules():
+            if id(part) not in inside:
+                _fill_own(part, config, outputs, layers, generator)
 
 
-def _fill_module(
-    name: str, module: nn.Module, config: "InitConfig", layers: int, generator: torch.Generator | None
+def _fill_own(
+    module: nn.Module, config: "InitConfig", outputs: set[int], layers: int, generator: torch.Generator | None
 ) -> None:
     """Fill the parameters that `module` itself owns."""
     if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d):
         module.reset_parameters()
         return
-    if isinstance(module, Router):
-        module.bias.zero_()
-        module.load.zero_()
-    is_output = name.endswith((".output", ".down", ".mixer.conv"))  # what a sublayer adds to the residual stream
     for key, parameter in module.named_parameters(recurse=False):
+        is_output = id(parameter) in outputs
         if parameter.ndim == 1 or key == "bias":
             nn.init.zeros_(parameter)
         elif isinstance(module, nn.Embedding):
             config.embedding(parameter, generator)
         elif isinstance(module, Experts):
             for matrix in parameter:  # stored as (in, out), the transpose of a Linear
-                config.matrix(matrix.T, key == "down", layers, generator)
+                config.matrix(matrix.T, is_output, layers, generator)
         else:
             config.matrix(parameter, is_output, layers, generator)
 
@@ -75,10 +80,10 @@ class InitConfig(Config):
 
 @dataclass(frozen=True)
 class NormalConfig(InitConfig):
-    """N(0, std^2) for all but recurrent matrices, which begin as U(-1/sqrt(H), 1/sqrt(H)).
+    """N(0, std^2) for all but recurrent matrices, which start as U(-1/sqrt(H), 1/sqrt(H)).
 
-    What is added to the residual stream begins the `same`, `scaled` by 1/sqrt(2 layers), or as zero. GPT-2
-    (Radford et al. 2019) has `scaled`, BERT `same`; zero is that of modern speed runs.
+    Weights that add to the residual stream start the `same`, `scaled` by 1/sqrt(2 layers), or as `zero`. GPT-2
+    (Radford et al. 2019) uses `scaled`, BERT `same`, modern speed runs `zero`.
     """
 
     std: NotNegative = 0.02

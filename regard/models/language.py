@@ -12,15 +12,29 @@ from regard.config import Count
 from regard.errors import InputError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import ModelConfig, StepModel, beginning
+from regard.models.model import (
+    AttentionRole,
+    ModelConfig,
+    ModelSequence,
+    StepModel,
+    no_tokens_seen,
+    stack_attentions,
+    stack_taps,
+)
 from regard.models.stack import Stack, StackConfig
+from regard.models.template import SpecialTokens, Template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions
+from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions, padded_positions
+from regard.parts.pool import Mean
 from regard.parts.state import State
 
 
 class LanguageModel(StepModel):
     """logits_t = W_u stack(embed(x_1 .. x_t)): what comes next."""
+
+    description = "a language model"
+    verbs = ("generate", "embed")
+    task = "language"
 
     def __init__(self, embed: Embedding, stack: Stack, head: Logits) -> None:
         super().__init__()
@@ -40,7 +54,7 @@ class LanguageModel(StepModel):
         """Score what follows each token.
 
         Rows are padded on the right, which needs no mask: nothing looks ahead. `documents` numbers the texts packed
-        into a row (-1: nothing there), and positions start anew in each. The first `prefix` tokens of a row see
+        into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
         each other. With a `state`, tokens follow those seen before.
         """
         if state is not None:
@@ -60,14 +74,48 @@ class LanguageModel(StepModel):
         positions: Int[Tensor, "B T"] | None,
         state: State | None,
     ) -> Float[Tensor, "B T D"]:
-        """Give the vectors below the head."""
+        """Return the vectors below the head, for tokens that follow those in `state`."""
         x = self.embed(tokens, positions)
         return self.stack(x, mask=mask, positions=positions, state=None if state is None else state.layers)
 
     def start(self, batch: int, capacity: int | None = None) -> State:
-        """Give the state before the first token; with a `capacity`, of static shape."""
+        """Return the state before the first token; with a `capacity`, of static shape."""
         device = self.embed.tokens.table.weight.device
-        return State(self.stack.start(batch, capacity), beginning(batch, device), self.longest())
+        return State(self.stack.start(batch, capacity), no_tokens_seen(batch, device), self.longest())
+
+    def begin(
+        self,
+        tokens: Int[Tensor, "B T"],
+        source: Int[Tensor, "B S"] | None = None,
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Return the state before the first of `tokens`."""
+        if source is not None:
+            raise InputError("a language model has no source; leave it out")
+        return self.start(len(tokens), capacity)
+
+    def context(self, trained: int | None) -> int | None:
+        """Return the most tokens that it should read; what does not attend everywhere can continue without end."""
+        return super().context(trained if self.packs_documents else None)
+
+    def template(self, tokenizer: SpecialTokens) -> Template:
+        """Return the end token before a text: one text starts after the end of another."""
+        return Template((tokenizer.end,), never=unwritable(tokenizer))
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return the one sequence of tokens."""
+        return {"tokens": ModelSequence(stack_taps(self.stack), self.embed.tokens.table.num_embeddings)}
+
+    def attentions(self) -> list[AttentionRole]:
+        """List the attentions of the stack."""
+        return stack_attentions(self.stack, "stack", "self", "tokens")
+
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return the mean of the vectors below the head."""
+        tokens = inputs["tokens"]
+        positions = padded_positions(inputs.get("lengths"), tokens.shape[1])
+        return Mean()(self.decode(tokens, Causal(), None, None), positions)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,34 +1,224 @@
-"""What all models share, and the step protocol of those that write token by token.
+"""What every model says of itself, and the step protocol of models that write token by token.
 
-Decoding sees only `start(...) -> state`, `step(tokens, state) -> logits, state` and `state.reorder(index)`, so sampling
+The rest of the package knows a model by this page only. A new kind of model is a subclass of `Model` (or of
+`StepModel`, if it writes) with a config that builds it, and one entry in the registry of models (`models/recipe.py`).
+
+Decoding sees only `begin(...) -> state`, `step(tokens, state) -> logits, state` and `state.reorder(index)`, so sampling
 and beam search are written once, for LSTM and Transformer alike.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import Config
+from regard.errors import InputError
 from regard.models.head import Logits
 from regard.models.init import InitConfig
-from regard.models.stack import Stack
+from regard.models.stack import Layer, Stack
+from regard.models.template import SpecialTokens, Template, text_template
+from regard.parts.attend import Watchable
 from regard.parts.embed import Embedding
 from regard.parts.mask import Causal, Padding, Rule, padded_positions
+from regard.parts.mixer import Mixer
+from regard.parts.pool import Mean
 from regard.parts.position import Absolute
 from regard.parts.state import State, check_lengths
 
+Verb = Literal["translate", "generate", "classify", "fill", "embed"]
+AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order in which a viewer lists them
+
+
+class Tap(NamedTuple):
+    """A place where the vectors of a sequence can be read: the output of a module, or its input.
+
+    If `last`, only the last call of the module counts, since it serves another sequence before.
+    """
+
+    module: nn.Module
+    side: Literal["input", "output"] = "output"
+    last: bool = False
+
+
+class ModelSequence(NamedTuple):
+    """A sequence that a model reads or writes: where its vectors can be read, from the embedding to the top layer."""
+
+    taps: list[Tap]
+    vocabulary: int | None = None  # how many ids its tokens can have; None: its vectors are not made of tokens
+
+    @property
+    def layers(self) -> int:
+        """The number of layers above the embedding."""
+        return len(self.taps) - 1
+
+
+class AttentionRole(NamedTuple):
+    """What an attention of a model is for: its kind, its layer (from 1), and the sequences it connects.
+
+    A cross-attention looks at the source to choose the next token, so its queries are the `written` tokens.
+    """
+
+    name: str  # of the module in the model
+    kind: AttentionKind
+    layer: int
+    queries: str
+    keys: str
+
+    @property
+    def id(self) -> str:
+        """Kind and layer."""
+        return f"{self.kind}.{self.layer}"
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """The images that a model reads: their shape, and how they become a row of vectors."""
+
+    height: int
+    width: int
+    channels: int
+    patch: int  # side of a patch
+    first: int = 0  # the vector of the first patch: 1 if a class token comes before it
+
+    @property
+    def rows(self) -> int:
+        """Patches from top to bottom."""
+        return self.height // self.patch
+
+    @property
+    def columns(self) -> int:
+        """Patches from left to right."""
+        return self.width // self.patch
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image."""
+        return self.rows * self.columns
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of an image, the class token included."""
+        return self.first + self.patches
+
 
 class Model(nn.Module):
-    """A model with the config that made it."""
+    """A model that describes itself, with the config that made it.
+
+    A model of texts is called as `model(tokens, lengths=...)`, one of images as `model(images)`, one with a source as
+    `model(source, target, source_lengths=...)`. A task may ask for more by name: `documents` of a model that
+    `packs_documents`, a `state` of a model that `carries_state`.
+    """
 
     config: Any = None  # what a recipe says; a model put together by hand has none
+    head: nn.Module
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def description(self) -> str:
+        """What it is called, with an article: "a translator"."""
+        raise NotImplementedError
+
+    @property
+    def verbs(self) -> tuple[Verb, ...]:
+        """What it can do, its main purpose first."""
+        raise NotImplementedError
+
+    @property
+    def task(self) -> str | None:
+        """The kind of task that trains and measures it; None: no task does."""
+        return None
+
+    @property
+    def image(self) -> ImageInput | None:
+        """The images that it reads; None: it reads text."""
+        return None
+
+    @property
+    def reads(self) -> Literal["text", "image"]:
+        """What it reads."""
+        return "text" if self.image is None else "image"
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes it tells apart, if it classifies."""
+        return None
+
+    has_source = False  # whether it writes about a source text
+    compile_pays = True  # whether training is faster compiled; a loop over tokens would be unrolled
+
+    # --- what it reads -----------------------------------------------------------------------------------------------
 
     def longest(self) -> int | None:
-        """How many tokens the model can take: as many as its position tables have, or any number (None)."""
+        """Return how many tokens its position tables have; None: any number of tokens can be read."""
         lengths = [part.length for part in self.modules() if isinstance(part, Absolute) and part.length is not None]
         return min(lengths, default=None)
+
+    def context(self, trained: int | None) -> int | None:
+        """Return the most tokens that it should read, if it was `trained` on texts of that length; None: any number."""
+        return min((length for length in (self.longest(), trained) if length is not None), default=None)
+
+    def template(self, tokenizer: SpecialTokens) -> Template:
+        """Return the special tokens around a text, as in training."""
+        return Template()
+
+    def mixers(self) -> list[Mixer]:
+        """List the parts in which tokens interact, layer by layer."""
+        return [module.mixer for module in self.modules() if isinstance(module, Layer)]
+
+    @property
+    def packs_documents(self) -> bool:
+        """Whether several texts in one row can be kept apart: every mixer follows a mask of documents."""
+        return all(mixer.follows_documents for mixer in self.mixers())
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether training can carry the state from one window of a text to the next: every mixer is recurrent."""
+        return all(mixer.carries_state for mixer in self.mixers())
+
+    # --- what is inside ----------------------------------------------------------------------------------------------
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return its sequences by name, named as the arguments of `forward` are; images are `patches`."""
+        raise NotImplementedError
+
+    def attentions(self) -> list[AttentionRole]:
+        """List its attentions with their roles: first those of the encoder, then the decoder's, then cross."""
+        return []
+
+    def cross_attentions(self) -> list[str]:
+        """Return the names of the attentions to the source, from the lowest layer to the highest."""
+        return [role.name for role in self.attentions() if role.kind == "cross"]
+
+    @property
+    def memory(self) -> nn.Module | None:
+        """The module whose output cross-attentions look at."""
+        return None
+
+    # --- what it computes --------------------------------------------------------------------------------------------
+
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return one vector for each row of inputs, which are those of `forward`."""
+        raise NotImplementedError
+
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary for vectors below the head."""
+        raise NotImplementedError
+
+    def vocabulary_head(self) -> tuple[Logits, Float[Tensor, "V D"]] | None:
+        """Return the head that scores the vocabulary, and its matrix; None: there is no such head."""
+        return None
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count its own arithmetic, beside that of its parts (see `models/count.py`)."""
+        return 0
+
+    def summary(self) -> str:
+        """Return nothing: the parts say their sizes."""
+        return ""
 
 
 class ModelConfig(Config):
@@ -42,21 +232,43 @@ class ModelConfig(Config):
         raise NotImplementedError
 
 
-class StepModel(Model):
-    """A model that writes: it scores what follows, and goes on from where it was."""
+class TokenModel(Model):
+    """A model of tokens: with an embedding, whose table may serve the head, too."""
 
     embed: Embedding
+
+    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary for vectors below the head."""
+        return self.head(x, self.embed.tokens.table.weight)
+
+    def vocabulary_head(self) -> tuple[Logits, Float[Tensor, "V D"]] | None:
+        """Return the head that scores the vocabulary, and its matrix; None: there is no such head."""
+        return (self.head, self.head.matrix(self.embed.tokens.table.weight)) if isinstance(self.head, Logits) else None
+
+
+class StepModel(TokenModel):
+    """A model that writes: it scores what follows, and continues from the state it has reached."""
+
     head: Logits
+
+    def begin(
+        self,
+        tokens: Int[Tensor, "B T"],
+        source: Int[Tensor, "B S"] | None = None,
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Return the state before the first of `tokens`, after reading the source if the model has one.
+
+        With a `capacity` for that many tokens, the state has a static shape.
+        """
+        raise NotImplementedError
 
     def decode(
         self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
     ) -> Float[Tensor, "B T D"]:
-        """Give the vectors below the head, for tokens that follow those in `state`."""
+        """Return the vectors below the head, for tokens that follow those in `state`."""
         raise NotImplementedError
-
-    def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Score the vocabulary."""
-        return self.head(x, self.embed.tokens.table.weight)
 
     def step(
         self, tokens: Int[Tensor, "B T"], state: State, lengths: Int[Tensor, "B"] | None = None
@@ -68,7 +280,7 @@ class StepModel(Model):
         positions = state.advance(tokens, lengths)
         mask: Rule = Causal() if lengths is None else Causal() & Padding()
         x = self.decode(tokens, mask, positions, state)
-        return self.logits(last(x, lengths)), state
+        return self.logits(last_real(x, lengths)), state
 
 
 class EncoderDecoder(StepModel):
@@ -77,36 +289,107 @@ class EncoderDecoder(StepModel):
     source_embed: Embedding | None
     encoder: Stack
 
+    description = "a translator"
+    verbs = ("translate", "embed")
+    task = "translation"
+    has_source = True
+
+    @property
+    def memory(self) -> nn.Module:
+        """The encoder."""
+        return self.encoder
+
+    def template(self, tokenizer: SpecialTokens) -> Template:
+        """Return the end token after a source, and the start token before a translation."""
+        return Template(*text_template(tokenizer, (), (tokenizer.end,)), tokenizer.start)
+
+    def begin(
+        self,
+        tokens: Int[Tensor, "B T"],
+        source: Int[Tensor, "B S"] | None = None,
+        source_lengths: Int[Tensor, "B"] | None = None,
+        capacity: int | None = None,
+    ) -> State:
+        """Encode the source and return the state before the first target token."""
+        if source is None:
+            raise InputError("a translator needs a source to write about; give one")
+        return self.start(source, source_lengths, capacity)
+
     def start(
         self,
         source: Int[Tensor, "B S"],
         source_lengths: Int[Tensor, "B"] | None = None,
         capacity: int | None = None,
     ) -> State:
-        """Encode the source and give the state before the first target token."""
+        """Encode the source and return the state before the first target token."""
         raise NotImplementedError
 
     def encode(self, source: Int[Tensor, "B S"], *, lengths: Int[Tensor, "B"] | None = None) -> Float[Tensor, "B S D"]:
-        """Give the contextual vector of every source token; rows are padded on the right beyond `lengths`."""
+        """Return the contextual vector of every source token; rows are padded on the right beyond `lengths`."""
         positions = row_positions(source, lengths)
         mask = None if positions is None else Padding()
         embed = self.source_embed or self.embed
         return self.encoder(embed(source, positions), mask=mask, positions=positions)
 
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return the mean of the encoder's vectors."""
+        tokens, lengths = inputs["tokens"], inputs.get("lengths")
+        return Mean()(self.encode(tokens, lengths=lengths), padded_positions(lengths, tokens.shape[1]))
 
-def last(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
-    """Take the last real vector of each row."""
+    @property
+    def source_vocabulary(self) -> int:
+        """How many ids the tokens of a source can have."""
+        return (self.source_embed or self.embed).tokens.table.num_embeddings
+
+
+def writes(model: Model) -> TypeGuard[StepModel]:
+    """Tell whether a model writes token by token."""
+    return isinstance(model, StepModel)
+
+
+# --- helpers of models -----------------------------------------------------------------------------------------------
+
+
+def stack_taps(stack: Stack) -> list[Tap]:
+    """Return where the vectors of a stack can be read: below its first layer, and above each."""
+    layers = list(stack.layers)
+    return [Tap(layers[0], "input"), *map(Tap, layers)]
+
+
+def stack_attentions(stack: Stack, prefix: str, kind: AttentionKind, sequence: str) -> list[AttentionRole]:
+    """List the attentions of a stack to its own `sequence`, then those to the source.
+
+    `prefix` is the name of the stack in its model. Of a mixer that has several attentions, the first is listed.
+    """
+    own: list[AttentionRole] = []
+    cross: list[AttentionRole] = []
+    for layer, module in enumerate(stack.layers, 1):
+        if name := attention_name(module, "mixer"):
+            own.append(AttentionRole(f"{prefix}.layers.{layer - 1}.{name}", kind, layer, sequence, sequence))
+        if name := attention_name(module, "cross"):
+            cross.append(AttentionRole(f"{prefix}.layers.{layer - 1}.{name}", "cross", layer, "written", "source"))
+    return own + cross
+
+
+def attention_name(layer: nn.Module, part: str) -> str | None:
+    """Name the attention in a part of a layer: the part itself, or the first one inside; None if there is none."""
+    names = (name for name, module in layer.named_modules() if isinstance(module, Watchable))
+    return next((name for name in names if name == part or name.startswith(f"{part}.")), None)
+
+
+def last_real(x: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
+    """Return the last real vector of each row."""
     if lengths is None:
         return x[:, -1]
     return x[torch.arange(len(x), device=x.device), lengths - 1]
 
 
 def row_positions(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None) -> Int[Tensor, "B T"] | None:
-    """Positions of rows padded on the right beyond `lengths`: -1 at the padding; None if there is none."""
+    """Return the positions of rows padded on the right beyond `lengths`: -1 at padding; None without padding."""
     check_lengths(tokens, lengths, least=1)
     return padded_positions(lengths, tokens.shape[1])
 
 
-def beginning(batch: int, device: torch.device) -> Int[Tensor, "B"]:
-    """No row has seen a token yet."""
+def no_tokens_seen(batch: int, device: torch.device) -> Int[Tensor, "B"]:
+    """Return how many tokens each row has seen at first: 0."""
     return torch.zeros(batch, dtype=torch.long, device=device)

@@ -5,8 +5,9 @@ Without attention, all of the source must pass through one vector c = h_T: the b
 makes a context of its own: c_t = sum_i a_{t,i} h_i.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from einops import rearrange
@@ -17,7 +18,17 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
-from regard.models.model import EncoderDecoder, ModelConfig, beginning, last
+from regard.models.model import (
+    AttentionRole,
+    EncoderDecoder,
+    ModelConfig,
+    ModelSequence,
+    Tap,
+    last_real,
+    no_tokens_seen,
+    stack_attentions,
+    stack_taps,
+)
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
@@ -37,6 +48,8 @@ class RecurrentSeq2Seq(EncoderDecoder):
     - `feed = "attended"` (Luong's input feeding): s_t = g([y_t ; r_{t-1}], s_{t-1}), then as above.
     - `feed = "context"` (Bahdanau): c_t from s_{t-1}, s_t = g([y_t ; c_t], s_{t-1}), r_t = tanh(W [c_t ; s_t]).
     """
+
+    compile_pays = False
 
     def __init__(
         self,
@@ -84,7 +97,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
     ) -> State:
         """Encode the source; begin with s_0 = tanh(W h_T) in every layer. The state never grows beyond that."""
         memory = self.encode(source, lengths=source_lengths)
-        summary = self.summary(memory, source_lengths)
+        summary = self.source_summary(memory, source_lengths)
         begin = torch.tanh(self.bridge(summary))
         per_cell = rearrange(begin, "B (cells values D) -> cells values B D", cells=len(self.cells), values=self.values)
         layers: list[dict[str, LayerState]] = [{"cell": Hidden(tuple(values.unbind()))} for values in per_cell]
@@ -95,11 +108,11 @@ class RecurrentSeq2Seq(EncoderDecoder):
             layers.append({"memory": self.attention.remember(memory, positions)})
         if self.feed == "attended":
             layers[-1]["fed"] = Hidden((torch.zeros_like(summary),))
-        return State(layers, beginning(len(source), source.device), self.longest())
+        return State(layers, no_tokens_seen(len(source), source.device), self.longest())
 
-    def summary(self, memory: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
+    def source_summary(self, memory: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
         """h_T; of a bidirectional encoder, the last of the forward and the first of the backward half."""
-        final = last(memory, lengths)
+        final = last_real(memory, lengths)
         top = self.encoder.layers[-1].mixer
         if not isinstance(top, Bidirectional):
             return final
@@ -109,7 +122,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
     def decode(
         self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
     ) -> Float[Tensor, "B T D"]:
-        """Give r_t for every target token: all at once where no step waits for the last, else one by one."""
+        """Return r_t for every target token: all at once where no step waits for the last, else one by one."""
         assert state is not None
         x = self.embed(tokens, positions)
         if self.feed is None:
@@ -165,6 +178,31 @@ class RecurrentSeq2Seq(EncoderDecoder):
         """tanh(W [c_t ; s_t])."""
         assert self.readout is not None
         return torch.tanh(self.readout(torch.cat((context, s), -1)))
+
+    def mixers(self) -> list[Mixer]:
+        """List the mixers of the encoder, and the cells."""
+        return [*super().mixers(), *cast(Iterable[Mixer], self.cells)]
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return the source, through the encoder, and the target: y_t, s_t of each layer, and r_t with attention.
+
+        The first cell gets more than y_t, so y_t is read from the embedding.
+        """
+        taps = [Tap(self.embed, last=True), *map(Tap, self.cells)]
+        taps += [] if self.attention is None else [Tap(self.head, "input")]
+        return {
+            "source": ModelSequence(stack_taps(self.encoder), self.source_vocabulary),
+            "target": ModelSequence(taps, self.embed.tokens.table.num_embeddings),
+        }
+
+    def attentions(self) -> list[AttentionRole]:
+        """List the attentions of the encoder, if it has any, and the one to the source."""
+        own = stack_attentions(self.encoder, "encoder", "encoder", "source")
+        return own if self.attention is None else [*own, AttentionRole("attention", "cross", 1, "written", "source")]
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: the bridge makes the first state from the whole source."""
+        return 1 if child is self.bridge else tokens
 
 
 def _fed(state: State) -> Hidden:

@@ -10,7 +10,15 @@ from regard.config import Count
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
-from regard.models.model import EncoderDecoder, ModelConfig, beginning
+from regard.models.model import (
+    AttentionRole,
+    EncoderDecoder,
+    ModelConfig,
+    ModelSequence,
+    no_tokens_seen,
+    stack_attentions,
+    stack_taps,
+)
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Rule, document_positions, padded_positions
@@ -41,7 +49,7 @@ class Seq2Seq(EncoderDecoder):
     ) -> Float[Tensor, "B T V"]:
         """Score what follows each target token. Rows are padded on the right; the target's needs no mask.
 
-        `source_documents` and `documents` number the pairs packed into a row (-1: nothing there): each target sees
+        `source_documents` and `documents` number the pairs packed into a row (-1: padding): each target sees
         its own source only.
         """
         if documents is not None and source_documents is not None:
@@ -82,18 +90,32 @@ class Seq2Seq(EncoderDecoder):
         source_lengths: Int[Tensor, "B"] | None = None,
         capacity: int | None = None,
     ) -> State:
-        """Encode the source and give the state before the first target token."""
+        """Encode the source and return the state before the first target token."""
         memory = self.encode(source, lengths=source_lengths)
         positions = padded_positions(source_lengths, source.shape[1])
         layers = self.decoder.start(len(source), capacity, memory, positions)
-        return State(layers, beginning(len(source), source.device), self.longest())
+        return State(layers, no_tokens_seen(len(source), source.device), self.longest())
 
     def decode(
         self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
     ) -> Float[Tensor, "B T D"]:
-        """Give the decoder's vectors for target tokens that follow those in `state`."""
+        """Return the decoder's vectors for target tokens that follow those in `state`."""
         assert state is not None
         return self.decoder(self.embed(tokens, positions), mask=mask, positions=positions, state=state.layers)
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return the source, through the encoder, and the target, through the decoder."""
+        return {
+            "source": ModelSequence(stack_taps(self.encoder), self.source_vocabulary),
+            "target": ModelSequence(stack_taps(self.decoder), self.embed.tokens.table.num_embeddings),
+        }
+
+    def attentions(self) -> list[AttentionRole]:
+        """List the attentions of the encoder, then those of the decoder to itself and to the source."""
+        return [
+            *stack_attentions(self.encoder, "encoder", "encoder", "source"),
+            *stack_attentions(self.decoder, "decoder", "decoder", "target"),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,10 @@ class Stack(nn.Module):
         layers = cast(Iterable[Layer], self.layers)
         return [layer.start(batch, capacity, memory, memory_positions) for layer in layers]
 
+    def summary(self) -> str:
+        """Return the number of layers."""
+        return "1 layer" if len(self.layers) == 1 else f"{len(self.layers)} layers"
+
 
 @dataclass(frozen=True)
 class LayerConfig(Config):

@@ -10,7 +10,16 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Classes, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import Model, ModelConfig
+from regard.models.model import (
+    AttentionRole,
+    ImageInput,
+    Model,
+    ModelConfig,
+    ModelSequence,
+    Verb,
+    stack_attentions,
+    stack_taps,
+)
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import Patches, PatchesConfig
 from regard.parts.pool import FirstConfig
@@ -19,6 +28,8 @@ from regard.parts.position import Absolute, AbsoluteConfig, LearnedConfig
 
 class VisionTransformer(Model):
     """head(stack([class token ; patches] + positions))."""
+
+    head: Classes | Pooled
 
     def __init__(
         self,
@@ -38,17 +49,60 @@ class VisionTransformer(Model):
         self.head = head
 
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B out"]:
-        """Score the classes, or give the pooled vector."""
+        """Score the classes, or return the pooled vector."""
         return self.head(self.encode(images))
 
     def encode(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
-        """Give the vector of every patch, that of the class token first if there is one."""
+        """Return the vector of every patch, that of the class token first if there is one."""
         x = self.patches(images)
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), 1, -1).to(x.dtype), x), 1)
         if self.position is not None:
             x = x + self.position(None, x.shape[1], x.device).to(x.dtype)
         return self.stack(self.dropout(x))
+
+    @property
+    def description(self) -> str:
+        """What it is called: its head decides."""
+        return "an encoder of images" if self.classes is None else "a classifier of images"
+
+    @property
+    def verbs(self) -> tuple[Verb, ...]:
+        """What it can do: its head decides."""
+        return ("embed",) if self.classes is None else ("classify", "embed")
+
+    @property
+    def task(self) -> str | None:
+        """The kind of task that trains and measures it."""
+        return None if self.classes is None else "vision"
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes, if it classifies."""
+        return self.head.classes
+
+    @property
+    def image(self) -> ImageInput:
+        """The images that it reads."""
+        patches = self.patches
+        shape = (patches.height, patches.width, patches.conv.in_channels, patches.patch)
+        return ImageInput(*shape, first=0 if self.class_token is None else 1)
+
+    def sequences(self) -> dict[str, ModelSequence]:
+        """Return the one sequence of patches."""
+        return {"patches": ModelSequence(stack_taps(self.stack))}
+
+    def attentions(self) -> list[AttentionRole]:
+        """List the attentions of the stack."""
+        return stack_attentions(self.stack, "stack", "self", "patches")
+
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return the vector that the head pools."""
+        return self.head.vector(self.encode(inputs["images"]))
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: the class token is not a patch."""
+        return self.patches.count if child is self.patches else tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
@@ -27,6 +27,8 @@ class Attention(Watchable, Mixer):
 
     A `window` narrows every mask to keys less than that many positions away, and turns its cache into a ring.
     """
+
+    follows_documents = True
 
     def __init__(
         self,
@@ -150,6 +152,22 @@ class Attention(Watchable, Mixer):
     def start(self, batch: int, capacity: int | None = None) -> Cache:
         """Give the empty cache of a causal self-attention."""
         return Cache(capacity, self.window)
+
+    def flops(self, tokens: int, keys: int) -> int | None:
+        """Count the comparison of queries with keys and the weighted sum of values, in all heads."""
+        compared = self.score.pair_flops(self.heads.key_dim)
+        seen = keys if self.window is None else min(keys, self.window)
+        return None if compared is None else tokens * seen * self.heads.heads * (compared + 2 * self.heads.value_dim)
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: the score gets those of every head."""
+        return tokens * self.heads.heads if child is self.score else tokens
+
+    def summary(self) -> str:
+        """Return the number and width of heads, and the window."""
+        window = "" if self.window is None else f", window {self.window}"
+        heads = "1 head" if self.heads.heads == 1 else f"{self.heads.heads} heads"
+        return f"{heads} of {self.heads.query_dim}{window}"
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,15 @@ class Convolution(Mixer):
         weight = self.conv.weight
         return Hidden((weight.new_zeros(batch, self.reach, weight.shape[1]),))
 
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.conv.weight]
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count nothing here: the product is that of the child."""
+        return 0
+
 
 @dataclass(frozen=True)
 class ConvolutionConfig(MixerConfig):

@@ -119,6 +119,10 @@ class Patches(nn.Module):
         images = images.to(self.conv.weight.dtype)  # pixels come in float32, whatever the model computes in
         return rearrange(self.conv(images), "B D h w -> B (h w) D")
 
+    def summary(self) -> str:
+        """Return the number and size of the patches."""
+        return f"{self.count} patches of {self.patch} x {self.patch}"
+
 
 @dataclass(frozen=True)
 class EmbedConfig(Config):

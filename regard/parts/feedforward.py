@@ -43,6 +43,11 @@ class OneLayer(nn.Module):
         self.down = Linear(dim, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.down.weight]
+
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """g(Wx + b)."""
         return self.dropout(self.activation(self.down(x)))
@@ -57,6 +62,11 @@ class MLP(nn.Module):
         self.up = Linear(dim, hidden, bias=bias)
         self.down = Linear(hidden, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
+
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.down.weight]
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """W_2 g(W_1 x + b_1) + b_2."""
@@ -74,6 +84,11 @@ class GLU(nn.Module):
         self.up = Linear(dim, hidden, bias=bias)
         self.down = Linear(hidden, dim, bias=bias)
         self.dropout = nn.Dropout(dropout)
+
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.down.weight]
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """W_2 (g(W_g x) * W_1 x)."""

@@ -88,6 +88,11 @@ class MultiHeads(Heads):
         self.key_norm = key_norm or nn.Identity()
         self.packed: Product | None = None  # of W_Q, W_K and W_V as one matrix
 
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.output.weight]
+
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """Q = XW_Q."""
         return rotate(self.query_norm(self.split(self.to_query(x))))
@@ -170,6 +175,11 @@ class LatentHeads(Heads):
         self.norm = norm
         self.to_key_value = Linear(rank, heads * (plain + value), bias=False)
         self.output = Linear(heads * value, dim, bias=False)
+
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.output.weight]
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
         """q_h = [plain part ; turned part]."""

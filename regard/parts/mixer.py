@@ -12,10 +12,15 @@ class Mixer(nn.Module):
     All are called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D) and so is the result; `mask` is a
     rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1; `state` is what `start` gave, or None.
     With a state, x follows what the state remembers, and is then remembered too.
+
+    Every mixer counts its own arithmetic with `flops` (see `models/count.py`), or is reported as not counted.
     """
 
+    follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart
+    carries_state = False  # whether training can carry its state from one window of a text to the next
+
     def start(self, batch: int, capacity: int | None = None) -> LayerState:
-        """Give the state before the first token; with a `capacity`, of static shape."""
+        """Return the state before the first token; with a `capacity`, of static shape."""
         raise NotImplementedError
 
 

@@ -89,6 +89,15 @@ class Experts(nn.Module):
             limit = weight.shape[1] ** -0.5
             nn.init.uniform_(weight, -limit, limit)
 
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.down]
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count the three products of one expert for each vector."""
+        return 2 * tokens * sum(weights[0].numel() for weights in self.parameters())
+
     def forward(self, x: Float[Tensor, "rows D"], counts: Int[Tensor, "N"]) -> Float[Tensor, "rows D"]:
         """Serve rows that are sorted by expert, `counts` rows to each."""
         hidden = F.silu(grouped_product(x, self.gate, counts)) * grouped_product(x, self.up, counts)
@@ -165,3 +174,11 @@ class MixtureOfExperts(nn.Module):
         if self.shared is not None:
             mixed = mixed + self.shared(tokens)
         return mixed.view_as(x)
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: each goes to the chosen experts."""
+        return tokens * self.router.chosen if child is self.experts else tokens
+
+    def summary(self) -> str:
+        """Return how many experts are chosen of how many."""
+        return f"{self.router.chosen} of {self.router.experts} experts"

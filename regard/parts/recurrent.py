@@ -34,6 +34,7 @@ from regard.parts.state import Hidden
 class Recurrent(Mixer):
     """What all recurrent layers share: the call and the hidden state. A layer supplies `run`."""
 
+    carries_state = True
     state_names: ClassVar[tuple[str, ...]] = ("h",)
 
     def __init__(self, input_dim: int, hidden: int) -> None:
@@ -76,6 +77,14 @@ class Recurrent(Mixer):
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
         """The hidden states, and the state after each row's first `lengths` tokens (None: after all)."""
         raise NotImplementedError
+
+    def flops(self, tokens: int, keys: int) -> int | None:
+        """Count nothing here: all products are those of the children."""
+        return 0
+
+    def summary(self) -> str:
+        """Return the widths of the input and of the state."""
+        return f"{self.input_dim} -> {self.hidden}"
 
 
 def real_lengths(positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B"] | None:
@@ -120,6 +129,10 @@ class Fused(Recurrent):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._flatten()
         return self
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count the products with the input and with the state."""
+        return 2 * tokens * (self.W_x.numel() + self.W_h.numel())
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has its weights apart
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -356,6 +369,10 @@ class Bidirectional(Mixer):
         super().__init__()
         self.forward_layer = forward_layer
         self.backward_layer = backward_layer
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count nothing here: all products are those of the children."""
+        return 0
 
     def forward(
         self,

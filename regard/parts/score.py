@@ -43,6 +43,10 @@ class Score(nn.Module):
         """Compare all prepared queries with all prepared keys."""
         return self.soften(query @ key.transpose(-1, -2) * self.scale)
 
+    def pair_flops(self, key_dim: int) -> int | None:
+        """Count the FLOPs of comparing one query with one key of width `key_dim`; None: not known."""
+        return 2 * key_dim if self.is_dot else None
+
     def soften(self, score: Tensor) -> Tensor:
         """Apply the soft cap."""
         return score if self.cap is None else self.cap * torch.tanh(score / self.cap)
@@ -98,6 +102,10 @@ class ReducedRank(Score):
         """V k."""
         return self.reduce_key(key)
 
+    def pair_flops(self, key_dim: int) -> int:
+        """Count (U q).(V k)."""
+        return 2 * self.reduce_key.out_features
+
 
 class Additive(Score):
     """e = v . tanh(W q + U k + b): a small network that looks at both."""
@@ -121,6 +129,14 @@ class Additive(Score):
     def forward(self, query: Float[Tensor, "B H T F"], key: Float[Tensor, "B H S F"]) -> Float[Tensor, "B H T S"]:
         """Compare all prepared queries with all prepared keys."""
         return self.energy(torch.tanh(query[:, :, :, None] + key[:, :, None])).squeeze(-1)
+
+    def pair_flops(self, key_dim: int) -> int:
+        """Count v . tanh(...)."""
+        return 2 * self.energy.in_features
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: v is counted with the pairs."""
+        return 0 if child is self.energy else tokens
 
 
 class ScoreConfig(Config):
