@@ -19,6 +19,7 @@ from regard.parts.position import Constant
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
@@ -70,16 +71,36 @@ def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
 
 
 def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
-    """Read a model from a folder that `save_model` wrote."""
+    """Read a model from a folder that `save_model` wrote. It computes the same bits as the model that was saved."""
     folder = Path(folder)
     config = read_config(folder)
     try:
-        file = safe_open(folder / WEIGHTS, framework="pt", device=str(device))
+        weights = {name: tensor.to(device) for name, tensor in read_tensors(folder / WEIGHTS)}
     except (OSError, SafetensorError) as error:
         raise RegardError(f"{folder}: no model can be read from here: {error}") from None
-    with file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return build_with(config, weights, folder / WEIGHTS, device)
+
+
+def read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Read the tensors of a safetensors file, each into memory of its own.
+
+    In the file a tensor starts at any multiple of its item size. If weights were mapped from there, BLAS would choose
+    other kernels for their unaligned memory, whose results differ in the last bit from those of the saved model.
+    """
+    with safe_open(path, framework="pt"):
+        pass  # the library checks the header: its sizes fit the file
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            data = torch.empty(end - begin, dtype=torch.uint8)
+            file.seek(8 + size + begin)
+            if file.readinto(data.numpy().data) != end - begin:
+                raise OSError(f"the file ends before {name}")
+            yield name, data.view(DTYPES[entry["dtype"]]).view(entry["shape"])
 
 
 def build_with(
