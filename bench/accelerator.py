@@ -16,9 +16,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from regard.parts.attend import Terms, explicit, flex, fused
+from regard.parts.attend import NO_POSITION, Terms, explicit, flex, fused
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, Window
-from regard.parts.position import Alibi, RelativeBias
+from regard.parts.position import Alibi, Relative, RelativeBias
 from regard.parts.score import Dot
 from tests.laws.cases import Batch, Case, batch, call, cases
 
@@ -75,7 +75,11 @@ def make_terms(rule_name: str, bias_name: str) -> Terms:
         "padding": Padding(),
         "causal padding": Causal() & Padding(),
     }
-    biases = {"": None, "alibi": Alibi(H).to(DEVICE), "t5": RelativeBias(H, 32, 128, both_ways=False).to(DEVICE)}
+    biases: dict[str, Relative] = {
+        "": NO_POSITION,
+        "alibi": Alibi(H).to(DEVICE),
+        "t5": RelativeBias(H, 32, 128, both_ways=False).to(DEVICE),
+    }
     place = positions if "padding" in rule_name else None
     return Terms(Dot(E), rules[rule_name], biases[bias_name], place, place)
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from regard.decode.engine import Engine, Given, Steps, Work, start
 from regard.errors import RegardError
 from regard.models.model import StepModel
-from regard.parts.mask import Causal
-from regard.parts.state import State
+from regard.parts.state import State, Step
 
 SHAPES = 24  # so many are kept at hand; the one that was not asked for longest goes
 WORKS = 8  # ways to search or to sample that are kept at hand for each of them
@@ -123,8 +122,8 @@ class Shape:
 
     def _step(self) -> None:
         def step() -> None:
-            positions = self.state.advance(self.tokens[:, None], None)
-            self.logits = self.shapes.score(self.tokens[:, None], positions, self.state)
+            tokens = self.tokens[:, None]
+            self.logits = self.shapes.score(tokens, self.state.advance(tokens))
 
         self.in_place(step)
 
@@ -209,11 +208,11 @@ class Shapes:
         self.model, self.slots, self.width = model, slots, width
         self.known: dict[tuple[Any, ...], Shape] = {}
         self.pool = torch.cuda.graph_pool_handle() if device_of(model).type == "cuda" else None
-        self.score: Callable[[Tensor, Tensor, State], Tensor] = self._score
+        self.score: Callable[[Tensor, Step], Tensor] = self._score
 
-    def _score(self, tokens: Int[Tensor, "B 1"], positions: Int[Tensor, "B 1"], state: State) -> Float[Tensor, "B V"]:
-        """Score what follows, for tokens whose positions the state has noted already."""
-        return self.model.logits(self.model.decode(tokens, Causal(), positions, state)[:, -1])
+    def _score(self, tokens: Int[Tensor, "B 1"], step: Step) -> Float[Tensor, "B V"]:
+        """Score what follows the tokens of a step."""
+        return self.model.logits(self.model.decode(tokens, step)[:, -1])
 
     def find(self, state: State) -> Shape:
         """Give the shape of a state."""

@@ -26,7 +26,7 @@ from regard.models.template import SpecialTokens, Template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions, padded_positions
 from regard.parts.pool import Mean
-from regard.parts.state import State
+from regard.parts.state import State, Step
 
 
 class LanguageModel(StepModel):
@@ -57,26 +57,19 @@ class LanguageModel(StepModel):
         into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
         each other. With a `state`, tokens follow those seen before.
         """
-        if state is not None:
-            if positions is not None:
-                raise InputError("with a state, the positions follow from it; give one or the other")
-            positions = state.advance(tokens, None)
+        if state is not None and positions is not None:
+            raise InputError("with a state, the positions follow from it; give one or the other")
         mask: Rule = Causal() if prefix is None else Prefix(prefix)
         if documents is not None:
             mask = mask & Documents(documents)
             positions = document_positions(documents) if positions is None else positions
-        return self.logits(self.decode(tokens, mask, positions, state))
+        step = Step(mask, positions) if state is None else state.advance(tokens, mask=mask)
+        return self.logits(self.decode(tokens, step))
 
-    def decode(
-        self,
-        tokens: Int[Tensor, "B T"],
-        mask: Rule,
-        positions: Int[Tensor, "B T"] | None,
-        state: State | None,
-    ) -> Float[Tensor, "B T D"]:
-        """Return the vectors below the head, for tokens that follow those in `state`."""
-        x = self.embed(tokens, positions)
-        return self.stack(x, mask=mask, positions=positions, state=None if state is None else state.layers)
+    def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
+        """Return the vectors below the head."""
+        x = self.embed(tokens, step.positions)
+        return self.stack(x, mask=step.mask, positions=step.positions, state=step.layers)
 
     def start(self, batch: int, capacity: int | None = None) -> State:
         """Return the state before the first token; with a `capacity`, of static shape."""
@@ -115,7 +108,7 @@ class LanguageModel(StepModel):
         """Return the mean of the vectors below the head."""
         tokens = inputs["tokens"]
         positions = padded_positions(inputs.get("lengths"), tokens.shape[1])
-        return Mean()(self.decode(tokens, Causal(), None, None), positions)
+        return Mean()(self.decode(tokens, Step(Causal())), positions)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,11 @@ from regard.models.stack import Layer, Stack
 from regard.models.template import SpecialTokens, Template, text_template
 from regard.parts.attend import Watchable
 from regard.parts.embed import Embedding
-from regard.parts.mask import Causal, Padding, Rule, padded_positions
+from regard.parts.mask import Padding, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.pool import Mean
 from regard.parts.position import Absolute
-from regard.parts.state import State, check_lengths
+from regard.parts.state import State, Step, check_lengths
 
 Verb = Literal["translate", "generate", "classify", "fill", "embed"]
 AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order in which a viewer lists them
@@ -264,10 +264,8 @@ class StepModel(TokenModel):
         """
         raise NotImplementedError
 
-    def decode(
-        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
-    ) -> Float[Tensor, "B T D"]:
-        """Return the vectors below the head, for tokens that follow those in `state`."""
+    def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
+        """Return the vectors below the head, for tokens that follow what the layers of the step remember."""
         raise NotImplementedError
 
     def step(
@@ -277,9 +275,7 @@ class StepModel(TokenModel):
 
         The state is changed in place, and returned for convenience.
         """
-        positions = state.advance(tokens, lengths)
-        mask: Rule = Causal() if lengths is None else Causal() & Padding()
-        x = self.decode(tokens, mask, positions, state)
+        x = self.decode(tokens, state.advance(tokens, lengths))
         return self.logits(last_real(x, lengths)), state
 
 

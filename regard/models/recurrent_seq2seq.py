@@ -6,7 +6,7 @@ makes a context of its own: c_t = sum_i a_{t,i} h_i.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 import torch
@@ -32,10 +32,10 @@ from regard.models.model import (
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Rule, explicit_positions, padded_positions
+from regard.parts.mask import explicit_positions, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.recurrent import Bidirectional, RecurrentConfig
-from regard.parts.state import Hidden, LayerState, Memory, State
+from regard.parts.state import Hidden, LayerState, Memory, State, Step
 
 Feed = Literal["context", "attended"]
 
@@ -87,7 +87,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
     ) -> Float[Tensor, "B T V"]:
         """Score what follows each target token (teacher forcing); rows are padded on the right."""
         state = self.start(source, source_lengths)
-        return self.logits(self.decode(target, Causal(), None, state))
+        return self.logits(self.decode(target, state.advance(target)))
 
     def start(
         self,
@@ -119,60 +119,51 @@ class RecurrentSeq2Seq(EncoderDecoder):
         half = memory.shape[2] // 2
         return torch.cat((final[:, :half], memory[:, 0, half:]), -1)
 
-    def decode(
-        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
-    ) -> Float[Tensor, "B T D"]:
-        """Return r_t for every target token: all at once where no step waits for the last, else one by one."""
-        assert state is not None
-        x = self.embed(tokens, positions)
+    def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
+        """Return r_t for every target token: all at once where no step needs the one before, else one by one."""
+        x = self.embed(tokens, step.positions)
         if self.feed is None:
             if self.attention is None:
-                (context,) = _fed(state).values
+                (context,) = _fed(step).values
                 x = torch.cat((x, context[:, None].expand_as(x)), -1)
-            return self.read(self.run_cells(x, state, mask, positions), positions, state)
-        places = explicit_positions(positions, x.shape[1], x.device).expand(x.shape[:2])
-        outputs = [self.decode_one(x[:, t : t + 1], mask, places[:, t : t + 1], state) for t in range(x.shape[1])]
-        return torch.cat(outputs, 1)
+            return self.read(self.run_cells(x, step), step)
+        positions = explicit_positions(step.positions, x.shape[1], x.device).expand(x.shape[:2])
+        steps = [replace(step, positions=positions[:, t : t + 1]) for t in range(x.shape[1])]
+        return torch.cat([self.decode_one(x[:, t : t + 1], each) for t, each in enumerate(steps)], 1)
 
-    def decode_one(
-        self, x: Float[Tensor, "B 1 D"], mask: Rule, positions: Int[Tensor, "B 1"], state: State
-    ) -> Float[Tensor, "B 1 D"]:
-        """One step with feeding."""
+    def decode_one(self, x: Float[Tensor, "B 1 D"], step: Step) -> Float[Tensor, "B 1 D"]:
+        """Decode one token with feeding."""
+        assert step.layers is not None
+        assert step.positions is not None
         if self.feed == "context":
-            top = state.layers[-2]["cell"]
+            top = step.layers[-2]["cell"]
             assert isinstance(top, Hidden)
-            context = self.look(top.values[0][:, None], positions, state)
-            s = self.run_cells(torch.cat((x, context), -1), state, mask, positions)
-            return self.join(context, s)
-        fed = _fed(state)
+            context = self.look(top.values[0][:, None], step)
+            return self.join(context, self.run_cells(torch.cat((x, context), -1), step))
+        fed = _fed(step)
         (before,) = fed.values
-        s = self.run_cells(torch.cat((x, before[:, None]), -1), state, mask, positions)
-        r = self.read(s, positions, state)
-        fed.values = (torch.where(positions >= 0, r[:, 0], before),)
+        r = self.read(self.run_cells(torch.cat((x, before[:, None]), -1), step), step)
+        fed.values = (torch.where(step.positions >= 0, r[:, 0], before),)
         return r
 
-    def run_cells(
-        self, x: Float[Tensor, "B T _D"], state: State, mask: Rule, positions: Int[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B T D"]:
+    def run_cells(self, x: Float[Tensor, "B T _D"], step: Step) -> Float[Tensor, "B T D"]:
         """Run the recurrent layers."""
-        for cell, layer in zip(self.cells, state.layers, strict=False):
-            x = self.dropout(cell(x, mask=mask, positions=positions, state=layer["cell"]))
+        assert step.layers is not None
+        for cell, layer in zip(self.cells, step.layers, strict=False):
+            x = self.dropout(cell(x, mask=step.mask, positions=step.positions, state=layer["cell"]))
         return x
 
-    def read(
-        self, s: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, state: State
-    ) -> Float[Tensor, "B T D"]:
+    def read(self, s: Float[Tensor, "B T D"], step: Step) -> Float[Tensor, "B T D"]:
         """r_t = s_t, or tanh(W [c_t ; s_t]) with attention."""
-        return s if self.attention is None else self.join(self.look(s, positions, state), s)
+        return s if self.attention is None else self.join(self.look(s, step), s)
 
-    def look(
-        self, s: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, state: State
-    ) -> Float[Tensor, "B T D"]:
+    def look(self, s: Float[Tensor, "B T D"], step: Step) -> Float[Tensor, "B T D"]:
         """c_t = sum_i a_{t,i} h_i."""
-        memory = state.layers[-1]["memory"]
         assert self.attention is not None
+        assert step.layers is not None
+        memory = step.layers[-1]["memory"]
         assert isinstance(memory, Memory)
-        return self.attention(s, positions=positions, state=memory)
+        return self.attention(s, positions=step.positions, state=memory)
 
     def join(self, context: Float[Tensor, "B T D"], s: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """tanh(W [c_t ; s_t])."""
@@ -205,8 +196,9 @@ class RecurrentSeq2Seq(EncoderDecoder):
         return 1 if child is self.bridge else tokens
 
 
-def _fed(state: State) -> Hidden:
-    fed = state.layers[-1]["fed"]
+def _fed(step: Step) -> Hidden:
+    assert step.layers is not None
+    fed = step.layers[-1]["fed"]
     assert isinstance(fed, Hidden)
     return fed
 

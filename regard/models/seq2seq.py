@@ -21,8 +21,8 @@ from regard.models.model import (
 )
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Rule, document_positions, padded_positions
-from regard.parts.state import State
+from regard.parts.mask import Causal, Documents, document_positions, padded_positions
+from regard.parts.state import State, Step
 
 
 class Seq2Seq(EncoderDecoder):
@@ -96,12 +96,10 @@ class Seq2Seq(EncoderDecoder):
         layers = self.decoder.start(len(source), capacity, memory, positions)
         return State(layers, no_tokens_seen(len(source), source.device), self.longest())
 
-    def decode(
-        self, tokens: Int[Tensor, "B T"], mask: Rule, positions: Int[Tensor, "B T"] | None, state: State | None
-    ) -> Float[Tensor, "B T D"]:
-        """Return the decoder's vectors for target tokens that follow those in `state`."""
-        assert state is not None
-        return self.decoder(self.embed(tokens, positions), mask=mask, positions=positions, state=state.layers)
+    def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
+        """Return the decoder's vectors for target tokens that follow what the layers of the step remember."""
+        x = self.embed(tokens, step.positions)
+        return self.decoder(x, mask=step.mask, positions=step.positions, state=step.layers)
 
     def sequences(self) -> dict[str, ModelSequence]:
         """Return the source, through the encoder, and the target, through the decoder."""

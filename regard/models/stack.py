@@ -24,9 +24,10 @@ from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
 from regard.parts.residual import Joining, Sublayer, build_residual
-from regard.parts.state import LayerState
+from regard.parts.state import LayerState, LayerView
 
 LayerStates = dict[str, LayerState]
+LayerViews = dict[str, LayerView]
 
 MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": ConvolutionConfig, **RECURRENT})
 
@@ -52,7 +53,7 @@ class Layer(nn.Module):
         memory: Float[Tensor, "B S D"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
         memory_mask: Rule | None = None,
-        state: LayerStates | None = None,
+        state: LayerViews | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Let tokens interact, then treat each on its own."""
         state = state or {}
@@ -102,10 +103,10 @@ class Stack(nn.Module):
         memory: Float[Tensor, "B S D"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
         memory_mask: Rule | None = None,
-        state: list[LayerStates] | None = None,
+        state: Sequence[LayerViews] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Apply all layers."""
-        states: Sequence[LayerStates | None] = state or [None] * len(self.layers)
+        states: Sequence[LayerViews | None] = state or [None] * len(self.layers)
         for layer, layer_state in zip(self.layers, states, strict=True):
             x = layer(
                 x,

@@ -5,8 +5,9 @@ Three kernels compute the same function. `explicit` is the definition, whose ste
 mask and bias into one kernel (Dong et al. 2024). `attend` chooses from the data; the caller never does.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
-from regard.parts.cache import Memo, once
+from regard.parts.cache import Memo, memoize
 from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
 from regard.parts.position import Relative
 from regard.parts.score import Score
@@ -29,72 +30,71 @@ Keys = Float[Tensor, "B K S E"]
 Values = Float[Tensor, "B K S G"]
 Mixed = Float[Tensor, "B H T G"]
 
+NO_POSITION = Relative()
+
 
 class Terms(NamedTuple):
-    """The terms on which queries look at keys. Positions None stand for 0, 1, 2, ..."""
+    """How queries and keys are compared and what is hidden. Positions None mean 0, 1, 2, ..."""
 
     score: Score
     mask: Rule | None = None
-    position: Relative | None = None
+    position: Relative = NO_POSITION
     query_positions: Int[Tensor, "_b T"] | None = None
     key_positions: Int[Tensor, "_b S"] | None = None
     dropout: float = 0.0
-    memo: Memo | None = None  # what other layers have worked out already
 
-    @property
-    def has_bias(self) -> bool:
-        """Whether something is added to the scores."""
-        return self.position is not None and self.position.has_bias
-
-    def places(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Spell out the positions of queries and keys."""
+    def positions(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the positions of queries and keys as tensors."""
         queries = explicit_positions(self.query_positions, query.shape[2], query.device)
         return queries, explicit_positions(self.key_positions, key.shape[2], key.device)
 
     def allowed(self, query: Tensor, key: Tensor) -> Bool[Tensor, "_B 1 _T S"] | None:
-        """Tell for all pairs who may look at whom."""
+        """Return for all pairs whether the query may look at the key; None: always."""
         if self.mask is None:
             return None
-        return dense_mask(self.mask, *self.places(query, key), batch=len(query))[:, None]
+        return dense_mask(self.mask, *self.positions(query, key), batch=len(query))[:, None]
 
     def bias(self, query: Tensor, key: Tensor, first: int = 0) -> Float[Tensor, "_B H T S"] | None:
-        """Give what is added to the scores of all pairs; `first` is the number of the first head given."""
-        if self.position is None or not self.position.has_bias:
+        """Return what is added to the scores of all pairs; `first` is the number of the first head given."""
+        if not self.position.has_bias:
             return None
-        queries, keys = self.places(query, key)
+        queries, keys = self.positions(query, key)
         head = torch.arange(first, first + query.shape[1], device=query.device)[:, None, None]
         return self.position.bias(head, queries[:, None, :, None], keys[:, None, None, :]).to(query.dtype)
 
 
-def attend(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
-    """Y = softmax(score(Q, K) + bias, hidden pairs left out) V. A query that sees nothing gets zeros."""
+def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
+    """Y = softmax(score(Q, K) + bias, masked) V. A query that may look at nothing gets zeros.
+
+    Layers that share positions, mask and bias may share a `memo`, which keeps the mask in the form the kernel needs.
+    """
     if not terms.score.is_dot:
         return explicit(query, key, value, terms)
-    plain = terms.score.cap is None and not terms.has_bias
+    plain = terms.score.cap is None and not terms.position.has_bias
     if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
-        return fused(query, key, value, terms)
+        return fused(query, key, value, terms, memo)
     if _suits_flex(query, value, terms):
         return flex(query, key, value, terms)
     if terms.score.cap is None:
-        return fused(query, key, value, terms)
+        return fused(query, key, value, terms, memo)
     return explicit(query, key, value, terms)
 
 
 def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
-    """Flex is a kernel only where it is compiled; it knows no dropout and no narrow heads, and is not for steps."""
+    """Flex is fast only where it is compiled, and not for decode steps; it knows neither dropout nor narrow heads."""
     compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
     step = query.shape[2] == 1 or includes(terms.mask, BeamMask)
     return compiled and not step and min(query.shape[3], value.shape[3]) >= 16
 
 
 def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:
-    """Exactly causal at equal lengths: then the kernel needs no mask, it knows that one by itself."""
+    """Whether the mask is exactly causal at equal lengths, which the kernel can do without a mask."""
     natural = terms.query_positions is None and terms.key_positions is None
     return isinstance(terms.mask, Causal) and natural and query.shape[2] == key.shape[2]
 
 
 def _is_padding(mask: Rule) -> bool:
-    """Only padding: a mask of size S, not T x S."""
+    """Whether only padding is hidden: a mask of size S, not T x S."""
     return all(isinstance(rule, Padding) for rule in mask.rules())
 
 
@@ -130,10 +130,10 @@ def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value
 
 
-def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
+def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
-    causal = _is_plainly_causal(query, key, terms) and not terms.has_bias
-    mask, blind = (None, None) if causal else _shown(query, key, terms)
+    causal = _is_plainly_causal(query, key, terms) and not terms.position.has_bias
+    mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
     mixed = F.scaled_dot_product_attention(
         query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
@@ -141,31 +141,32 @@ def fused(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     return mixed if blind is None else mixed.masked_fill(blind, 0)
 
 
-def _shown(query: Queries, key: Keys, terms: Terms) -> tuple[Tensor | None, Tensor | None]:
-    """Give the mask, with the bias in it, and which queries see nothing; worked out once for layers that are alike."""
-    if terms.mask is None and not terms.has_bias:
+def _additive_mask(
+    query: Queries, key: Keys, terms: Terms, memo: Memo | None
+) -> tuple[Float[Tensor, "_B _H _T S"] | None, Bool[Tensor, "_B 1 T 1"] | None]:
+    """Return mask and bias as one tensor that the kernel adds to the scores, and which queries may look at nothing."""
+    if terms.mask is None and not terms.position.has_bias:
         return None, None
 
-    def work_out() -> tuple[Tensor | None, Tensor | None]:
+    def compute() -> tuple[Tensor | None, Tensor | None]:
         mask, bias, blind = terms.allowed(query, key), terms.bias(query, key), None
         if mask is not None and mask.shape[2] > 1:
-            # What a kernel makes of a query that sees nothing is its own affair: let it see all, and take zeros.
+            # Kernels disagree on fully masked rows: unmask them here, and set their results to zero afterwards.
             blind = ~mask.any(-1, keepdim=True)
             mask = mask | blind
-        if mask is not None:  # as numbers, which is what the kernels make of it, but they would in every layer
+        if mask is not None:  # the kernels would convert a boolean mask to numbers in every layer
             bias = query.new_zeros(mask.shape) if bias is None else bias
             bias = bias.masked_fill(~mask, -torch.inf)
         return bias, blind
 
-    found: tuple[Tensor | None, Tensor | None] = once(
-        terms.memo, (terms.mask, terms.position if terms.has_bias else None), work_out
-    )
+    key_of_memo = (terms.mask, terms.position if terms.position.has_bias else None)
+    found: tuple[Tensor | None, Tensor | None] = memoize(memo, key_of_memo, compute)
     return found
 
 
 def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Compute with a kernel that is compiled for this very mask and bias, and skips blocks that are all hidden."""
-    queries, keys = terms.places(query, key)
+    queries, keys = terms.positions(query, key)
     B, T, S = len(query), query.shape[2], key.shape[2]
     queries, keys = queries.expand(B, T), keys.expand(B, S)
     blocks = None
@@ -179,7 +180,7 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
     def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         score = terms.score.soften(score)
-        if terms.position is not None and terms.position.has_bias:
+        if terms.position.has_bias:
             score = score + terms.position.bias(h, queries[b, i], keys[b, j])
         return score
 
@@ -238,20 +239,24 @@ class Record:
 
 
 class Watchable(nn.Module):
-    """An attention that can be watched: while `record` is set, it reports."""
+    """An attention that can be watched."""
 
-    record: Callable[[Record], None] | None = None
-
-    def attend(self, query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
-        """Attend, and report if somebody watches."""
-        mixed = attend(query, key, value, terms)
-        if self.record is not None:
-            # a cache goes on writing into its tensors, but a record stays as it is
-            places = (terms.query_positions, terms.key_positions)
-            queries, keys = (None if each is None else each.clone() for each in places)
-            lasting = terms._replace(query_positions=queries, key_positions=keys, memo=None)
-            self.record(Record(query, key.clone(), value.clone(), mixed, lasting))
+    def attend(self, query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
+        """Attend, and record the call inside `watch`."""
+        mixed = attend(query, key, value, terms, memo)
+        if not torch.compiler.is_compiling() and (calls := _WATCHED.get().get(self)):
+            # a cache continues to write into these tensors, but a record stays as it is
+            positions = (terms.query_positions, terms.key_positions)
+            queries, keys = (None if each is None else each.clone() for each in positions)
+            terms = terms._replace(query_positions=queries, key_positions=keys)
+            record = Record(query, key.clone(), value.clone(), mixed, terms)
+            for each in calls:
+                each.append(record)
         return mixed
+
+
+# Which attentions are watched, and the lists that their calls are added to: one for each `watch` around the call.
+_WATCHED: ContextVar[dict[Watchable, tuple[list[Record], ...]]] = ContextVar("watched", default={})  # noqa: B039
 
 
 class Tape(dict[str, list[Record]]):
@@ -282,35 +287,20 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
         raise RegardError("nothing to watch: the model has no attention")
     if not chosen:
         raise RegardError(f"no attention is called {only!r}; there are {', '.join(every)}")
-    tape = Tape()
-    before = {name: module.record for name, module in chosen.items()}
+    tape = Tape({name: [] for name in chosen})
+    watched = dict(_WATCHED.get())
     for name, module in chosen.items():
-        module.record = _both(tape.setdefault(name, []).append, before[name])
+        watched[module] = (*watched.get(module, ()), tape[name])
+    token = _WATCHED.set(watched)
     try:
         with torch.compiler.set_stance("force_eager"):
             yield tape
     finally:
-        for name, module in chosen.items():
-            if before[name] is None:
-                del module.record  # as if it had never been there, or a compiler would take it for a change
-            else:
-                module.record = before[name]
+        _WATCHED.reset(token)
     if not any(tape.values()):
         raise RegardError("nothing was recorded: call the model inside the `with watch(...)` block")
 
 
 def _name(path: str) -> str:
-    """Name a module as if nothing were compiled."""
+    """Return the path of a module as if nothing were compiled."""
     return ".".join(part for part in path.split(".") if part != "_orig_mod")
-
-
-def _both(note: Callable[[Record], None], outer: Callable[[Record], None] | None) -> Callable[[Record], None]:
-    """Report also to the watch that this one is inside of."""
-    if outer is None:
-        return note
-
-    def report(record: Record) -> None:
-        note(record)
-        outer(record)
-
-    return report

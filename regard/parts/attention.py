@@ -1,7 +1,7 @@
-"""Attention: the one class for self, cross, masked, grouped, windowed (Bahdanau et al. 2015; Vaswani et al. 2017).
+"""Attention: one class for self, cross, causal, grouped and windowed (Bahdanau et al. 2015; Vaswani et al. 2017).
 
-Five questions, five answers: what are q, k, v? `heads`. Where am I? `position`. How alike? `score`. Who may look?
-`mask`. What is remembered? `state`. Self or cross is only whether `memory` is given.
+Five questions, five answers. What are q, k, v? `heads`. Where is a token? `position`. How similar are two? `score`. Who
+may look at whom? `mask`. What is remembered? `state`. Self or cross is only whether `memory` is given.
 """
 
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
-from regard.parts.cache import Cache, Memo, apart, once, together
+from regard.parts.cache import Cache, CacheView, Kept, Memo, Uncached, View, memoize
 from regard.parts.heads import Heads, HeadsConfig
-from regard.parts.mask import Documents, Padding, Rule, Window, explicit_positions, includes
+from regard.parts.mask import Rule, Window, explicit_positions
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
 from regard.parts.score import DotConfig, Score, ScoreConfig
@@ -23,9 +23,9 @@ from regard.parts.state import Memory
 
 
 class Attention(Watchable, Mixer):
-    """Y = softmax(score(Q, K)) V, heads joined.
+    """Y = softmax(score(Q, K)) V, then the heads are merged.
 
-    A `window` narrows every mask to keys less than that many positions away, and turns its cache into a ring.
+    A `window` narrows every mask to keys less than that many positions away, and turns the cache into a ring.
     """
 
     follows_documents = True
@@ -41,7 +41,7 @@ class Attention(Watchable, Mixer):
         super().__init__()
         self.heads = heads
         self.score = score
-        self.position = position
+        self.position = position or Relative()
         self.window = window
         self.dropout = dropout
 
@@ -53,104 +53,62 @@ class Attention(Watchable, Mixer):
         mask: Rule | None = None,
         positions: Int[Tensor, "B T"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
-        state: Cache | Memory | None = None,
+        state: CacheView | Memory | None = None,
     ) -> Float[Tensor, "B T _D"]:
-        """Let x look at itself, or at `memory`, or at what `state` remembers."""
+        """Attend from x to itself, to `memory`, or to what `state` remembers.
+
+        The view of a cache knows the mask and the positions of its step, which are used instead of those given.
+        """
         if memory is not None:
             if state is not None:
                 raise InputError("attention looks at a memory or at what a state remembers; give one or the other")
             state = self.remember(memory, memory_positions)
         if isinstance(state, Memory):
-            return self.heads.merge(self.look_at(state, x, mask, positions))
-        return self.heads.merge(self.look_back(state, x, mask, positions))
-
-    def look_at(
-        self, memory: Memory, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B H T E"]:
-        """Attend to a source. BeamMask share it and ask together, as if they were more queries of one row."""
-        query = self.score.query(self.heads.query(x, self.rotation(x, positions, None)))
-        if memory.positions is not None:
-            mask = Padding() & mask
-        if self.window is not None:
-            mask = Window(self.window) & mask
-        if memory.share > 1:
-            query = together(query, memory.share)
-            positions = None if positions is None else positions.reshape(len(query), -1)
-        lasting = mask == Padding() and not self.has_bias  # then the mask is the same at every step
-        terms = self.terms(mask, positions, memory.positions, memory.memo if lasting else None)
-        mixed = self.attend(query, memory.keys, memory.values, terms)
-        return apart(mixed, memory.share) if memory.share > 1 else mixed
-
-    def look_back(
-        self, cache: Cache | None, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Int[Tensor, "B T"] | None
-    ) -> Float[Tensor, "B H T E"]:
-        """Attend to x itself, and to what the cache remembers; siblings share one, and ask together."""
-        share = 1 if cache is None else cache.places.share
-        memo = cache.places.memo if cache is not None and cache.places.shared else None
-        query, kept = self.heads.project(x, self.rotation(x, positions, memo))
-        key_positions = positions
-        if cache is not None:
-            seen, key_positions = cache.update(kept, self.step_positions(positions, mask))
-            if cache.places.begins and not includes(mask, Padding):
-                positions = key_positions = None  # the new tokens see only themselves, which the causal kernel can do
-            else:
-                kept = seen
-            if key_positions is None and not cache.places.begins:  # a single new token in each row, which sees all
-                mask = None
-                positions = positions if self.has_bias else None
-            if cache.places.siblings is not None and positions is not None:
-                query, positions = together(query, share), positions.view(-1, share)
-                mask = cache.places.siblings & mask
-        if positions is not None and key_positions is not None:
-            mask = Padding() & mask
-        if self.window is not None:
-            mask = Window(self.window) & mask
-        key, value = self.heads.expand(kept)
-        terms = self.terms(mask, positions, key_positions, memo)
-        mixed = self.attend(self.score.query(query), self.score.key(key), value, terms)
-        return apart(mixed, share) if share > 1 else mixed
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether the position adds something to the scores."""
-        return self.position is not None and self.position.has_bias
-
-    def terms(
-        self,
-        mask: Rule | None,
-        positions: Int[Tensor, "_b T"] | None,
-        key_positions: Int[Tensor, "_c S"] | None,
-        memo: Memo | None,
-    ) -> Terms:
-        """Give the terms on which queries at `positions` look at keys."""
-        dropout = self.dropout if self.training else 0.0
-        return Terms(self.score, mask, self.position, positions, key_positions, dropout, memo)
+            query = self.heads.query(x, self.rotation(x, positions))
+            view = state.view(self.narrow(mask), positions)
+            key, value = view.kept
+        else:
+            cache = state or Uncached(self.narrow(mask), positions)
+            query, kept = self.heads.project(x, self.rotation(x, cache.positions, cache.memo))
+            view = cache.extend(kept)
+            key, value = self.expand(view.kept)
+        query = view.fold(self.score.query(query))
+        mixed = self.attend(query, key, value, self.terms(view), view.memo)
+        return self.heads.merge(view.unfold(mixed))
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
-        """Make keys and values of a source once, for all steps to come."""
-        key, value = self.heads.expand(self.heads.keep(memory, self.rotation(memory, positions, None)))
-        return Memory(self.score.key(key), value, positions)
+        """Compute keys and values of a source once, for all steps to come."""
+        key, value = self.expand(self.heads.keep(memory, self.rotation(memory, positions)))
+        return Memory(key, value, positions, mask_is_fixed=self.window is None and not self.position.has_bias)
 
-    def rotation(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None) -> Rotation:
-        """Give the function that turns queries or keys made of x to their positions."""
-        if self.position is None:
-            return identity
+    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
+        """Make keys and values of what is kept, the keys as the score needs them."""
+        key, value = self.heads.expand(kept)
+        return self.score.key(key), value
+
+    def rotation(
+        self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None = None
+    ) -> Rotation:
+        """Return the function that rotates queries or keys made of x to their positions."""
         position = self.position
-        found: Rotation = once(
+        if not position.has_rotation:
+            return identity
+        found: Rotation = memoize(
             memo, position, lambda: position.rotation(explicit_positions(positions, x.shape[1], x.device))
         )
         return found
 
-    def step_positions(self, positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B T"]:
-        """Give the positions of a step, or refuse what a cache cannot do."""
-        if positions is None:
-            raise InputError("attention with a cache needs the positions of its tokens")
-        if includes(mask, Documents):
-            raise InputError("a cache holds one document per row; packed documents are for whole passes only")
-        return positions
+    def narrow(self, mask: Rule | None) -> Rule | None:
+        """Narrow a mask to the window, if there is one."""
+        return mask if self.window is None else Window(self.window) & mask
+
+    def terms(self, view: View) -> Terms:
+        """Return how queries are compared with what they may look at."""
+        dropout = self.dropout if self.training else 0.0
+        return Terms(self.score, view.mask, self.position, view.query_positions, view.key_positions, dropout)
 
     def start(self, batch: int, capacity: int | None = None) -> Cache:
-        """Give the empty cache of a causal self-attention."""
+        """Return the empty cache of a causal self-attention."""
         return Cache(capacity, self.window)
 
     def flops(self, tokens: int, keys: int) -> int | None:

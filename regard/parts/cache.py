@@ -1,15 +1,24 @@
-"""What attention keeps of the tokens so far: slots for keys and values, and who is in which.
+"""The key-value cache of attention: what is kept of earlier tokens, in slots, and what a decode step sees of it.
 
-A token's slot is its position modulo the size, so rows of different lengths share one tensor: padding (position -1)
-goes to a spare slot at the end that nobody reads, and a slot that nothing was written to has position -1, which the
-mask hides.
+A cache grows (its slots double), is static (`capacity` slots, for compiled steps) or a ring (`window` slots, where a
+token overwrites the one that has left the window). Four classes share the work:
 
-The rows that a row was repeated to are siblings and share one cache, with a slot for each of them at every position.
-When they change places nothing is copied: a table says whose token each of them has at a position.
+- `Cache` holds the tensors of one layer.
+- `SlotTable` says which token is in which slot, for all caches of one kind in a model.
+- `CacheStep` says what one decode step writes, reads and hides: immutable, computed once, shared by all layers.
+- `CacheView` is the cache of one layer at one step. Attention extends it and gets a `View`: what it may look at.
+
+A token's slot is its position modulo the number of slots, so rows of different lengths share one tensor. Padding
+(position -1) is written to a spare slot at the end that is never read. An empty slot has position -1, which the mask
+hides.
+
+The beams of a row share one cache, with a slot for each beam at every position. Reordering beams copies nothing: a
+table of owners says for each beam and position which beam wrote the token there.
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,14 +26,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.parts.mask import BeamMask
+from regard.parts.mask import BeamMask, Causal, Documents, Padding, Prefix, Rule, Window, includes
 
 Kept = tuple[Tensor, ...]  # each (B, heads, tokens, width)
-Memo = dict[Any, Any]  # what all layers need alike: masks by their rule, turns by their position
+Memo = dict[Any, Any]  # what layers have in common: additive masks, rotations
 
 
-def once(memo: Memo | None, key: Any, make: Callable[[], Any]) -> Any:
-    """Look up what was made for the key, or make it. A compiler finds by itself what is made twice."""
+def memoize(memo: Memo | None, key: Any, make: Callable[[], Any]) -> Any:
+    """Return memo[key], made on first use. A compiler removes repeated work by itself, so it gets no memo."""
     if memo is None or torch.compiler.is_compiling():
         return make()
     if key not in memo:
@@ -32,97 +41,135 @@ def once(memo: Memo | None, key: Any, make: Callable[[], Any]) -> Any:
     return memo[key]
 
 
-def together(x: Float[Tensor, "_b H T E"], share: int) -> Float[Tensor, "_o H _t E"]:
-    """Let siblings be one row, and what they have stand side by side in it."""
-    return x.unflatten(0, (-1, share)).transpose(1, 2).flatten(2, 3)
+def fold_beams(x: Float[Tensor, "_rows H T E"], beams: int) -> Float[Tensor, "B H _t E"]:
+    """Turn the beams of a row into more tokens of one row: (B beams) H T E -> B H (beams T) E."""
+    return x.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)
 
 
-def apart(x: Float[Tensor, "_o H _t E"], share: int) -> Float[Tensor, "_b H T E"]:
-    """Let siblings be rows of their own again."""
-    return x.unflatten(2, (share, -1)).transpose(1, 2).flatten(0, 1)
+def unfold_beams(x: Float[Tensor, "B H _t E"], beams: int) -> Float[Tensor, "_rows H T E"]:
+    """Turn the beams of a row back into rows: B H (beams T) E -> (B beams) H T E."""
+    return x.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def origins(index: Int[Tensor, "_b"], share: int) -> Int[Tensor, "_o"]:
-    """Give the rows that groups of siblings come from; the siblings of a group stay together."""
-    return index[::share] // share
+def groups_of(index: Int[Tensor, "_rows"], beams: int) -> Int[Tensor, "_groups"]:
+    """Return which group of beams each group of an index comes from; the beams of a row stay together."""
+    return index[::beams] // beams
 
 
-class Places:
-    """Which token is in which slot of a cache; one for all caches of a model that have as many slots.
+class View(NamedTuple):
+    """What the queries of one call may look at. Positions None mean 0, 1, 2, ...; mask None hides nothing."""
 
-    With a `capacity` the slots are fixed (static shapes, for compiled steps); without one they grow by doubling; with
-    a `window` they are a ring in which a token overwrites the one it can no longer see. As long as all rows have
-    seen as many tokens, slots that grow need no table of positions.
+    kept: Kept
+    mask: Rule | None
+    query_positions: Int[Tensor, "_b T"] | None
+    key_positions: Int[Tensor, "_b S"] | None
+    beams: int = 1  # that share the keys: their queries are folded into one row
+    memo: Memo | None = None
 
-    Where `share` siblings share a cache, sibling j writes into slot `share * s + j` instead of s.
+    def fold(self, query: Float[Tensor, "_rows H T E"]) -> Float[Tensor, "B H _t E"]:
+        """Fold the queries of beams that share keys."""
+        return query if self.beams == 1 else fold_beams(query, self.beams)
+
+    def unfold(self, mixed: Float[Tensor, "B H _t E"]) -> Float[Tensor, "_rows H T E"]:
+        """Undo `fold` for the result."""
+        return mixed if self.beams == 1 else unfold_beams(mixed, self.beams)
+
+
+@dataclass(frozen=True, eq=False)
+class Uncached:
+    """Attention of tokens to themselves, without a cache."""
+
+    mask: Rule | None
+    positions: Int[Tensor, "B T"] | None
+    memo: Memo | None = None
+
+    def extend(self, kept: Kept) -> View:
+        """Look at the new tokens only."""
+        mask = self.mask if self.positions is None else Padding() & self.mask
+        return View(kept, mask, self.positions, self.positions)
+
+
+class CacheKind(NamedTuple):
+    """What caches have in common that share a slot table: the number of slots (None: it grows), and whether a ring."""
+
+    slots: int | None = None
+    ring: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class CacheStep:
+    """What one decode step does to the caches of one kind, the same in every layer.
+
+    The step reads the first `read` slots after the new tokens are written to them; or, if `looks_at_new`, as they were
+    before, and the new tokens themselves beside them.
     """
 
-    def __init__(self, capacity: int | None = None, window: int | None = None) -> None:
-        self.window = window if window is not None and (capacity is None or window < capacity) else None
-        self.grows = capacity is None and self.window is None
-        self.size = self.window or capacity or 0
-        self.tokens = 0  # noted so far, by the longest row at most
-        self.begins = True  # whether nothing came before the new tokens
-        self.shared = False  # whether a `State` notes for many caches at once
+    positions: Int[Tensor, "_rows T"]  # of the new tokens
+    size: int  # slots that a cache needs, without the spare one
+    write: slice | tuple[Tensor, Tensor]  # where the new tokens go: a range of slots, or rows (B, 1) and slots (B, T)
+    read: int
+    looks_at_new: bool
+    mask: Rule | None
+    query_positions: Int[Tensor, "B _t"] | None  # of folded queries, where beams share the cache
+    key_positions: Int[Tensor, "_b S"] | None
+    beams: int
+    memo: Memo = field(default_factory=dict, repr=False)
+
+
+class SlotTable:
+    """Which token is in which slot, for all caches of one kind in a model.
+
+    A growing cache of equally long rows needs no table of positions. Where `beams` share a cache, beam j of a row has
+    slot `beams * s + j` where a single row has slot s.
+    """
+
+    def __init__(self, kind: CacheKind) -> None:
+        self.grows, self.ring = kind.slots is None, kind.ring
+        self.size = kind.slots or 0
+        self.tokens = 0  # an upper bound of what any row has
+        self.beams = 1
         self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
-        self.slots: tuple[Tensor, Tensor] | slice = slice(0, 0)  # where the new tokens go: rows (B, 1) and slots (B, T)
-        self.seen: Tensor | None = None  # the positions of all that the new tokens may look at; None: see `note`
-        self.share = 1
-        self.writers: Tensor | None = None  # which sibling wrote what a row has in each slot, (B * share, size)
-        self.siblings: BeamMask | None = None  # the rule by which they look only at what they have
-        self.memo: Memo = {}
+        self.owners: Tensor | None = None  # which beam wrote what a beam has in each slot, (B * beams, size)
 
-    def note(self, positions: Int[Tensor, "B T"], begin: int | None = None) -> None:
-        """Find slots for new tokens. If all rows are equally long, `begin` is the position of the first token.
+    def assign(self, positions: Int[Tensor, "_rows T"], mask: Rule | None, start: int | None) -> CacheStep:
+        """Find slots for new tokens. If all rows are equally long, `start` is the position of the first new token."""
+        self._check(positions, mask)
+        before, T = self.tokens, positions.shape[1]
+        rows = positions[:: self.beams]  # the beams of a row are at the same position
+        self._reserve(rows, before + T)
+        aligned = self.grows and self.positions is None and start is not None and start == before
+        prefill = before == 0 and self.beams == 1
+        looks_at_new = prefill or (self.ring and T > 1)  # a ring forgets what the first of several tokens still sees
+        read = 0 if prefill else self.tokens if self.grows else self.size
+        write: slice | tuple[Tensor, Tensor] = slice(self.beams * before, self.beams * self.tokens)
+        keys: Tensor | None = None
+        if not aligned:
+            write, keys = self._write(rows, before, read, looks_at_new)
+        queries: Tensor | None = rows
+        if prefill and start == 0:
+            queries, keys = None, None  # natural order, for which there is a causal kernel
+        if T == 1 and not prefill and _sees_past(mask):
+            mask = None  # nothing comes after the newest token, and a ring holds its window only
+        elif self.ring:
+            mask = Window(self.size) & mask
+        if keys is not None and not includes(mask, Padding):
+            mask = Padding() & mask
+        if self.beams > 1:
+            queries = positions.view(-1, self.beams)
+            write, keys, mask = self._write_beams(rows, write, keys, mask)
+        size, read = self.beams * self.size, self.beams * read
+        return CacheStep(positions, size, write, read, looks_at_new, mask, queries, keys, self.beams)
 
-        `seen` is None if no mask is needed but that of a causal pass: the tokens are the first, or there is only one.
-        """
-        T = positions.shape[1]
-        positions = positions[:: self.share]  # siblings have the same
-        self.memo = {}
-        before = self.tokens
-        self.begins = before == 0
-        self._make_room(positions, before + T)
-        if self.grows and self.positions is None and begin is not None and begin == before:
-            self.slots = slice(self.share * before, self.share * self.tokens)
-            self.seen = None if T == 1 or before == 0 else torch.arange(self.tokens, device=positions.device)[None]
-            if self.share > 1:
-                self._note_siblings(positions)
-            return
-        table = self._table(positions, before)
-        slots = torch.where(positions >= 0, positions % self.size, self.size)
-        if self.window is not None and T > 1:  # the ring forgets tokens that the first of the new ones still sees
-            self.seen = torch.cat((table[:, : self.size], positions), 1)
-            last = positions.max(1, keepdim=True).values
-            slots = torch.where(positions > last - self.window, slots, self.size)
-            table.scatter_(1, slots, positions)
-        else:
-            table.scatter_(1, slots, positions)
-            self.seen = table[:, : self.tokens if self.grows else self.size]
-        self.slots = torch.arange(len(slots), device=slots.device)[:, None], slots
-        if self.share > 1:
-            self._note_siblings(slots)
-
-    def _note_siblings(self, slots: Int[Tensor, "B T"]) -> None:
-        """Give each sibling a slot of its own, and note that what it has there is its own."""
-        assert self.writers is not None
-        if slots.shape[1] > 1:
+    def _check(self, positions: Tensor, mask: Rule | None) -> None:
+        if includes(mask, Documents):
+            raise InputError("a cache holds one document per row; packed documents are for whole passes only")
+        if self.beams > 1 and positions.shape[1] > 1:
             raise InputError("rows that share a cache read one token at a time")
-        if (more := self.size - self.writers.shape[1]) > 0:
-            self.writers = F.pad(self.writers, (0, more))
-        siblings = torch.arange(self.share, device=slots.device)
-        self.writers.scatter_(1, slots.repeat_interleave(self.share, 0), siblings.repeat(len(slots))[:, None])
-        used = self.tokens if self.grows else self.size
-        self.siblings = BeamMask(self.writers[:, :used].unflatten(0, (-1, self.share)))
-        seen = torch.arange(used, device=slots.device)[None] if self.seen is None else self.seen
-        self.seen = seen.repeat_interleave(self.share, 1)
-        if not isinstance(self.slots, slice):
-            self.slots = self.slots[0], self.share * slots + siblings
 
-    def _make_room(self, positions: Tensor, tokens: int) -> None:
-        """Count the new tokens; more slots if they grow, else refuse what does not fit."""
-        if not self.grows and self.window is None and tokens > self.size:
-            longest = positions if self.positions is None else torch.cat((self.positions, positions), 1)
+    def _reserve(self, rows: Tensor, tokens: int) -> None:
+        """Count the new tokens; double the slots if they grow, else refuse tokens that do not fit."""
+        if not self.grows and not self.ring and tokens > self.size:
+            longest = rows if self.positions is None else torch.cat((self.positions, rows), 1)
             tokens = int(longest.max()) + 1  # padding was counted, too; count exactly only now, since that may wait
             if tokens > self.size:
                 rule = f"token {tokens} does not fit into a cache of {self.size}"
@@ -131,113 +178,166 @@ class Places:
         if self.grows and tokens > self.size:
             self.size = max(tokens, 2 * self.size)
 
-    def _table(self, positions: Tensor, before: int) -> Tensor:
-        """Give the table, made or lengthened where needed."""
-        B = len(positions)
+    def _write(self, rows: Tensor, before: int, read: int, looks_at_new: bool) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """Enter new tokens into the table; return their slots, and the positions of the keys that the step reads."""
+        table = self._table(rows, before)
+        slots = torch.where(rows >= 0, rows % self.size, self.size)
+        if looks_at_new:
+            keys = rows if read == 0 else torch.cat((table[:, :read], rows), 1)
+        if self.ring and rows.shape[1] > 1:  # of several tokens for one slot, only the last is written
+            last = rows.max(1, keepdim=True).values
+            slots = torch.where(rows > last - self.size, slots, self.size)
+        table.scatter_(1, slots, rows)
+        if not looks_at_new:
+            keys = table[:, :read]
+        return (torch.arange(len(slots), device=slots.device)[:, None], slots), keys
+
+    def _table(self, rows: Tensor, before: int) -> Tensor:
+        """Return the table of positions, made or lengthened where needed."""
         if self.positions is None:
-            self.positions = positions.new_full((B, self.size + 1), -1)
+            self.positions = rows.new_full((len(rows), self.size + 1), -1)
             if before:  # so far it was known without a table
-                self.positions[:, :before] = torch.arange(before, device=positions.device)
-        elif self.positions.shape[1] <= self.size:
-            more = self.size + 1 - self.positions.shape[1]
-            self.positions = torch.cat((self.positions, positions.new_full((B, more), -1)), 1)
+                self.positions[:, :before] = torch.arange(before, device=rows.device)
+        elif (more := self.size + 1 - self.positions.shape[1]) > 0:
+            self.positions = torch.cat((self.positions, rows.new_full((len(rows), more), -1)), 1)
         return self.positions
 
-    def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was."""
-        if self.writers is not None:
-            stay = len(index) == len(self.writers)
-            self.writers = self.writers.index_select(0, index)
-            if stay:
+    def _write_beams(
+        self, rows: Tensor, write: slice | tuple[Tensor, Tensor], keys: Tensor | None, mask: Rule | None
+    ) -> tuple[slice | tuple[Tensor, Tensor], Tensor, Rule]:
+        """Do what is left for beams: each gets a slot of its own, owns what it writes, and sees only what it has."""
+        assert self.owners is not None
+        if (more := self.size - self.owners.shape[1]) > 0:
+            self.owners = F.pad(self.owners, (0, more))
+        beams = torch.arange(self.beams, device=rows.device)
+        slots = rows if isinstance(write, slice) else write[1]
+        self.owners.scatter_(1, slots.repeat_interleave(self.beams, 0), beams.repeat(len(slots))[:, None])
+        used = self.tokens if self.grows else self.size
+        if keys is None:
+            keys = torch.arange(used, device=rows.device)[None]
+        if not isinstance(write, slice):
+            write = write[0], self.beams * slots + beams
+        own = BeamMask(self.owners[:, :used].unflatten(0, (-1, self.beams)))
+        return write, keys.repeat_interleave(self.beams, 1), own & mask
+
+    def reorder(self, index: Int[Tensor, "_rows"]) -> None:
+        """Make row i what row index[i] was."""
+        if self.owners is not None:
+            same = len(index) == len(self.owners)
+            self.owners = self.owners.index_select(0, index)
+            if same:  # beams change places within their row only
                 return
         if self.positions is not None:
-            self.positions = self.positions.index_select(0, origins(index, self.share))
+            self.positions = self.positions.index_select(0, groups_of(index, self.beams))
 
     def repeat(self, times: int, rows: int, device: torch.device) -> None:
-        """Let each of so many rows become `times` siblings. What is there counts as written by the first of them."""
-        assert self.share == 1 < times
-        self.share = times
-        self.writers = torch.zeros(rows * times, self.size, dtype=torch.long, device=device)
+        """Make each row `times` beams. What is in the slots counts as written by the first of them."""
+        assert self.beams == 1 < times
+        self.beams = times
+        self.owners = torch.zeros(rows * times, self.size, dtype=torch.long, device=device)
 
     def tensors(self) -> Kept:
-        """The tables that there are."""
-        return tuple(table for table in (self.positions, self.writers) if table is not None)
+        """Return the tables that there are."""
+        return tuple(table for table in (self.positions, self.owners) if table is not None)
 
     def put(self, tensors: Kept) -> None:
-        """Go on with other tables."""
+        """Continue with other tables."""
         rest = list(tensors)
         self.positions = None if self.positions is None else rest.pop(0)
-        self.writers = None if self.writers is None else rest.pop(0)
+        self.owners = None if self.owners is None else rest.pop(0)
+
+
+def _sees_past(mask: Rule | None) -> bool:
+    """Whether every rule lets a query see all earlier tokens of its row."""
+    return mask is None or all(isinstance(rule, Causal | Prefix | Padding) for rule in mask.rules())
 
 
 class Cache:
-    """What attention keeps of the tokens so far, in slots that `Places` assigns; the last slot is a spare one."""
+    """What is kept of the tokens so far, in the slots that a `SlotTable` assigns; the last slot is the spare one."""
 
     def __init__(self, capacity: int | None = None, window: int | None = None) -> None:
-        self.places = Places(capacity, window)
+        ring = window is not None and (capacity is None or window < capacity)
+        self.kind = CacheKind(window if ring else capacity, ring)
         self.kept: Kept = ()
+        self.beams = 1
 
-    def update(self, kept: Kept, positions: Int[Tensor, "B T"]) -> tuple[Kept, Int[Tensor, "_b S"] | None]:
-        """Write new tokens; return all that the new tokens may look at, and the positions of those (`Places.note`)."""
-        places = self.places
-        if not places.shared:
-            places.note(positions)
-        if places.share > 1:
-            kept = tuple(together(each, places.share) for each in kept)
-        self._make_room(kept, places.share * places.size)
-        if isinstance(places.slots, slice):
-            for old, new in zip(self.kept, kept, strict=True):
-                old[:, :, places.slots] = new
-            return tuple(old[:, :, : places.slots.stop] for old in self.kept), places.seen
-        if places.window is not None and positions.shape[1] > 1:
-            ring = tuple(torch.cat((o[:, :, : places.size], k), 2) for o, k in zip(self.kept, kept, strict=True))
-            self._write(kept, *places.slots)
-            return ring, places.seen
-        self._write(kept, *places.slots)
-        end = places.share * (places.tokens if places.grows else places.size)
-        return tuple(old[:, :, :end] for old in self.kept), places.seen
+    def extend(self, kept: Kept, step: CacheStep) -> View:
+        """Write what is kept of the new tokens; return what they may look at."""
+        if step.beams > 1:
+            kept = tuple(fold_beams(each, step.beams) for each in kept)
+        self._reserve(kept, step.size)
+        seen = kept
+        if step.looks_at_new and step.read:
+            old = tuple(slots[:, :, : step.read] for slots in self.kept)
+            seen = tuple(torch.cat(pair, 2) for pair in zip(old, kept, strict=True))
+        self._write(kept, step.write)
+        if not step.looks_at_new:
+            seen = tuple(slots[:, :, : step.read] for slots in self.kept)
+        return View(seen, step.mask, step.query_positions, step.key_positions, step.beams, step.memo)
 
-    def _make_room(self, kept: Kept, size: int) -> None:
-        """Make the slots, or more of them; what was the spare slot is written before anybody reads it."""
+    def _reserve(self, kept: Kept, size: int) -> None:
+        """Make the slots, or more of them. The old spare slot is overwritten before it is read."""
         if not self.kept:
             self.kept = tuple(k.new_zeros(*k.shape[:2], size + 1, k.shape[3]) for k in kept)
         elif (more := size + 1 - self.kept[0].shape[2]) > 0:
             self.kept = tuple(torch.cat((o, o.new_zeros(*o.shape[:2], more, o.shape[3])), 2) for o in self.kept)
 
-    def _write(self, kept: Kept, rows: Tensor, slots: Tensor) -> None:
+    def _write(self, kept: Kept, slots: slice | tuple[Tensor, Tensor]) -> None:
         for old, new in zip(self.kept, kept, strict=True):
-            old[rows, :, slots] = new.transpose(1, 2).to(old.dtype)
+            if isinstance(slots, slice):
+                old[:, :, slots] = new
+            else:
+                old[slots[0], :, slots[1]] = new.transpose(1, 2).to(old.dtype)
 
-    def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was."""
-        if not self.places.shared:
-            self.places.reorder(index)
-        share = self.places.share
-        if share == 1 or len(index) != share * len(self.kept[0]):
-            self.kept = tuple(old.index_select(0, origins(index, share)) for old in self.kept)
+    def reorder(self, index: Int[Tensor, "_rows"]) -> None:
+        """Make row i what row index[i] was."""
+        if self.beams == 1 or len(index) != self.beams * len(self.kept[0]):
+            groups = groups_of(index, self.beams)
+            self.kept = tuple(old.index_select(0, groups) for old in self.kept)
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` siblings, which share its slots; each of them will need its own."""
-        if not self.places.shared:
-            self.places.repeat(times, len(self.kept[0]), self.kept[0].device)
+        """Make each row `times` beams that share its slots; every beam will write to slots of its own."""
+        self.beams *= times
         self.kept = tuple(_spread(old, times) for old in self.kept)
 
     def tensors(self) -> Kept:
-        """The slots."""
+        """Return the slots."""
         return self.kept
 
     def put(self, tensors: Kept) -> None:
-        """Go on with other slots."""
+        """Continue with other slots."""
         self.kept = tensors
 
     def nbytes(self) -> int:
-        """Count the bytes of its slots, the spare one left out."""
-        return sum(old[:, :, : self.places.share * self.places.size].nbytes for old in self.kept)
+        """Count the bytes of the slots, without the spare one."""
+        return sum(old[:, :, :-1].nbytes for old in self.kept)
 
 
 def _spread(old: Float[Tensor, "B H _s E"], times: int) -> Float[Tensor, "B H _t E"]:
-    """Make each slot but the spare one the first of so many."""
+    """Make room for `times` beams in every slot but the spare one; the first has what was there."""
     B, H, slots, E = old.shape
     new = old.new_zeros(B, H, (slots - 1) * times + 1, E)
     new[:, :, :-1:times] = old[:, :, :-1]
     return new
+
+
+@dataclass(frozen=True, eq=False)
+class CacheView:
+    """The cache of one layer at one decode step."""
+
+    cache: Cache
+    step: CacheStep
+
+    @property
+    def positions(self) -> Int[Tensor, "_rows T"]:
+        """The positions of the new tokens."""
+        return self.step.positions
+
+    @property
+    def memo(self) -> Memo:
+        """What other layers of this step have computed already."""
+        return self.step.memo
+
+    def extend(self, kept: Kept) -> View:
+        """Write what is kept of the new tokens; return what they may look at."""
+        return self.cache.extend(kept, self.step)

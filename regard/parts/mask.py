@@ -112,17 +112,17 @@ class Prefix(Rule):
 
 @dataclass(frozen=True, eq=False)
 class BeamMask(Rule):
-    """Look only at one's own tokens, when siblings share a cache: key `share * s + j` was written by j.
+    """Look only at the tokens of one's own beam, where beams share a cache: key `beams * s + j` was written by beam j.
 
-    `writers` says for each of them, and for each s, whose token it has there.
+    `owners` says for each beam and each s which beam wrote the token it has there.
     """
 
-    writers: Int[Tensor, "B share S"]
+    owners: Int[Tensor, "B beams S"]
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """The writer of what the query has there is the writer of the key."""
-        share = self.writers.shape[1]
-        return self.writers[batch, query.index, key.index // share] == key.index % share
+        """owners[query, s] == j."""
+        beams = self.owners.shape[1]
+        return self.owners[batch, query.index, key.index // beams] == key.index % beams
 
 
 def includes(rule: Rule | None, kind: type[Rule]) -> bool:

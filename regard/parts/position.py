@@ -186,16 +186,24 @@ def identity(vectors: Tensor) -> Tensor:
 
 
 class Relative(nn.Module):
-    """What attention is told of positions: a turn of queries and keys, or a bias on the scores, or nothing."""
+    """What attention is told of positions: a rotation of queries and keys, a bias on the scores, or, as here, nothing.
 
+    A subclass defines `rotation` or `bias`; `has_rotation` and `has_bias` follow from that.
+    """
+
+    has_rotation = False
     has_bias = False
 
+    def __init_subclass__(cls) -> None:
+        cls.has_rotation = cls.rotation is not Relative.rotation
+        cls.has_bias = cls.bias is not Relative.bias
+
     def rotation(self, positions: Int[Tensor, "_b T"]) -> Rotation:
-        """Give the function that turns vectors (B, heads, T, width) standing at `positions`."""
+        """Return the function that rotates vectors (B, heads, T, width) at `positions`."""
         return identity
 
     def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """Give what is added to the score of a head for a query and a key position; broadcasts, like a mask rule."""
+        """Return what is added to the score of a head for a query and a key position; broadcasts, like a mask rule."""
         raise NotImplementedError
 
 
@@ -239,8 +247,6 @@ class Rope(Relative):
 
 class Alibi(Relative):
     """Add -slope_h * |query - key|: far keys count less, at a different rate for every head."""
-
-    has_bias = True
 
     def __init__(self, heads: int) -> None:
         super().__init__()

@@ -1,9 +1,11 @@
-"""What is remembered between steps: caches of keys and values, a fixed memory, hidden vectors; and all of a model.
+"""What is remembered between decode steps: key-value caches, the memory of a source, hidden vectors; and the state of a
+whole model.
 
-Every kind can `repeat` and `reorder` its rows, which is all that beam search asks of it.
+`State.advance` computes what all layers of a step need, once, as an immutable `Step`. Every kind of state can `repeat`
+and `reorder` its rows, which is all that beam search needs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import InputError, too_long
-from regard.parts.cache import Cache, Kept, Memo, Places, origins
+from regard.parts.cache import Cache, CacheKind, CacheView, Kept, Memo, SlotTable, View, groups_of
+from regard.parts.mask import Causal, Padding, Rule
 
 
 @dataclass
@@ -45,46 +48,70 @@ class Hidden:
 class Memory:
     """Keys and values of a source: computed once, the same at every step.
 
-    `share` neighbouring rows write about the same source and look at one memory.
+    `beams` neighbouring rows write about the same source and share its keys. `mask_is_fixed` says that nothing but
+    padding is hidden and nothing is added to the scores, so that the mask is computed once for all steps.
     """
 
     keys: Float[Tensor, "B _K S _E"]
     values: Float[Tensor, "B _K S _G"]
     positions: Int[Tensor, "_B S"] | None
-    share: int = 1
-    memo: Memo = field(default_factory=dict, repr=False)  # what was worked out once for all steps and layers
+    mask_is_fixed: bool = False
+    beams: int = 1
+    memo: Memo = field(default_factory=dict, repr=False)
 
-    def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was. Where rows share, only those of one source change places."""
-        if self.share > 1:
-            if len(index) == self.share * len(self.keys):
+    def view(self, mask: Rule | None, positions: Int[Tensor, "_rows T"] | None) -> View:
+        """Return what queries at `positions` may look at."""
+        memo = self.memo if self.mask_is_fixed and mask is None else None
+        if self.positions is not None:
+            mask = Padding() & mask
+        if self.beams > 1 and positions is not None:
+            positions = positions.reshape(len(self.keys), -1)
+        return View((self.keys, self.values), mask, positions, self.positions, self.beams, memo)
+
+    def reorder(self, index: Int[Tensor, "_rows"]) -> None:
+        """Make row i what row index[i] was. Beams of the same source may change places: nothing moves then."""
+        if self.beams > 1:
+            if len(index) == self.beams * len(self.keys):
                 return
-            index = origins(index, self.share)
+            index = groups_of(index, self.beams)
         self.memo = {}
         self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
         if self.positions is not None and len(self.positions) > 1:
             self.positions = self.positions.index_select(0, index)
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
-        self.share *= times
+        """Make each row `times` neighbouring rows."""
+        self.beams *= times
 
     def tensors(self) -> Kept:
-        """Keys, values and perhaps their positions."""
+        """Return keys, values and, if known, their positions."""
         return (self.keys, self.values) if self.positions is None else (self.keys, self.values, self.positions)
 
     def put(self, tensors: Kept) -> None:
-        """Go on with other tensors."""
+        """Continue with other tensors."""
         self.memo = {}
         self.keys, self.values = tensors[:2]
         self.positions = None if self.positions is None else tensors[2]
 
     def nbytes(self) -> int:
-        """Count the bytes it holds."""
+        """Count the bytes of keys and values."""
         return self.keys.nbytes + self.values.nbytes
 
 
 LayerState = Hidden | Memory | Cache
+LayerView = Hidden | Memory | CacheView  # the same at one step
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One pass over tokens, the same for all layers: the mask, the positions, and what each layer remembers.
+
+    Without `layers` nothing is remembered: a pass over whole rows.
+    """
+
+    mask: Rule
+    positions: Int[Tensor, "B T"] | None = None  # None: 0, 1, 2, ...
+    layers: Sequence[dict[str, LayerView]] | None = None
 
 
 def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None, least: int) -> None:
@@ -115,35 +142,41 @@ class State:
     aligned: bool = True
 
     def __post_init__(self) -> None:
-        """Let caches that are alike share their places, so that those are noted once and not in every layer."""
-        self.places: dict[tuple[int, int | None], Places] = {}
-        for part in self.parts():
-            if isinstance(part, Cache):
-                part.places = self.places.setdefault((part.places.size, part.places.window), part.places)
-                part.places.shared = True
+        kinds = [part.kind for part in self.parts() if isinstance(part, Cache)]
+        self.tables: dict[CacheKind, SlotTable] = {kind: SlotTable(kind) for kind in kinds}
 
     def parts(self) -> Iterator[LayerState]:
-        """Walk through what the layers remember."""
+        """Iterate over what the layers remember."""
         for layer in self.layers:
             yield from layer.values()
 
-    def advance(self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None) -> Int[Tensor, "B T"]:
-        """Give the positions of the next tokens (the first `lengths` of each row are real), and count them."""
+    def advance(
+        self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None, mask: Rule | None = None
+    ) -> Step:
+        """Count the next tokens (the first `lengths` of each row are real); return what the layers need to read them.
+
+        The mask is causal unless given.
+        """
         check_lengths(tokens, lengths, least=0)
         T = tokens.shape[1]
         self.check_room(T if lengths is None else lengths, T)
         steps = torch.arange(T, device=tokens.device)
-        positions = self.length[:, None] + steps
+        positions, mask = self.length[:, None] + steps, mask or Causal()
         if lengths is None:
             self.length = self.length + T
         else:
             self.aligned = False
             self.length = self.length + lengths
-            positions = torch.where(steps < lengths[:, None], positions, -1)
-        for places in self.places.values():
-            places.note(positions, self.tokens if self.aligned else None)
+            positions, mask = torch.where(steps < lengths[:, None], positions, -1), mask & Padding()
+        start = self.tokens if self.aligned else None
+        caches = {kind: table.assign(positions, mask, start) for kind, table in self.tables.items()}
         self.tokens += T
-        return positions
+
+        def view(part: LayerState) -> LayerView:
+            return CacheView(part, caches[part.kind]) if isinstance(part, Cache) else part
+
+        layers = [{name: view(part) for name, part in layer.items()} for layer in self.layers]
+        return Step(mask, positions, layers)
 
     def check_room(self, new: Tensor | int, most: int) -> None:
         """Refuse tokens beyond the position table; the device is only asked once the upper bound is beyond it."""
@@ -156,8 +189,8 @@ class State:
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
         """Let row i become what row index[i] was; after `repeat`, among those of the same origin only."""
         self.length = self.length.index_select(0, index)
-        for places in self.places.values():
-            places.reorder(index)
+        for table in self.tables.values():
+            table.reorder(index)
         for part in self.parts():
             part.reorder(index)
 
@@ -165,21 +198,21 @@ class State:
         """Let each row become `times` neighbouring rows."""
         if times == 1:
             return
-        for places in self.places.values():
-            places.repeat(times, len(self.length), self.length.device)
+        for table in self.tables.values():
+            table.repeat(times, len(self.length), self.length.device)
         for part in self.parts():
             part.repeat(times)
         self.length = self.length.repeat_interleave(times)
 
     def tensors(self) -> Kept:
         """All tensors that steps read and write, always in the same order."""
-        owners = (*self.places.values(), *self.parts())
+        owners = (*self.tables.values(), *self.parts())
         return self.length, *(tensor for owner in owners for tensor in owner.tensors())
 
     def put(self, tensors: Kept) -> None:
         """Go on with other tensors, in that order."""
         self.length, *rest = tensors
-        for owner in (*self.places.values(), *self.parts()):
+        for owner in (*self.tables.values(), *self.parts()):
             count = len(owner.tensors())
             owner.put(tuple(rest[:count]))
             rest = rest[count:]
@@ -187,8 +220,8 @@ class State:
     def rewind(self) -> None:
         """Count from the second token on, whatever was counted: for a state whose tensors are used again and again."""
         self.tokens, self.aligned, self.longest = 1, False, None
-        for places in self.places.values():
-            places.tokens, places.begins, places.memo = 1, False, {}
+        for table in self.tables.values():
+            table.tokens = 1
 
     def nbytes(self) -> int:
         """Count the bytes it holds."""

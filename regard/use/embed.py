@@ -13,6 +13,7 @@ from regard.models.model import EncoderDecoder
 from regard.models.vision import VisionTransformer
 from regard.parts.mask import Causal, padded_positions
 from regard.parts.pool import Mean
+from regard.parts.state import Step
 from regard.use.batches import Done, unwatched
 from regard.use.fit import Fit
 from regard.use.read import read_all
@@ -47,7 +48,7 @@ def vector_of(ready: Ready, inputs: dict[str, Tensor]) -> Float[Tensor, "B D"]:
     tokens, lengths = inputs["tokens"], inputs["lengths"]
     positions = padded_positions(lengths, tokens.shape[1])
     if isinstance(model, LanguageModel):
-        return Mean()(model.decode(tokens, Causal(), None, None), positions)
+        return Mean()(model.decode(tokens, Step(Causal())), positions)
     assert isinstance(model, Encoder | EncoderDecoder)
     x = model.encode(tokens, lengths=lengths)
     if isinstance(model, EncoderDecoder) or isinstance(model.head, Logits):

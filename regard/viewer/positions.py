@@ -47,6 +47,7 @@ def position_tables(model: Model, tokens: int) -> list[PositionTable]:
     """Find all that tells a model where tokens are, for a text of so many tokens."""
     count = min(max(tokens, LEAST), MOST)
     found = [(name, part) for name, part in model.named_modules() if isinstance(part, Absolute | Relative)]
+    found = [(name, part) for name, part in found if type(part) in KINDS]
     heads = {
         part.position: part.heads.heads for part in model.modules() if isinstance(part, Attention) and part.position
     }

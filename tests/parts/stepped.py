@@ -4,7 +4,6 @@ import torch
 
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
-from regard.parts.mask import Causal, Padding
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.state import State
 
@@ -31,6 +30,11 @@ HEADS = [MultiHeadsConfig(4, 2), LatentHeadsConfig(2, 3, 2, 2, 3)]
 POSITIONS = [None, RopeConfig(), AlibiConfig(), RelativeBiasConfig(8, 6)]
 
 
+def start(attention, rows, capacity=None):
+    """Return the state of a model of one attention."""
+    return State([{"mixer": attention.start(rows, capacity)}], torch.zeros(rows, dtype=torch.long))
+
+
 def caches(count, *windows, capacity=None):
     attentions = [make(MultiHeadsConfig(4, 2), RopeConfig(), window) for window in (windows or [None] * count)]
     state = State([{"mixer": a.start(2, capacity)} for a in attentions], torch.zeros(2, dtype=torch.long))
@@ -39,7 +43,5 @@ def caches(count, *windows, capacity=None):
 
 def feed(attentions, state, x, lengths=None):
     """Run x through every attention, each on its own, as a step of a model would."""
-    positions = state.advance(torch.zeros(x.shape[:2], dtype=torch.long), lengths)
-    mask = Causal() if lengths is None else Causal() & Padding()
-    layers = zip(attentions, state.layers, strict=True)
-    return [attention(x, mask=mask, positions=positions, state=layer["mixer"]) for attention, layer in layers]
+    step = state.advance(torch.zeros(x.shape[:2], dtype=torch.long), lengths)
+    return [attention(x, state=layer["mixer"]) for attention, layer in zip(attentions, step.layers, strict=True)]

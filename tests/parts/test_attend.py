@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regard.errors import RegardError
 from regard.parts import attend as attend_module
 from regard.parts.attend import Record, Terms, attend, explain, explicit, flex, fused, watch
-from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.attention import AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded_positions
 from regard.parts.position import Alibi, Relative, RelativeBias, RopeConfig
 from regard.parts.score import AdditiveConfig, Cosine, Dot, DotConfig
+from regard.parts.state import State
 
 
 def random(*shape, seed=0):
@@ -105,7 +107,7 @@ def terms_of_all_sorts(draw):
     mask = None
     for rule in draw(st.lists(st.sampled_from(rules), max_size=3)):
         mask = rule & mask
-    position = draw(st.sampled_from([None, Relative(), Alibi(H).double(), fill(RelativeBias(H, 8, 6, True).double())]))
+    position = draw(st.sampled_from([Relative(), Alibi(H).double(), fill(RelativeBias(H, 8, 6, True).double())]))
     score = draw(st.sampled_from([Dot(4), Dot(4, scale=1.0), Dot(4, cap=0.7)]))
     return (B, H, K, T, S), Terms(score, mask, position, q, k)
 
@@ -136,11 +138,11 @@ def test_explicit_and_flex_agree(case, width):
 def gradients(kernel, terms, *inputs):
     inputs = [x.clone().requires_grad_() for x in inputs]
     out = kernel(*inputs, terms)
-    parameters = [] if terms.position is None else list(terms.position.parameters())
+    parameters = list(terms.position.parameters())
     return torch.autograd.grad((out * random(*out.shape, seed=3)).sum(), [*inputs, *parameters])
 
 
-@pytest.mark.parametrize("position", [None, Alibi(4).double(), fill(RelativeBias(4, 8, 6, True).double())])
+@pytest.mark.parametrize("position", [Relative(), Alibi(4).double(), fill(RelativeBias(4, 8, 6, True).double())])
 @pytest.mark.parametrize("mask", [None, Causal(), Causal() & Padding()])
 def test_gradients_agree(position, mask):
     inputs = random(2, 4, 5, 4), random(2, 2, 5, 4), random(2, 2, 5, 4)
@@ -155,7 +157,7 @@ def test_gradients_agree(position, mask):
 
 
 @pytest.mark.parametrize("kernel", [explicit, fused, pytest.param(flex, marks=pytest.mark.compile)])
-@pytest.mark.parametrize("position", [None, Alibi(2).double()])
+@pytest.mark.parametrize("position", [Relative(), Alibi(2).double()])
 @pytest.mark.parametrize("mask", [Padding(), Causal() & Padding()])
 def test_who_sees_nothing_gets_zeros(kernel, position, mask):
     query, key, value = random(2, 2, 3, 4), random(2, 2, 3, 4), random(2, 2, 3, 4)
@@ -264,9 +266,9 @@ natural = torch.arange(4).expand(2, -1)
         (Terms(Cosine()), ["fused", ("open", None)]),
         (Terms(Dot(4), Causal()), ["fused", ("causal", None)]),
         (Terms(Dot(4), Causal(), Relative()), ["fused", ("causal", None)]),
-        (Terms(Dot(4), Padding(), None, places, places), ["fused", ("open", (2, 1, 1, 4))]),
-        (Terms(Dot(4), Causal(), None, natural, natural), ["fused", ("open", (2, 1, 4, 4))]),
-        (Terms(Dot(4), Causal() & Padding(), None, places, places), ["fused", ("open", (2, 1, 4, 4))]),
+        (Terms(Dot(4), Padding(), Relative(), places, places), ["fused", ("open", (2, 1, 1, 4))]),
+        (Terms(Dot(4), Causal(), Relative(), natural, natural), ["fused", ("open", (2, 1, 4, 4))]),
+        (Terms(Dot(4), Causal() & Padding(), Relative(), places, places), ["fused", ("open", (2, 1, 4, 4))]),
         (Terms(Dot(4), Causal() & Window(2)), ["fused", ("open", (1, 1, 4, 4))]),
         (Terms(Dot(4), Causal(), Alibi(2)), ["fused", ("open", (1, 2, 4, 4))]),
         (Terms(Dot(4), None, Alibi(2)), ["fused", ("open", (1, 2, 4, 4))]),
@@ -444,7 +446,7 @@ class Largest(TorchDispatchMode):
 
 @settings(max_examples=60)
 @given(terms_of_all_sorts())
-def test_a_head_is_explained_as_in_the_company_of_others(case):
+def test_a_head_is_explained_alone_as_with_the_others(case):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, 3)
     record = Record(query, key, value, explicit(query, key, value, terms), terms)
@@ -476,10 +478,11 @@ def test_the_steps_of_a_decoder_join_to_one_matrix(window, capacity):
     with watch(attention) as tape:
         attention(whole, mask=Causal())
     expected = tape.weights("")
-    state = attention.start(2, capacity)
+    state = State([{"mixer": attention.start(2, capacity)}], torch.zeros(2, dtype=torch.long))
     with watch(attention) as tape, torch.no_grad():
-        for start, end in ((0, 3), (3, 4), (4, 5), (5, 6)):
-            attention(whole[:, start:end], mask=Causal(), positions=torch.arange(start, end).expand(2, -1), state=state)
+        for part in whole.split([3, 1, 1, 1], 1):
+            step = state.advance(torch.zeros(part.shape[:2], dtype=torch.long))
+            attention(part, state=step.layers[0]["mixer"])
     found = tape.weights("")
     assert len(tape[""]) == 4
     close(found[..., :6], expected)
@@ -488,10 +491,11 @@ def test_the_steps_of_a_decoder_join_to_one_matrix(window, capacity):
 
 def test_a_record_does_not_change_when_the_cache_does():
     attention = fill(AttentionConfig(MultiHeadsConfig(2), window=2).build(4).double())
-    state = attention.start(1, None)
+    state = State([{"mixer": attention.start(1)}], torch.zeros(1, dtype=torch.long))
     with watch(attention) as tape, torch.no_grad():
         for t in range(4):
-            attention(random(1, 1, 4, seed=t), mask=Causal(), positions=torch.tensor([[t]]), state=state)
+            step = state.advance(torch.zeros(1, 1, dtype=torch.long))
+            attention(random(1, 1, 4, seed=t), state=step.layers[0]["mixer"])
             if t == 1:
                 before = tape[""][1].key.clone(), tape[""][1].value.clone()
     assert torch.equal(tape[""][1].key, before[0])
@@ -503,7 +507,7 @@ def test_nothing_to_watch():
         pass
 
 
-def test_nobody_is_called_so():
+def test_no_attention_has_that_name():
     with pytest.raises(RegardError, match=r"'decoder\.\*'.*layers\.0, layers\.1, cross"), watch(Model(), "decoder.*"):
         pass
 
@@ -513,13 +517,24 @@ def test_nothing_was_recorded():
         pass
 
 
-def test_an_error_inside_passes_and_the_model_recovers(calls):
+def test_an_error_inside_passes_and_the_watch_ends(calls):
     model = Model()
-    with pytest.raises(ZeroDivisionError), watch(model):
+    with pytest.raises(ZeroDivisionError), watch(model) as tape:
         raise ZeroDivisionError
     model(x, memory)
     assert "explicit" not in calls
-    assert all(module.record is None for module in model.modules() if isinstance(module, Attention))
+    assert not any(tape.values())
+
+
+def test_a_watch_sees_the_calls_of_its_own_thread_only():
+    model = Model()
+    with watch(model) as tape:
+        thread = Thread(target=model, args=(x, memory))
+        thread.start()
+        thread.join()
+        assert not any(tape.values())
+        model(x, memory)
+    assert [len(calls) for calls in tape.values()] == [1, 1, 1]
 
 
 def test_a_watch_inside_a_watch_hides_nothing_from_the_outer_one(calls):

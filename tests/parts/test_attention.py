@@ -18,6 +18,7 @@ from regard.parts.mask import Causal, Documents, Padding, Window, padded_positio
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.score import AdditiveConfig, BilinearConfig, CosineConfig, DotConfig, ReducedRankConfig
+from regard.parts.state import State
 
 
 def random(*shape, seed=0):
@@ -323,16 +324,20 @@ def test_relative_positions_do_not_care_where_the_text_begins(position):
     assert (far - here).abs().max() > 1e-3
 
 
-def test_a_step_with_a_cache_needs_positions():
-    attention = make(MultiHeadsConfig(2))
-    with pytest.raises(InputError, match="needs the positions"):
-        attention(random(1, 1, 8), mask=Causal(), state=attention.start(1, None))
+def start(attention, rows):
+    return State([{"mixer": attention.start(rows)}], torch.zeros(rows, dtype=torch.long))
 
 
 def test_a_cache_takes_no_packed_documents():
-    attention, places = make(MultiHeadsConfig(2)), torch.zeros(1, 1, dtype=torch.long)
+    documents = torch.zeros(1, 1, dtype=torch.long)
     with pytest.raises(InputError, match="one document per row"):
-        attention(random(1, 1, 8), mask=Causal() & Documents(places), positions=places, state=attention.start(1))
+        start(make(MultiHeadsConfig(2)), 1).advance(documents, mask=Causal() & Documents(documents))
+
+
+def test_a_memory_and_a_state_are_too_much():
+    attention, x = make(MultiHeadsConfig(2)), random(1, 2, 8)
+    with pytest.raises(InputError, match="a memory or at what a state remembers; give one or the other"):
+        attention(x, memory=x, state=attention.remember(x, None))
 
 
 def test_rope_needs_queries_and_keys_of_one_width():
@@ -387,10 +392,8 @@ def test_a_prompt_is_read_by_the_causal_kernel_unless_it_is_ragged(monkeypatch, 
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", note)
     attention, x = make(MultiHeadsConfig(2), position=RopeConfig()), random(2, 5, 8)
-    state = attention.start(2)
-    mask = Causal() if lengths is None else Causal() & Padding()
-    positions = torch.arange(5).expand(2, -1) if lengths is None else padded_positions(lengths, 5)
-    attention(x, mask=mask, positions=positions, state=state)
-    assert noted == causal
-    attention(x[:, :1], mask=Causal(), positions=torch.full((2, 1), 5), state=state)
+    state = start(attention, 2)
+    for part, count in ((x, lengths), (x[:, :1], None)):
+        step = state.advance(torch.zeros(part.shape[:2], dtype=torch.long), count)
+        attention(part, state=step.layers[0]["mixer"])
     assert noted == [*causal, False]

@@ -6,38 +6,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.parts.cache import Cache
+from regard.parts.cache import Cache, CacheKind, SlotTable
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
-from regard.parts.mask import Causal, Padding
+from regard.parts.mask import Causal, Padding, Window, includes
 from regard.parts.position import RopeConfig
 from regard.parts.score import AdditiveConfig, CosineConfig, DotConfig
-from regard.parts.state import State
 
-from .stepped import DIM, HEADS, POSITIONS, caches, close, feed, make, random
+from .stepped import DIM, HEADS, POSITIONS, caches, close, feed, make, random, start
 
 
-def run(attention, x, chunks, cache):
+def run(attention, x, chunks, state):
     """Feed `x` in chunks of these sizes."""
-    out, start = [], 0
-    for size in chunks:
-        positions = torch.arange(start, start + size).expand(len(x), -1)
-        out.append(attention(x[:, start : start + size], mask=Causal(), positions=positions, state=cache))
-        start += size
-    assert start == x.shape[1]
-    return torch.cat(out, 1)
+    return torch.cat([feed([attention], state, part)[0] for part in x.split(chunks, 1)], 1)
 
 
-def run_ragged(attention, rows, chunks, cache):
+def run_ragged(attention, rows, chunks, state):
     """Feed rows of different lengths: `chunks` says for each call how many tokens each row has, the rest is padding."""
-    state = State([{"mixer": cache}], torch.zeros(len(rows), dtype=torch.long))
     out = [[] for _ in rows]
     for lengths in chunks:
-        x = torch.full((len(rows), max(lengths), DIM), 1e3, dtype=torch.float64)  # padding would be heard
+        x = torch.full((len(rows), max(lengths), DIM), 1e3, dtype=torch.float64)  # seen padding would show
         for b, length in enumerate(lengths):
             begin = int(state.length[b])
             x[b, :length] = rows[b][begin : begin + length]
-        positions = state.advance(torch.zeros(x.shape[:2], dtype=torch.long), torch.tensor(lengths))
-        found = attention(x, mask=Causal() & Padding(), positions=positions, state=cache)
+        (found,) = feed([attention], state, x, torch.tensor(lengths))
         for b, length in enumerate(lengths):
             out[b].append(found[b, :length])
     return [torch.cat(parts) for parts in out]
@@ -52,14 +43,14 @@ def run_ragged(attention, rows, chunks, cache):
 @pytest.mark.parametrize("capacity", [None, 7, 9])
 def test_step_by_step_is_all_at_once(heads, position, window, capacity):
     attention, x = make(heads, position, window), random(2, 7, DIM)
-    found = run(attention, x, [1] * 7, attention.start(2, capacity))
+    found = run(attention, x, [1] * 7, start(attention, 2, capacity))
     close(found, attention(x, mask=Causal()))
 
 
 @pytest.mark.parametrize("score", [DotConfig(cap=1.0), CosineConfig(), AdditiveConfig(3)])
 def test_any_score_has_a_cache(score):
     attention, x = make(MultiHeadsConfig(4, 2), RopeConfig(), score=score), random(2, 5, DIM)
-    close(run(attention, x, [3, 1, 1], attention.start(2, None)), attention(x, mask=Causal()))
+    close(run(attention, x, [3, 1, 1], start(attention, 2)), attention(x, mask=Causal()))
 
 
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=5)
@@ -71,8 +62,8 @@ kinds = st.tuples(st.sampled_from(HEADS), st.sampled_from(POSITIONS), st.sampled
 def test_chunks_are_all_at_once(kind, chunks, spare):
     attention, total = make(*kind), sum(chunks)
     x = random(2, total, DIM)
-    cache = attention.start(2, None if spare is None else total + spare)
-    close(run(attention, x, chunks, cache), attention(x, mask=Causal()))
+    state = start(attention, 2, None if spare is None else total + spare)
+    close(run(attention, x, chunks, state), attention(x, mask=Causal()))
 
 
 @settings(max_examples=60)
@@ -81,8 +72,8 @@ def test_ragged_rows_are_each_alone(kind, chunks, static):
     """Row by row, tokens come at a different pace; a row may even wait."""
     attention, totals = make(*kind), [sum(row) for row in zip(*chunks, strict=True)]
     rows = [random(total, DIM, seed=b) for b, total in enumerate(totals)]
-    cache = attention.start(3, max(totals) if static else None)
-    for row, found in zip(rows, run_ragged(attention, rows, chunks, cache), strict=True):
+    state = start(attention, 3, max(totals) if static else None)
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, state), strict=True):
         if len(row):
             close(found, attention(row[None], mask=Causal())[0])
 
@@ -92,7 +83,7 @@ def test_prompts_of_different_lengths_then_steps():
     attention = make(MultiHeadsConfig(4, 2), RopeConfig())
     rows = [random(7, DIM), random(4, DIM, seed=1)]
     chunks = [(5, 2), (1, 1), (1, 1)]
-    for row, found in zip(rows, run_ragged(attention, rows, chunks, attention.start(2, 7)), strict=True):
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, start(attention, 2, 7)), strict=True):
         close(found, attention(row[None], mask=Causal())[0])
 
 
@@ -101,97 +92,114 @@ def test_what_padding_left_behind_is_never_seen():
     attention = make(MultiHeadsConfig(2))
     rows = [random(9, DIM), random(6, DIM, seed=1)]
     chunks = [(2, 0), (1, 1), (3, 1), (3, 4)]
-    for row, found in zip(rows, run_ragged(attention, rows, chunks, attention.start(2, None)), strict=True):
+    for row, found in zip(rows, run_ragged(attention, rows, chunks, start(attention, 2)), strict=True):
         close(found, attention(row[None], mask=Causal())[0])
 
 
 # --- the slots -------------------------------------------------------------------------------------------------------
 
 
-def put(cache, *positions):
-    """Write tokens whose key is their position + 100 in one row; return the positions seen, and the keys."""
-    places = torch.tensor([positions])
-    (keys,), seen = cache.update((places[:, None, :, None].double() + 100,), places)
-    return seen[0].tolist(), keys[0, 0, :, 0].tolist()
+class Row:
+    """A cache of one row, and its slot table."""
+
+    def __init__(self, capacity=None, window=None):
+        self.cache = Cache(capacity, window)
+        self.table = SlotTable(self.cache.kind)
+
+    def put(self, *positions):
+        """Write tokens whose key is their position + 100; return the positions seen, and the keys."""
+        written = torch.tensor([positions])
+        step = self.table.assign(written, Causal(), None)
+        view = self.cache.extend((written[:, None, :, None].double() + 100,), step)
+        return view.key_positions[0].tolist(), view.kept[0][0, 0, :, 0].tolist()
 
 
 def test_a_static_cache_has_all_slots_from_the_start():
-    cache = Cache(capacity=4)
-    assert put(cache, 0, 1) == ([0, 1, -1, -1], [100, 101, 0, 0])
-    assert put(cache, 2) == ([0, 1, 2, -1], [100, 101, 102, 0])
-    assert cache.places.size == 4
+    row = Row(capacity=4)
+    assert row.put(0, 1) == ([0, 1], [100, 101])  # nothing came before: the prompt looks at itself
+    assert row.put(2) == ([0, 1, 2, -1], [100, 101, 102, 0])
+    assert row.table.size == 4
 
 
 def test_a_growing_cache_shows_only_what_was_written():
-    cache = Cache()
-    assert put(cache, 0) == ([0], [100])
-    assert put(cache, 1, 2) == ([0, 1, 2], [100, 101, 102])
-    assert put(cache, 3) == ([0, 1, 2, 3], [100, 101, 102, 103])
-    assert cache.places.size == 6  # doubled, from 3
-    assert put(cache, 4) == ([0, 1, 2, 3, 4], [100, 101, 102, 103, 104])
-    assert cache.places.size == 6
+    row = Row()
+    assert row.put(0) == ([0], [100])
+    assert row.put(1, 2) == ([0, 1, 2], [100, 101, 102])
+    assert row.put(3) == ([0, 1, 2, 3], [100, 101, 102, 103])
+    assert row.table.size == 6  # doubled, from 3
+    assert row.put(4) == ([0, 1, 2, 3, 4], [100, 101, 102, 103, 104])
+    assert row.table.size == 6
 
 
 def test_a_ring_forgets_what_is_out_of_sight():
-    cache = Cache(window=3)
-    assert put(cache, 0)[0] == [0, -1, -1]
+    row = Row(window=3)
+    assert row.put(0)[0] == [0]
     for position in range(1, 5):
-        seen, keys = put(cache, position)
+        seen, keys = row.put(position)
     assert seen == [3, 4, 2]
     assert keys == [103, 104, 102]
-    seen, keys = put(cache, 5, 6, 7, 8)  # the first of a chunk still sees what the last makes the ring forget
+    seen, keys = row.put(5, 6, 7, 8)  # the first of a chunk still sees what the last makes the ring forget
     assert seen == [3, 4, 2, 5, 6, 7, 8]
     assert keys == [103, 104, 102, 105, 106, 107, 108]
-    assert put(cache, 9)[0] == [9, 7, 8]
-    assert cache.places.size == 3
+    assert row.put(9)[0] == [9, 7, 8]
+    assert row.table.size == 3
 
 
-def test_a_chunk_writes_no_slot_twice(monkeypatch):
+def test_a_chunk_writes_no_slot_twice():
     """Which of two writes wins is not defined on an accelerator."""
-    written, write = [], Cache._write
-    monkeypatch.setattr(Cache, "_write", lambda self, *a: (written.append(a[-1][0].tolist()), write(self, *a))[1])
-    cache = Cache(window=3)
-    put(cache, 0, 1, 2, 3, 4, 5, -1)
-    put(cache, 6, 7, 8, 9)
+    table = SlotTable(CacheKind(3, ring=True))
+    chunks = ([0, 1, 2, 3, 4, 5, -1], [6, 7, 8, 9])
+    written = [table.assign(torch.tensor([chunk]), Causal(), None).write[1][0].tolist() for chunk in chunks]
     assert written == [[3, 3, 3, 0, 1, 2, 3], [3, 1, 2, 0]]  # slot 3 is the spare one
 
 
+def test_a_single_token_needs_no_causal_mask():
+    table = SlotTable(CacheKind(4))
+    assert includes(table.assign(torch.tensor([[0, 1]]), Causal(), None).mask, Causal)
+    assert table.assign(torch.tensor([[2]]), Causal(), None).mask == Padding()
+    growing = SlotTable(CacheKind())
+    growing.assign(torch.tensor([[0, 1]]), Causal(), 0)
+    assert growing.assign(torch.tensor([[2]]), Causal(), 2).mask is None
+    rule = Window(2)  # hides some of what came before, so it must stay
+    assert growing.assign(torch.tensor([[3]]), rule, 3).mask == rule
+
+
 def test_an_attention_with_a_window_starts_a_ring():
-    assert make(MultiHeadsConfig(2), window=3).start(2, None).places.size == 3
-    assert make(MultiHeadsConfig(2), window=3).start(2, 10).places.size == 3
-    assert make(MultiHeadsConfig(2)).start(2, 10).places.size == 10
+    assert make(MultiHeadsConfig(2), window=3).start(2, None).kind == CacheKind(3, ring=True)
+    assert make(MultiHeadsConfig(2), window=3).start(2, 10).kind == CacheKind(3, ring=True)
+    assert make(MultiHeadsConfig(2)).start(2, 10).kind == CacheKind(10)
+    assert make(MultiHeadsConfig(2)).start(2).kind == CacheKind()
 
 
 def test_a_window_as_long_as_the_capacity_needs_no_ring():
-    assert Cache(capacity=4, window=4).places.window is None
-    assert Cache(capacity=5, window=4).places.window == 4
-    assert Cache(capacity=5, window=4).places.size == 4
+    assert Cache(capacity=4, window=4).kind == CacheKind(4)
+    assert Cache(capacity=5, window=4).kind == CacheKind(4, ring=True)
 
 
 @pytest.mark.parametrize("window", [None, 4])
 def test_a_static_cache_overflows(window):
-    cache = Cache(capacity=3, window=window)
-    put(cache, 0, 1, 2)
+    row = Row(capacity=3, window=window)
+    row.put(0, 1, 2)
     with pytest.raises(InputError, match=r"token 4 does not fit into a cache of 3; start with a larger capacity"):
-        put(cache, 3)
+        row.put(3)
 
 
 def test_padding_does_not_fill_a_static_cache():
-    cache = Cache(capacity=3)
-    put(cache, 0, -1, -1)
-    assert put(cache, 1, 2)[0] == [0, 1, 2]
-    assert put(cache, -1)[0] == [0, 1, 2]
+    row = Row(capacity=3)
+    row.put(0, -1, -1)
+    assert row.put(1, 2)[0] == [0, 1, 2]
+    assert row.put(-1)[0] == [0, 1, 2]
     with pytest.raises(InputError, match=r"token 4 does not fit into a cache of 3"):
-        put(cache, 3)
+        row.put(3)
 
 
 def test_latent_heads_keep_less():
     many, latent = make(MultiHeadsConfig(4)), make(LatentHeadsConfig(2, 3, 2, 2, 3))
     kept = []
     for attention in (many, latent):
-        cache = attention.start(1, 10)
-        run(attention, random(1, 3, DIM), [3], cache)
-        kept.append(cache.nbytes() / 10 / 8)
+        state = start(attention, 1, 10)
+        run(attention, random(1, 3, DIM), [3], state)
+        kept.append(state.nbytes() / 10 / 8)
     assert kept == [2 * DIM, 3 + 2]
 
 
@@ -201,25 +209,24 @@ def test_latent_heads_keep_less():
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("capacity", [None, 9])
 def test_reorder(window, capacity):
-    """Row i goes on as row index[i]: what beam search does."""
+    """Row i continues as row index[i]: what beam search does."""
     attention, x = make(MultiHeadsConfig(4, 2), RopeConfig(), window), random(3, 6, DIM)
     index = torch.tensor([2, 0, 0])
-    cache = attention.start(3, capacity)
-    cache.reorder(index)  # nothing there yet
-    run(attention, x[:, :4], [3, 1], cache)
-    cache.reorder(index)
-    places = torch.arange(4, 6).expand(3, -1)
-    found = attention(x[:, 4:], mask=Causal(), positions=places, state=cache)
+    state = start(attention, 3, capacity)
+    state.reorder(index)  # nothing there yet
+    run(attention, x[:, :4], [3, 1], state)
+    state.reorder(index)
+    (found,) = feed([attention], state, x[:, 4:])
     joined = torch.cat((x[index, :4], x[:, 4:]), 1)
     close(found, attention(joined, mask=Causal())[:, 4:])
 
 
 def test_reorder_may_change_the_number_of_rows():
     attention, x = make(MultiHeadsConfig(4, 2)), random(1, 4, DIM)
-    cache = attention.start(1, None)
-    run(attention, x[:, :3], [3], cache)
-    cache.reorder(torch.tensor([0, 0]))
-    found = attention(x[:, 3:].expand(2, -1, -1), mask=Causal(), positions=torch.full((2, 1), 3), state=cache)
+    state = start(attention, 1)
+    run(attention, x[:, :3], [3], state)
+    state.reorder(torch.tensor([0, 0]))
+    (found,) = feed([attention], state, x[:, 3:].expand(2, -1, -1))
     close(found, attention(x, mask=Causal())[:, 3:].expand(2, -1, -1))
 
 
@@ -228,11 +235,11 @@ def test_reorder_may_change_the_number_of_rows():
 @pytest.mark.parametrize("window", [None, 2])
 @pytest.mark.parametrize("capacity", [None, 9])
 @pytest.mark.parametrize("lengths", [[2, 2], [3, 1]])
-def test_siblings_that_share_a_cache_write_as_if_each_had_its_own(heads, position, window, capacity, lengths):
-    """Change places at random, let a group leave, and compare with each text read anew."""
+def test_beams_that_share_a_cache_write_as_if_each_had_its_own(heads, position, window, capacity, lengths):
+    """Reorder beams at random, drop a group, and compare with each text read from the start."""
     share, generator = 3, torch.Generator().manual_seed(1)
     attention = make(heads, position, window)
-    state = State([{"mixer": attention.start(2, capacity)}], torch.zeros(2, dtype=torch.long))
+    state = start(attention, 2, capacity)
     begun = random(2, max(lengths), DIM)
     feed([attention], state, begun, None if lengths == [2, 2] else torch.tensor(lengths))
     state.repeat(share)
@@ -250,7 +257,7 @@ def test_siblings_that_share_a_cache_write_as_if_each_had_its_own(heads, positio
         texts = [texts[row] for row in index]
 
 
-def test_siblings_read_one_token_at_a_time():
+def test_beams_read_one_token_at_a_time():
     (attention,), state = caches(1)
     feed([attention], state, random(2, 2, DIM))
     state.repeat(2)

@@ -1,5 +1,7 @@
 """What is remembered changes rows and comes back as it was, and the caches of a whole state go together."""
 
+from dataclasses import FrozenInstanceError
+
 import pytest
 import torch
 
@@ -51,11 +53,11 @@ def test_reorder_a_state():
 def test_advance():
     state = State([], torch.tensor([0, 3]))
     tokens = torch.zeros(2, 3, dtype=torch.long)
-    assert state.advance(tokens, None).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert state.advance(tokens, None).positions.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert state.length.tolist() == [3, 6]
-    assert state.advance(tokens, torch.tensor([2, 0])).tolist() == [[3, 4, -1], [-1, -1, -1]]
+    assert state.advance(tokens, torch.tensor([2, 0])).positions.tolist() == [[3, 4, -1], [-1, -1, -1]]
     assert state.length.tolist() == [5, 6]
-    assert state.advance(tokens[:, :1], None).tolist() == [[5], [6]]
+    assert state.advance(tokens[:, :1], None).positions.tolist() == [[5], [6]]
 
 
 # --- memories --------------------------------------------------------------------------------------------------------
@@ -93,27 +95,36 @@ def test_a_memory_is_masked_anew_where_the_query_matters(position, window):
 
 def test_bytes():
     kept = torch.zeros(2, 3, 1, 5, dtype=torch.float32), torch.zeros(2, 1, 1, 4, dtype=torch.float32)
-    cache = Cache(capacity=7)
+    cache, ring = Cache(capacity=7), Cache(capacity=100, window=3)
     assert cache.nbytes() == 0
-    cache.update(kept, torch.zeros(2, 1, dtype=torch.long))
+    state = State([{"a": cache, "b": ring}], torch.zeros(2, dtype=torch.long))
+    for _ in range(5):
+        for view in state.advance(torch.zeros(2, 1, dtype=torch.long)).layers[0].values():
+            view.extend(kept)
     assert cache.nbytes() == 2 * 7 * (3 * 5 + 1 * 4) * 4
-    ring = Cache(capacity=100, window=3)
-    for t in range(20):
-        ring.update(kept, torch.full((2, 1), t))
     assert ring.nbytes() == 2 * 3 * (3 * 5 + 1 * 4) * 4
     assert Hidden((torch.zeros(2, 3), torch.zeros(2, 4))).nbytes() == 2 * 7 * 4
     memory = Memory(torch.zeros(2, 1, 5, 3), torch.zeros(2, 1, 5, 4), None)
     assert memory.nbytes() == 2 * 5 * 7 * 4
-    state = State([{"a": cache, "b": ring}, {"a": memory}], torch.zeros(2, dtype=torch.long))
+    state.layers.append({"a": memory})
     assert state.nbytes() == cache.nbytes() + ring.nbytes() + memory.nbytes()
 
 
-def test_caches_that_are_alike_share_their_places():
+def test_caches_of_one_kind_share_one_step():
     _, state = caches(3, None, 3, None)
-    first, ring, second = (layer["mixer"].places for layer in state.layers)
+    assert len(state.tables) == 2
+    step = state.advance(torch.zeros(2, 1, dtype=torch.long))
+    first, ring, second = (layer["mixer"].step for layer in step.layers)
     assert first is second
     assert ring is not first
-    assert len(state.places) == 2
+
+
+def test_a_step_cannot_be_changed():
+    _, state = caches(1)
+    step = state.advance(torch.zeros(2, 1, dtype=torch.long))
+    for thing in (step, step.layers[0]["mixer"], step.layers[0]["mixer"].step):
+        with pytest.raises(FrozenInstanceError):
+            thing.positions = None
 
 
 @pytest.mark.parametrize("windows", [(None, None), (3, None)])
@@ -127,8 +138,8 @@ def test_a_state_of_equal_rows_is_all_at_once(windows, capacity, chunks):
         out.append(feed(attentions, state, part))
     for attention, found in zip(attentions, zip(*out, strict=True), strict=True):
         close(torch.cat(found, 1), attention(x, mask=Causal()))
-    has_table = [places.positions is not None for places in state.places.values()]
-    assert has_table == [not places.grows for places in state.places.values()]
+    has_table = [table.positions is not None for table in state.tables.values()]
+    assert has_table == [not table.grows for table in state.tables.values()]
 
 
 def test_rows_that_part_get_a_table():
@@ -149,7 +160,7 @@ def test_repeat_a_state():
     state.repeat(2)
     assert state.length.tolist() == [1, 1, 2, 2]
     assert torch.equal(hidden.values[0], before[[0, 0, 1, 1]])
-    assert memory.share == 2
+    assert memory.beams == 2
     assert len(memory.keys) == 2
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from regard.parts.mask import Causal
+from regard.parts.state import Step
 
 from ..tasks.corpora import sentences
 from .made import image, loaded
@@ -18,7 +19,7 @@ def ids_of(ready, line: str) -> torch.Tensor:
 
 
 WAYS = {
-    "language": lambda model, ids: model.decode(ids, Causal(), None, None).mean(1),
+    "language": lambda model, ids: model.decode(ids, Step(Causal())).mean(1),
     "translation": lambda model, ids: model.encode(ids).mean(1),
     "masked": lambda model, ids: model.encode(ids).mean(1),
     "classification": lambda model, ids: model.head.pooled(model.encode(ids)),

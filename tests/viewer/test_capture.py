@@ -57,7 +57,7 @@ def model(request):
 
 def test_a_head_of_a_long_text_costs_vectors_and_itself(model, monkeypatch):
     """Nothing as large as the weights of a head is made before one is asked for, and none of another head is then."""
-    bias = model.stack.layers[0].mixer.has_bias or model.stack.layers[0].mixer.window
+    bias = model.stack.layers[0].mixer.position.has_bias or model.stack.layers[0].mixer.window
     with Sizes() as sizes:
         one = record(model, tokens(LONG), tokens=0)
     if not bias:  # else the model's own kernel makes a matrix, for all heads together

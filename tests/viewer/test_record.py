@@ -155,8 +155,8 @@ def test_masks_and_biases_are_those_of_the_model(case: Case):
             wanted = wanted & (abs(i - j) < attention.window)
         assert np.array_equal(blobs.mask(recording, one), wanted)
         assert (one["mask"] is None) == wanted.all()
-        assert one["bias"] == attention.has_bias
-        if attention.has_bias:
+        assert one["bias"] == attention.position.has_bias
+        if attention.position.has_bias:
             for head in range(one["heads"]):
                 bias = attention.position.bias(torch.tensor(head), torch.tensor(i), torch.tensor(j))
                 close(blobs.rows(recording, one, head)["bias"], bias.detach())
