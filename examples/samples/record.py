@@ -15,6 +15,7 @@ from pathlib import Path
 import regard
 from regard.data.images import read_images
 from regard.data.read import Skipped
+from regard.viewer.query import Query
 from regard.viewer.record import record
 from regard.viewer.recording import PartialRecording, Recording, pack_recordings
 from regard.viewer.training_recording import record_training
@@ -30,22 +31,24 @@ def translator(run: Path) -> dict[str, Recording]:
     """A sentence whose words change places, two sentences with a word in common, and how it learned."""
     model = regard.load(run)
     words = {
-        f"bank-{name}": PartialRecording(record(model, text), without=("arithmetic", "next"))
+        f"bank-{name}": PartialRecording(record(model, Query(text)), without=("arithmetic", "next"))
         for name, text in BANKS.items()
     }
-    return {"book": PartialRecording(record(model, BOOK), without=("next",)), **words, "training": training(run)}
+    return {"book": PartialRecording(record(model, Query(BOOK)), without=("next",)), **words, "training": training(run)}
 
 
 def writer(run: Path) -> dict[str, Recording]:
     """A line that it goes on with."""
-    return {"romeo": PartialRecording(record(regard.load(run), LINE, tokens=14), without=("hidden", "arithmetic"))}
+    return {
+        "romeo": PartialRecording(record(regard.load(run), Query(LINE, tokens=14)), without=("hidden", "arithmetic"))
+    }
 
 
 def vision(run: Path) -> dict[str, Recording]:
     """Trousers, with the names of the classes, which the files do not have."""
     trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
     model = replace(regard.load(run), classes=CLOTHES)
-    whole = record(model, "trousers of Fashion-MNIST", image=trousers)
+    whole = record(model, Query("trousers of Fashion-MNIST", image=trousers))
     return {"trousers": PartialRecording(whole, without=("hidden", "arithmetic"))}
 
 

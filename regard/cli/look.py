@@ -1,4 +1,4 @@
-"""`regard look`: see what models attend to, in the browser, or in files."""
+"""`regard look`: see what models attend to, in the browser or in files."""
 
 import os
 import subprocess
@@ -14,78 +14,117 @@ from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.viewer.model_handle import ModelHandle, Question
+    from regard.viewer.model_handle import ModelHandle
+    from regard.viewer.query import Query
     from regard.viewer.recording import Recording
 
 PORT = 7348
 
 
-def _file(name: str, what: str) -> typer.models.OptionInfo:
-    return typer.Option(name, metavar="FILE", help=what, show_default=False)
+def _file(name: str, help: str) -> typer.models.OptionInfo:
+    return typer.Option(name, metavar="FILE", help=help, show_default=False)
 
 
-def look(
+def look_command(
     text: Annotated[
         str | None,
-        typer.Argument(metavar="TEXT", help="What the model reads; for images, a file.", show_default=False),
+        typer.Argument(
+            metavar="[TEXT]",
+            help="The text that the model reads, or an image file for a vision model.",
+            show_default=False,
+        ),
     ] = None,
     models: Annotated[
         list[Path] | None,
         typer.Option(
-            "--model", "-m", help="The folder of a run, or one of Hugging Face; several to compare.", show_default=False
+            "--model",
+            "-m",
+            metavar="FOLDER",
+            help="The folder of a run or of a Hugging Face model; repeat it to compare models.",
+            show_default=False,
         ),
     ] = None,
-    export: Annotated[Path | None, _file("--export", "Write a page that needs nothing but itself: NAME.html.")] = None,
-    png: Annotated[Path | None, _file("--png", "Draw one head into this file.")] = None,
-    svg: Annotated[Path | None, _file("--svg", "Draw one head into this file.")] = None,
-    csv: Annotated[Path | None, _file("--csv", "Write the weights of one head into this file.")] = None,
+    export: Annotated[Path | None, _file("--export", "Write a self-contained HTML page.")] = None,
+    png: Annotated[Path | None, _file("--png", "Draw one head as PNG.")] = None,
+    svg: Annotated[Path | None, _file("--svg", "Draw one head as SVG.")] = None,
+    csv: Annotated[Path | None, _file("--csv", "Write the weights of one head as CSV.")] = None,
     attention: Annotated[
-        str | None, typer.Option(help="Which attention: cross.2, self.1, ...; none: a telling one.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which attention: cross.2, self.1, ... Default: the most informative one.",
+            show_default=False,
+        ),
     ] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="Which of its heads, from 1.", show_default=False)] = None,
-    layers: Annotated[str | None, typer.Option(help="Export only these layers: 1,3-4.", show_default=False)] = None,
+    head: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Which of its heads, counted from 1.", show_default=False),
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Export only these layers: 1,3-4.", show_default=False)
+    ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Show a translator at writing this.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Make a translator write this translation instead of its own.", show_default=False
+        ),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens to write, for models that do.", show_default=False)
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="How many tokens a language model generates. Default: 12.", show_default=False
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to answer; the next if it is in use.")] = PORT,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of the server; if it is in use, the next free one.")
+    ] = PORT,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     device: DeviceName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Look inside: what a model attends to, and why. Without arguments, a sample."""
-    from regard.viewer.model_handle import Question, make_handles
+    """Show what a model attends to, in the browser.
+
+    Without arguments, show a bundled sample.
+
+    Examples:
+
+      regard look
+
+      regard look "the river bank" -m runs/translation-1
+
+      regard look "a text" -m RUN --export page.html
+    """
+    from regard.viewer.model_handle import make_handles
+    from regard.viewer.query import Query
 
     if text is not None and not models:
         raise InputError("name a model for this text: -m RUN, the folder that `regard train` printed")
     if text is None and (target is not None or tokens is not None):
         raise InputError("--target and --tokens need a text for the model to read")
     if layers is not None and export is None:
-        raise InputError("--layers chooses what is in a page; give --export NAME.html, too")
+        raise InputError("--layers chooses what an exported page contains; add --export NAME.html")
     handles = make_handles(models or [], device, allow_pickle)
-    question = None if text is None else Question(text, target, tokens)
+    query = None if text is None else Query(text, target, tokens)
     if export or png or svg or csv:
-        _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, handles, question, (attention, head), layers)
+        _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, handles, query, (attention, head), layers)
     else:
-        with suppress(KeyboardInterrupt):  # which is how it ends
-            _show(handles, question, (attention, head), port, not no_browser)
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
+            _serve(handles, query, (attention, head), port, not no_browser)
         if any(handle.lock.locked() for handle in handles):
-            os._exit(0)  # a thread that computes cannot be stopped, and nobody waits for its result
+            os._exit(0)  # a thread that computes cannot be stopped, and its result is not needed
 
 
-Chosen = tuple[str | None, int | None]  # an attention, and a head
+ChosenHead = tuple[str | None, int | None]  # an attention, and a head
 
 
 def _write(
     files: dict[str, Path | None],
     handles: "list[ModelHandle]",
-    question: "Question | None",
-    chosen: Chosen,
+    query: "Query | None",
+    chosen: ChosenHead,
     layers: str | None,
 ) -> None:
-    """Write what was asked for, without a server."""
+    """Write the requested files, without a server."""
     from regard.draw.file import put
     from regard.viewer.export import (
         check_output_file,
@@ -102,10 +141,10 @@ def _write(
         check_output_file(path, suffix)
     only = None if layers is None else parse_layers(layers)
     if len(handles) > 1 and set(wanted) != {".html"}:
-        raise InputError("a picture or a table is of one model; name one by -m, or --export a page of several")
-    recordings = _record(handles, question) if handles else sample_recordings()
+        raise InputError("a picture or a table shows one model; name one with -m, or --export a page of several")
+    recordings = _record(handles, query) if handles else sample_recordings()
 
-    made: dict[str, bytes] = {}  # all of it before anything is written
+    made: dict[str, bytes] = {}  # everything is made before anything is written
     if ".html" in wanted:
         page, note = export_page(recordings, only)
         made[".html"] = page.encode()
@@ -120,14 +159,14 @@ def _write(
         print(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
 
 
-def _record(handles: "list[ModelHandle]", question: "Question | None") -> "dict[str, Recording]":
-    """Record each model, and give what was recorded in training."""
-    found = [recording for handle in handles for recording in handle.all(question)]
+def _record(handles: "list[ModelHandle]", query: "Query | None") -> "dict[str, Recording]":
+    """Return the recordings of every model: of the query, and of its training."""
+    found = [recording for handle in handles for recording in handle.recordings(query)]
     return {str(number): recording for number, recording in enumerate(found, 1)}
 
 
-def _show(handles: "list[ModelHandle]", question: "Question | None", chosen: Chosen, port: int, browser: bool) -> None:
-    """Answer the browser until Ctrl-C; models are loaded meanwhile."""
+def _serve(handles: "list[ModelHandle]", query: "Query | None", chosen: ChosenHead, port: int, browser: bool) -> None:
+    """Serve the page until Ctrl-C, and load the models in the background."""
     from regard.viewer.model_handle import load_in_background
     from regard.viewer.recording_store import RecordingStore
     from regard.viewer.sample import bundled_recordings
@@ -139,15 +178,15 @@ def _show(handles: "list[ModelHandle]", question: "Question | None", chosen: Cho
     begin = urlencode({name: value for name, value in fields.items() if value is not None})
     address = f"http://{HOST}:{number}/" + (f"#{begin}" if begin else "")
     moved = f"port {port} is in use; " if port and number != port else ""
-    print(f"{address} ({moved}Ctrl-C ends)", flush=True)
+    print(f"{address} ({moved}press Ctrl-C to stop)", flush=True)
     if browser:
         _open_browser(address)
-    load_in_background(handles, store, question)
+    load_in_background(handles, store, query)
     serve(make_app(store, handles), listening)
 
 
 def _open_browser(address: str) -> None:
-    """Open the browser, in a process of its own: whatever it says or fails at is none of our reader's business."""
+    """Open the browser in a process of its own, so that its messages do not appear in this terminal."""
     if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return
     command, nowhere = [sys.executable, "-I", "-m", "webbrowser", address], subprocess.DEVNULL

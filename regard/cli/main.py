@@ -16,7 +16,7 @@ from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
 from regard.cli.fill import fill
 from regard.cli.generate import generate
-from regard.cli.look import look
+from regard.cli.look import look_command
 from regard.cli.recipes import recipes
 from regard.cli.show import show
 from regard.cli.train import train
@@ -33,10 +33,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(train, name="train")
-for verb in (translate, generate, classify, fill, embed, evaluate, look, convert, data, show, recipes):
+for verb in (translate, generate, classify, fill, embed, evaluate, look_command, convert, data, show, recipes):
     # the lines of a paragraph are joined, to be broken where the terminal ends
     paragraphs = cleandoc(verb.__doc__ or "").split("\n\n")
-    app.command(help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs))(verb)
+    app.command(
+        name=verb.__name__.removesuffix("_command"),
+        help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs),
+    )(verb)
 
 
 def _print_version(wanted: bool) -> bool:

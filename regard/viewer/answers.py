@@ -1,4 +1,4 @@
-"""What a model answers at once: the class of what it read or saw, or the words behind its masks."""
+"""What a model answers at once: the label of a text or image, or the words behind its masks."""
 
 import torch
 from torch import Tensor
@@ -9,15 +9,15 @@ from regard.models.vision import VisionTransformer
 from regard.use.guess import best
 from regard.use.ready import Ready
 from regard.viewer.capture import Capture, embedding_of
+from regard.viewer.manifest import Answer
 from regard.viewer.prepare import Prepared
-from regard.viewer.recording import Manifest
 from regard.viewer.tokens import token_text
 
 TOP = 5
 
 
-def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Capture) -> list[Manifest]:
-    """Give the best guesses to each question that a model has an answer to."""
+def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
+    """Return the most probable answers to every question that the model answers."""
     if isinstance(model.head, Classes):
         assert captured.output is not None
         question = "What is in this image?" if isinstance(model, VisionTransformer) else "Which label has this text?"
@@ -27,23 +27,27 @@ def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Captu
     assert captured.below is not None
     rows = vocabulary_scores(model, captured.below[prepared.masks])
     rows[:, list(ready.frame.never)] = -torch.inf
-    words = [token_text(ready.tokenizer, id).strip() or token_text(ready.tokenizer, id) for id in range(rows.shape[1])]
-    questions = ["What stands at [MASK]?"]
+    texts = [token_text(ready.tokenizer, id) for id in range(rows.shape[1])]
+    questions = ["Which word is [MASK]?"]
     if len(prepared.masks) > 1:
-        questions = [f"What stands at [MASK] {number}?" for number in range(1, len(prepared.masks) + 1)]
+        questions = [f"Which word is [MASK] {number}?" for number in range(1, len(prepared.masks) + 1)]
+    words = [text.strip() or text for text in texts]
     return [_answer(question, row[None], words) for question, row in zip(questions, rows, strict=True)]
 
 
 def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:
-    """Score the vocabulary for vectors that are below a head of logits."""
+    """Return the logits over the vocabulary for vectors below the output layer."""
     assert isinstance(model.head, Logits)
     with torch.no_grad():
         return model.head(vectors, embedding_of(model).tokens.table.weight)
 
 
-def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Manifest:
-    """Put the likeliest in words; a class without a name is called by its number."""
-    (numbers,), (chances,) = best(logits, TOP)
+def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Answer:
+    """Return the most probable classes by name; a class without a name is called by its number."""
+    (numbers,), (probabilities,) = best(logits, TOP)
     texts = [names[number] if names else str(number) for number in numbers]
-    guesses = [{"text": text, "probability": chance} for text, chance in zip(texts, chances, strict=True)]
-    return {"question": question, "guesses": guesses}
+    guesses = zip(texts, probabilities, strict=True)
+    return {
+        "question": question,
+        "guesses": [{"text": text, "probability": probability} for text, probability in guesses],
+    }

@@ -1,7 +1,7 @@
-"""Container: named bytes packed into one, for bundled samples, exported pages and notebooks.
+"""Archive: named bytes in one file, for bundled samples, exported pages and notebooks.
 
 zlib( length of the index, 4 bytes, little-endian | the index as JSON {path: [offset, size]} | the bytes ), where
-offsets count from the end of the index. A browser opens it without any library: it inflates by itself.
+offsets count from the end of the index. A browser can read it without a library, since it can inflate zlib.
 """
 
 import json
@@ -12,7 +12,7 @@ from regard.errors import InputError
 
 
 def pack_archive(entries: Iterable[tuple[str, bytes]]) -> bytes:
-    """Pack paths with their bytes; the same entries always give the same container."""
+    """Pack paths with their bytes; the same entries always give the same archive."""
     index: dict[str, tuple[int, int]] = {}
     parts: list[bytes] = []
     offset = 0
@@ -26,10 +26,10 @@ def pack_archive(entries: Iterable[tuple[str, bytes]]) -> bytes:
     return zlib.compress(b"".join((len(header).to_bytes(4, "little"), header, *parts)), 9)
 
 
-def unpack_archive(container: bytes) -> dict[str, bytes]:
-    """Give the bytes of every path."""
+def unpack_archive(archive: bytes) -> dict[str, bytes]:
+    """Return the bytes of every path."""
     try:
-        whole = zlib.decompress(container)
+        whole = zlib.decompress(archive)
         begin = 4 + int.from_bytes(whole[:4], "little")
         index = json.loads(whole[4:begin])
         found = {path: whole[begin + offset : begin + offset + size] for path, (offset, size) in index.items()}
@@ -37,5 +37,5 @@ def unpack_archive(container: bytes) -> dict[str, bytes]:
     except (zlib.error, ValueError, TypeError, AttributeError):
         complete = False
     if not complete:
-        raise InputError("these bytes are no container of recordings, or not a whole one; make them anew")
+        raise InputError("not a recording file, or truncated; export it again")
     return found

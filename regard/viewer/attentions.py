@@ -1,4 +1,4 @@
-"""The attentions of a model as the page knows them: by kind and layer, with shapes, score, position and mask."""
+"""What the manifest says of each attention: kind and layer, shapes, score, position and mask."""
 
 import re
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ from regard.models.vision import VisionTransformer
 from regard.parts.mask import Padding, Rule, Window
 from regard.parts.score import Additive, Bilinear, Cosine, Dot, ReducedRank, Score
 from regard.viewer.capture import AttentionTrace, Capture
+from regard.viewer.manifest import AttentionKind, AttentionShape, ScoreKind
 from regard.viewer.positions import KINDS
-from regard.viewer.recording import PICTURE, WHOLE, Manifest
 
-PAIRS = 1 << 14  # of queries and keys whose mask is looked at together
-SIDE = 1024  # rows and columns of a picture of a head that is too large
-SCORES: dict[type[Score], str] = {
+WHOLE = 2_000_000  # weights of a step that are sent as one blob, at most
+PICTURE = 1 << 20  # a head with more weights is max-pooled
+PAIRS = 1 << 14  # of queries and keys whose mask is computed at a time
+SIDE = 1024  # rows and columns of a max-pooled head, at most
+SCORES: dict[type[Score], ScoreKind] = {
     Dot: "dot",
     Cosine: "cosine",
     Bilinear: "bilinear",
@@ -29,23 +31,23 @@ NAME = re.compile(r"(encoder|decoder|stack)\.layers\.([0-9]+)\.(mixer|cross)")
 
 
 class AttentionRole(NamedTuple):
-    """What an attention is for."""
+    """The role of an attention in its model."""
 
-    kind: str
+    kind: AttentionKind
     layer: int  # from 1
     queries: str
     keys: str
 
     @property
     def id(self) -> str:
-        """Kind and layer."""
+        """Kind and layer, such as "cross.2"."""
         return f"{self.kind}.{self.layer}"
 
 
 def role_of(model: Model, name: str) -> AttentionRole:
-    """Tell what an attention is for by its name in the model.
+    """Return the role of an attention, by the name of its module.
 
-    Who looks at the source does it to write the next word, so there a query stands for the word that is then written.
+    Cross-attention serves to write the next word, so its queries are named by the word that is then written.
     """
     if name == "attention":
         return AttentionRole("cross", 1, "written", "source")
@@ -57,44 +59,46 @@ def role_of(model: Model, name: str) -> AttentionRole:
         return AttentionRole("self", layer, sequence, sequence)
     if found[3] == "cross":
         return AttentionRole("cross", layer, "written", "source")
-    return AttentionRole(side, layer, *(("source", "source") if side == "encoder" else ("target", "target")))
+    if side == "encoder":
+        return AttentionRole("encoder", layer, "source", "source")
+    return AttentionRole("decoder", layer, "target", "target")
 
 
-def describe_attentions(model: Model, captured: Capture) -> list[Manifest]:
-    """Describe the attentions of a model, those of the encoder first, then the decoder's, then those to the source."""
-    roles = {name: role_of(model, name) for name in captured.looked}
+def describe_attentions(model: Model, captured: Capture) -> list[AttentionShape]:
+    """Describe the attentions of a model: the encoder's, then the decoder's, then cross-attention."""
+    roles = {name: role_of(model, name) for name in captured.traces}
     names = sorted(roles, key=lambda name: (ORDER.index(roles[name].kind), roles[name].layer))
     inputs = {name: vectors.shape[1] for name, vectors in captured.inputs.items()}
-    return [_describe(name, roles[name], captured.looked[name], inputs[name]) for name in names]
+    return [_describe(name, roles[name], captured.traces[name], inputs[name]) for name in names]
 
 
-def _describe(name: str, role: AttentionRole, looked: AttentionTrace, input: int) -> Manifest:
-    (rows, columns), terms = looked.shape, looked.terms
+def _describe(name: str, role: AttentionRole, trace: AttentionTrace, input: int) -> AttentionShape:
+    (rows, columns), terms = trace.shape, trace.terms
     return {
         "id": role.id,
         "kind": role.kind,
         "layer": role.layer,
         "name": name,
-        "heads": looked.heads,
-        "groups": looked.heads // looked.key.shape[1],
+        "heads": trace.heads,
+        "groups": trace.heads // trace.key.shape[1],
         "queries": role.queries,
         "keys": role.keys,
         "rows": rows,
         "columns": columns,
-        "mask": None if sees_all(looked) else mask_name(role, terms.mask),
+        "mask": None if sees_all(trace) else mask_name(role, terms.mask),
         "score": {"kind": SCORES[type(terms.score)], "scale": terms.score.scale, "cap": terms.score.cap},
         "position": KINDS.get(type(terms.position)),
         "bias": terms.position.has_bias,
         "input": input,
-        "width": looked.query.shape[3],
-        "value": looked.value.shape[3],
+        "width": trace.query.shape[3],
+        "value": trace.value.shape[3],
         "arithmetic": True,
         "pooled": [min(rows, SIDE), min(columns, SIDE)] if rows * columns > PICTURE else None,
     }
 
 
-def is_whole(attentions: Sequence[Manifest]) -> bool:
-    """Tell whether the weights of all heads together are few enough for one blob."""
+def is_whole(attentions: Sequence[AttentionShape]) -> bool:
+    """Return whether the weights of all heads fit into one blob."""
     numbers = sum(one["heads"] * one["rows"] * one["columns"] for one in attentions)
     return numbers <= WHOLE and all(one["pooled"] is None for one in attentions)
 
@@ -103,7 +107,7 @@ def is_whole(attentions: Sequence[Manifest]) -> bool:
 
 
 def mask_name(role: AttentionRole, rule: Rule | None) -> str:
-    """Name a mask by whom it is for and what it says, so that layers that are alike share it."""
+    """Name a mask by its sequences and rules, so that layers with the same mask share it."""
     assert rule is not None
     sides = [role.queries] if role.queries == role.keys else [role.queries, role.keys]
     rules = sorted(
@@ -114,19 +118,19 @@ def mask_name(role: AttentionRole, rule: Rule | None) -> str:
     return "-".join([*sides, *rules])
 
 
-def _blocks(looked: AttentionTrace) -> list[range]:
-    """Take some rows at a time, since the first few often tell."""
-    T, S = looked.shape
+def _blocks(trace: AttentionTrace) -> list[range]:
+    """Return blocks of rows; the first block often decides."""
+    T, S = trace.shape
     step = max(PAIRS // S, 1)
     return [range(row, min(row + step, T)) for row in range(0, T, step)]
 
 
-def sees_all(looked: AttentionTrace) -> bool:
-    """Tell whether every query may look at every key."""
-    return all(allowed is None or bool(allowed.all()) for allowed in map(looked.allowed, _blocks(looked)))
+def sees_all(trace: AttentionTrace) -> bool:
+    """Return whether every query may look at every key."""
+    return all(allowed is None or bool(allowed.all()) for allowed in map(trace.allowed, _blocks(trace)))
 
 
-def mask_bits(looked: AttentionTrace) -> bytes:
-    """Give one bit for every pair, the lowest of a byte first."""
-    rows = [allowed for allowed in map(looked.allowed, _blocks(looked)) if allowed is not None]
+def mask_bits(trace: AttentionTrace) -> bytes:
+    """Return one bit for every query and key, the lowest of a byte first."""
+    rows = [allowed for allowed in map(trace.allowed, _blocks(trace)) if allowed is not None]
     return np.packbits(torch.cat(rows).cpu().numpy(), bitorder="little").tobytes()

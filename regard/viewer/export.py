@@ -1,4 +1,4 @@
-"""Recordings as files: a page to send, which needs nothing but itself, and of one head a table or a picture."""
+"""Recordings as files: a self-contained HTML page, or one head as a table (CSV) or a picture (PNG, SVG)."""
 
 import csv
 import re
@@ -6,24 +6,27 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from math import ceil
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.errors import InputError, RegardError, choices
+from regard.viewer.blobs import all_blobs, blob_name, weights_size
 from regard.viewer.html import page_with_recordings
-from regard.viewer.recording import Manifest, PartialRecording, Recording, pack_recordings, sizes
+from regard.viewer.manifest import AttentionInfo, Manifest
+from regard.viewer.recording import PartialRecording, Recording, pack_recordings
 
 if TYPE_CHECKING:
     import numpy as np
 
 MEGABYTE = 1_000_000
-CAP = 20 * MEGABYTE  # of a page, which a browser has to unpack as a whole
-LARGEST = 14 * MEGABYTE  # of the container in it: base64 adds a third, and the page itself a little
-HOPELESS = 5 * CAP  # bytes that are never packed into so little
-SPARED = {  # what a page can do without, the first first, and what is said of it
-    "next": "the scores of Next",
-    "hidden": "the vectors of Words",
-    "arithmetic": "the numbers of Arithmetic",
+CAP = 20 * MEGABYTE  # of a page, which a browser unpacks as a whole
+LARGEST = 14 * MEGABYTE  # of the archive in it: base64 adds a third, and the page itself a little
+HOPELESS = 5 * CAP  # more bytes than this never compress enough, so they are not packed at all
+OPTIONAL = {  # what a page can do without, in this order, and what it is called
+    "next": "the scores of the Next view",
+    "hidden": "the vectors of the Words view",
+    "arithmetic": "the numbers of the Arithmetic view",
 }
 
 
@@ -37,71 +40,71 @@ class NotedRecording(Recording):
         self.recording, self.note = recording, note
 
     def manifest(self) -> Manifest:
-        """Say what was recorded, and the note."""
+        """Return the manifest with the note."""
         manifest = self.recording.manifest()
-        return manifest | {"notes": [*manifest["notes"], self.note]}
+        return {**manifest, "notes": [*manifest["notes"], self.note]}
 
     def blob(self, name: str) -> bytes:
-        """Give the bytes of a name."""
+        """Return the bytes of a blob."""
         return self.recording.blob(name)
 
 
 def export_page(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[str, str]:
-    """Make one page of recordings, with these layers of attention or all; give it, and the note of what it lacks."""
-    container, note = pack_to_fit(recordings, layers)
-    return page_with_recordings(container), note
+    """Return recordings as one HTML page, with these layers or all, and a note on what was left out."""
+    archive, note = pack_to_fit(recordings, layers)
+    return page_with_recordings(archive), note
 
 
 def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[bytes, str]:
-    """Pack recordings so that they fit into a page; give the note of what they then lack.
+    """Pack recordings so that they fit into a page; return a note on what was left out.
 
-    What is large and not attention is left out before the page becomes too large, and the page says so.
+    If the page would be too large, optional parts are left out, and the page says so.
     """
     size = 0
-    for spared in range(len(SPARED) + 1):
-        without, note = list(SPARED)[:spared], _note(list(SPARED.values())[:spared])
+    for count in range(len(OPTIONAL) + 1):
+        without, note = list(OPTIONAL)[:count], _note(list(OPTIONAL.values())[:count])
         shown = {id: NotedRecording(one, note) if note else one for id, one in recordings.items()}
         size = sum(
             bytes or 0
             for one in shown.values()
-            for _, bytes in sizes(PartialRecording(one, layers, without).manifest())
+            for bytes in map(attrgetter("size"), all_blobs(PartialRecording(one, layers, without).manifest()))
         )
         if size > HOPELESS:
             continue
-        container = pack_recordings(shown, layers, without)
-        size = len(container)
+        archive = pack_recordings(shown, layers, without)
+        size = len(archive)
         if size <= LARGEST:
-            return container, note
-    there = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
-    trouble = f"the page would have {ceil(size * 4 / 3 / MEGABYTE)} MB, and {CAP // MEGABYTE} MB is the most"
-    some = format_layers(there[: max(len(there) // 4, 1)])
+            return archive, note
+    present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
+    trouble = f"the page would have {ceil(size * 4 / 3 / MEGABYTE)} MB, and the limit is {CAP // MEGABYTE} MB"
+    some = format_layers(present[: max(len(present) // 4, 1)])
     raise RegardError(
-        f"{trouble}; choose some of the layers {format_layers(there)}, as in --layers {some}, or a shorter text"
+        f"{trouble}; choose some of the layers {format_layers(present)}, for example --layers {some}, or a shorter text"
     )
 
 
-def _note(spared: list[str]) -> str:
-    if not spared:
+def _note(omitted: list[str]) -> str:
+    if not omitted:
         return ""
-    left = " and ".join([", ".join(spared[:-1]), spared[-1]] if spared[1:] else spared)
-    remedy = "a shorter text or fewer layers need less"
-    return f"To keep this file below {CAP // MEGABYTE} MB, {left} are not in it; {remedy}."
+    names = " and ".join([", ".join(omitted[:-1]), omitted[-1]] if omitted[1:] else omitted)
+    remedy = "use a shorter text or fewer layers to include them"
+    return f"To keep this file below {CAP // MEGABYTE} MB, {names} were left out; {remedy}."
 
 
 def parse_layers(text: str) -> frozenset[int]:
-    """Read layers as people write them: `1,3-4`."""
+    """Parse a list of layers such as `1,3-4`."""
     found: set[int] = set()
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,6})\s*(?:-\s*(\d{1,6})\s*)?", part, re.ASCII)
         begin, end = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
         if not 1 <= begin <= end:
-            raise InputError(f"--layers {text}: {part.strip()!r} is no layer; write them as 1,3-4, counted from 1")
+            raise InputError(f"--layers {text}: {part.strip()!r} is not a layer; write layers as 1,3-4, counted from 1")
         found.update(range(begin, end + 1))
     return frozenset(found)
 
 
 def format_layers(layers: list[int]) -> str:
-    """Write layers, in order, as `layers_of` reads them."""
+    """Format sorted layers as `parse_layers` reads them."""
     begins = [layer for layer in layers if layer - 1 not in layers]
     ends = [layer for layer in layers if layer + 1 not in layers]
     return ",".join(str(begin) if begin == end else f"{begin}-{end}" for begin, end in zip(begins, ends, strict=True))
@@ -112,79 +115,81 @@ def format_layers(layers: list[int]) -> str:
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """The weights of one head, with the words of its rows and columns, and its name."""
+    """The weights of one head, with the tokens of its rows and columns, and its name."""
 
     weights: "np.ndarray"
-    allowed: "np.ndarray | None"  # where a query may look; None: everywhere
+    allowed: "np.ndarray | None"  # which keys a query may look at; None: all
     queries: list[str]
     keys: list[str]
     title: str
 
 
 def read_head_weights(recording: Recording, attention: str | None = None, head: int | None = None) -> HeadWeights:
-    """Read one head (counted from 1) of a recording, after the last step if it has several.
+    """Read one head (counted from 1) of a recording, at the last step if it has several.
 
-    Where none is chosen it is the one that the page would begin with.
+    The default is the head that the page begins with.
     """
     import numpy as np
 
     manifest = recording.manifest()
     chosen, number = choose_head(manifest, attention, head)
     rows, columns = chosen["rows"], chosen["columns"]
-    weights = _weights(recording, chosen, number)
+    weights = _head_weights(recording, chosen, number)
     allowed = None
     if chosen["mask"] is not None:
-        bits = np.frombuffer(recording.blob(f"mask/{chosen['mask']}.bits"), np.uint8)
+        bits = np.frombuffer(recording.blob(blob_name("mask", mask=chosen["mask"])), np.uint8)
         allowed = np.unpackbits(bits, count=rows * columns, bitorder="little").reshape(rows, columns).astype(bool)
-    queries, keys = ([token["text"] for token in manifest["sequences"][chosen[side]]] for side in ("queries", "keys"))
+    queries, keys = (
+        [token["text"] for token in manifest["sequences"][name]] for name in (chosen["queries"], chosen["keys"])
+    )
     name = f"L{chosen['layer']}.H{number + 1}" + ("" if chosen["kind"] == "self" else f" · {chosen['kind']}")
     step = f" · step {manifest['steps'][-1]}" if manifest["steps"] else ""
     return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}")
 
 
-def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> tuple[dict[str, Any], int]:
-    """Find an attention by its id, and in it a head, counted from 1; give it counted from 0."""
-    there = {one["id"]: one for one in manifest["attentions"]}
-    begin = manifest["begin"] or {"attention": next(iter(there), None), "head": 0}
-    if not there:
-        raise InputError(f"{manifest['title']}: has no attention, so there is none to draw")
-    chosen = there.get(begin["attention"] if attention is None else attention)
+def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> tuple[AttentionInfo, int]:
+    """Find an attention by its id, and a head of it counted from 1; return the head counted from 0."""
+    present = {one["id"]: one for one in manifest["attentions"]}
+    if not present:
+        raise InputError(f"{manifest['title']}: has no attention to draw")
+    begin = manifest["begin"] or {"attention": next(iter(present)), "head": 0, "query": 0, "key": 0}
+    chosen = present.get(begin["attention"] if attention is None else attention)
     if chosen is None:
-        raise InputError(f"--attention {attention}: there is no such attention; {choices(attention, there)}")
+        raise InputError(f"--attention {attention}: no such attention; {choices(attention, present)}")
     if head is None:
         return chosen, begin["head"] if chosen["id"] == begin["attention"] else 0
     if not 1 <= head <= chosen["heads"]:
-        raise InputError(f"--head {head}: {chosen['id']} has the heads 1 to {chosen['heads']}")
+        raise InputError(f"--head {head}: {chosen['id']} has heads 1 to {chosen['heads']}")
     return chosen, head - 1
 
 
-def _weights(recording: Recording, attention: dict[str, Any], head: int) -> "np.ndarray":
-    """Read the weights of a head: as exact as they are there, which is float32 or float16."""
+def _head_weights(recording: Recording, attention: AttentionInfo, head: int) -> "np.ndarray":
+    """Read the weights of a head in the precision in which they are stored: float32 or float16."""
     import numpy as np
 
     manifest = recording.manifest()
     step, rows, columns = max(len(manifest["steps"]) - 1, 0), attention["rows"], attention["columns"]
     if attention["arithmetic"]:
-        names = (f"row/{attention['id']}/{head}/{query}.f32" for query in range(rows))
+        names = (blob_name("row", attention=attention["id"], head=head, query=query) for query in range(rows))
         return np.stack([np.frombuffer(recording.blob(name), "<f4")[-columns:] for name in names])
     if attention["pooled"] is not None:
         raise InputError(f"{manifest['title']}: {rows} x {columns} weights are not stored; give a shorter text")
     if not manifest["whole"]:
-        name = f"attention/{step}/{attention['id']}/{head}.f16"
+        name = blob_name("weights", step=step, attention=attention["id"], head=head)
         return np.frombuffer(recording.blob(name), "<f2").reshape(rows, columns)
     before = 0
     for one in manifest["attentions"]:
         if one["id"] == attention["id"]:
             break
-        before += one["heads"] * one["rows"] * one["columns"]
-    data, begin = recording.blob(f"attention/{step}.f16"), before + head * rows * columns
-    return np.frombuffer(data, "<f2", rows * columns, 2 * begin).reshape(rows, columns)
+        before += weights_size(one)
+    data, begin = recording.blob(blob_name("all_weights", step=step)), before + 2 * head * rows * columns
+    return np.frombuffer(data, "<f2", rows * columns, begin).reshape(rows, columns)
 
 
 def head_to_csv(head: HeadWeights) -> str:
-    """Write the weights of one head as CSV: a row for each query, a column for each key, and the words of both.
+    """Return the weights of one head as CSV: a row for each query, a column for each key, with their tokens.
 
-    Numbers have as many digits as tell them from their neighbours; where a query may not look there is none.
+    Numbers have as many digits as their precision needs; masked cells are empty.
     """
     import numpy as np
 
@@ -198,7 +203,7 @@ def head_to_csv(head: HeadWeights) -> str:
 
 
 def draw_head(head: HeadWeights, kind: str) -> bytes:
-    """Draw one head as a heat map: "png" or "svg"."""
+    """Draw one head as a heat map, as "png" or "svg"."""
     import numpy as np
 
     from regard import draw
@@ -211,10 +216,10 @@ def draw_head(head: HeadWeights, kind: str) -> bytes:
 
 
 def check_output_file(path: Path, suffix: str) -> None:
-    """Refuse a file that cannot be written, before any work is done for it."""
+    """Reject a file that cannot be written, before any work is done."""
     if path.suffix.lower() != suffix:
         raise InputError(f"{path}: the name of this file must end in {suffix}")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file")
     if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}; make it first")
+        raise InputError(f"{path}: no folder {path.parent}; create it first")

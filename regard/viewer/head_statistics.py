@@ -1,6 +1,6 @@
-"""Heads in numbers: how sharply each looks, how far, at the token before, at the first; and which to begin with.
+"""Statistics of heads: entropy, distance, attention to the previous and the first token; and where the page begins.
 
-Also what is made of many weights: a small picture of a head, and rollout (Abnar, Zuidema 2020).
+Also what is computed from many weights: the thumbnail of a head, and attention rollout (Abnar, Zuidema 2020).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from regard.viewer.recording import THUMBNAIL, Manifest
-from regard.viewer.tokens import Token
+from regard.viewer.manifest import THUMBNAIL, AttentionInfo, AttentionShape, StatisticsInfo, Token
 
-NEARLY = 0.1  # by which part less a weight still counts as nearly the largest
+NEARLY = 0.1  # a weight that is smaller by at most this fraction counts as nearly the largest
 SINK = 0.5  # a head that gives more than this to special tokens and the first one says little
 
 
@@ -24,32 +23,27 @@ SINK = 0.5  # a head that gives more than this to special tokens and the first o
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """Some heads of one attention in numbers, and each as a small picture."""
+    """Statistics and thumbnails of some heads of one attention."""
 
     entropy: list[float]  # in bits, mean over queries
-    distance: list[float]  # in tokens, mean over queries under the weights
-    previous: list[float]  # mean weight on the key before
+    distance: list[float]  # in tokens, weighted mean, then mean over queries
+    previous: list[float]  # mean weight on the key before the query
     first: list[float]  # mean weight on the first key
-    sink: list[float]  # mean weight that queries of text give to the first key and to special ones
+    sink: list[float]  # mean weight that text queries give to the first key and to special keys
     thumbnails: UInt8[np.ndarray, "h t s"]
-
-    def statistics(self) -> dict[str, list[float | None]]:
-        """Give what is shown of each head; None where there is no such number."""
-        names = ("entropy", "distance", "previous", "first")
-        return {name: [None if isnan(one) else round(one, 6) for one in getattr(self, name)] for name in names}
 
 
 def measure_heads(weights: Float[Tensor, "h T S"], queries: Sequence[Token], keys: Sequence[Token]) -> HeadStatistics:
-    """Look at some heads of one attention."""
+    """Compute the statistics of some heads of one attention."""
     _, T, S = weights.shape
     i, j = (torch.arange(length, device=weights.device, dtype=weights.dtype) for length in (T, S))
-    away = (i[:, None] - j).abs_()
-    texts = [place for place in _texts(queries) if place] or list(range(T))
-    sinks = sorted({0, *(place for place, token in enumerate(keys) if token["special"])})
+    distance = (i[:, None] - j).abs_()
+    texts = [index for index in _texts(queries) if index] or list(range(T))
+    sinks = sorted({0, *(index for index, token in enumerate(keys) if token["special"])})
     sunk = weights[:, texts][:, :, sinks].sum(-1).mean(-1)
     return HeadStatistics(
         (torch.special.entr(weights).sum((1, 2)) / (T * log(2))).tolist(),
-        (weights.flatten(1) @ away.flatten() / T).tolist(),
+        (weights.flatten(1) @ distance.flatten() / T).tolist(),
         weights.diagonal(-1, 1, 2).mean(-1).tolist(),
         weights[:, :, 0].mean(-1).tolist(),
         sunk.tolist(),
@@ -57,17 +51,36 @@ def measure_heads(weights: Float[Tensor, "h T S"], queries: Sequence[Token], key
     )
 
 
-def join_heads(surveys: Iterable[HeadStatistics]) -> HeadStatistics:
-    """Make one of the surveys of some heads each."""
-    parts = [vars(one) for one in surveys]
-    lists = {name: [number for part in parts for number in part[name]] for name in parts[0] if name != "thumbnails"}
-    return HeadStatistics(**lists, thumbnails=np.concatenate([part["thumbnails"] for part in parts]))
+def join_heads(parts: Iterable[HeadStatistics]) -> HeadStatistics:
+    """Concatenate the statistics of several groups of heads."""
+    tables = [vars(one) for one in parts]
+    lists = {name: [number for one in tables for number in one[name]] for name in tables[0] if name != "thumbnails"}
+    return HeadStatistics(**lists, thumbnails=np.concatenate([one["thumbnails"] for one in tables]))
+
+
+def with_statistics(
+    attentions: Sequence[AttentionShape], steps: Sequence[Sequence[HeadStatistics]]
+) -> list[AttentionInfo]:
+    """Add the statistics of every step to the descriptions of attentions."""
+
+    def numbers(index: int, name: str) -> list[list[float | None]]:
+        return [[None if isnan(one) else round(one, 6) for one in getattr(step[index], name)] for step in steps]
+
+    def statistics(index: int) -> StatisticsInfo:
+        return {
+            "entropy": numbers(index, "entropy"),
+            "distance": numbers(index, "distance"),
+            "previous": numbers(index, "previous"),
+            "first": numbers(index, "first"),
+        }
+
+    return [{**one, "statistics": statistics(index)} for index, one in enumerate(attentions)]
 
 
 def max_pool(weights: Float[Tensor, "h T S"], rows: int, columns: int) -> UInt8[np.ndarray, "h t s"]:
-    """Shrink each head to at most so many rows and columns, by the largest of the weights that fall together.
+    """Shrink each head to at most `rows` x `columns` by taking the largest weight of each block; 255 is a weight of 1.
 
-    A row or column goes with its neighbours, all groups being alike large or one larger; 255 stands for 1.
+    The sizes of two blocks differ by one row or column at most.
     """
     numbers = weights.float().cpu().numpy()
     for axis, most in ((2, columns), (1, rows)):
@@ -77,36 +90,42 @@ def max_pool(weights: Float[Tensor, "h T S"], rows: int, columns: int) -> UInt8[
     return np.rint(np.nan_to_num(numbers) * 255).astype(np.uint8)
 
 
-# --- where to begin --------------------------------------------------------------------------------------------------
+# --- where the page begins -------------------------------------------------------------------------------------------
 
 
-def choose_first_head(attentions: Sequence[Manifest], surveys: Sequence[HeadStatistics]) -> tuple[int, int] | None:
-    """Choose the attention and head to begin with: the most peaked that is no sink, of a translator's source if any."""
+def choose_first_head(
+    attentions: Sequence[AttentionShape], statistics: Sequence[HeadStatistics]
+) -> tuple[int, int] | None:
+    """Choose the attention and head to begin with: the one with the lowest entropy that is not a sink.
+
+    If the model has cross-attention, only its heads are considered.
+    """
     kinds = [attention["kind"] for attention in attentions]
-    wanted = [place for place, kind in enumerate(kinds) if kind == "cross" or "cross" not in kinds]
-    heads = [(place, head) for place in wanted for head in range(len(surveys[place].entropy))]
-    awake = [(place, head) for place, head in heads if surveys[place].sink[head] <= SINK]
-    if awake:
-        return min(awake, key=lambda one: surveys[one[0]].entropy[one[1]])
-    return min(heads, key=lambda one: surveys[one[0]].sink[one[1]], default=None)
+    wanted = [index for index, kind in enumerate(kinds) if kind == "cross" or "cross" not in kinds]
+    heads = [(index, head) for index in wanted for head in range(len(statistics[index].entropy))]
+    useful = [(index, head) for index, head in heads if statistics[index].sink[head] <= SINK]
+    if useful:
+        return min(useful, key=lambda one: statistics[one[0]].entropy[one[1]])
+    return min(heads, key=lambda one: statistics[one[0]].sink[one[1]], default=None)
 
 
 def choose_first_cell(
     weights: Float[Tensor, "T S"], queries: Sequence[Token], keys: Sequence[Token], same: bool
 ) -> tuple[int, int]:
-    """Find the query and the key that say most: words, and a weight far above an even share of what can be seen.
+    """Choose the query and the key to begin with: two words, with a weight far above uniform attention.
 
-    A token that looks at itself says little, so where queries and keys are the `same` tokens it does not count. Of
-    cells that say nearly as much, the one with the longest words is taken: *river* rather than *the*.
+    A token's attention to itself says little, so it does not count where queries and keys are the `same` tokens. Of
+    cells that are nearly as high, the one with the longest words is taken: *river* rather than *the*.
     """
     share = 1 / (weights > 0).sum(-1, keepdim=True).clamp(min=1)
     surprise = (weights - share).cpu().float().numpy()
     if same and min(surprise.shape) > 1:
         np.fill_diagonal(surprise, -1)
-    rows, columns = _telling(queries), _telling(keys)
+    rows, columns = _words(queries), _words(keys)
     some = surprise[np.ix_(rows, columns)]
     lengths = [
-        np.array([len(side[place]["text"]) for place in places]) for side, places in ((queries, rows), (keys, columns))
+        np.array([len(side[index]["text"]) for index in indices])
+        for side, indices in ((queries, rows), (keys, columns))
     ]
     near = some >= some.max() - NEARLY * abs(some.max())
     rank = np.where(near, lengths[0][:, None] + lengths[1] + some, -1)
@@ -115,14 +134,14 @@ def choose_first_cell(
 
 
 def _texts(tokens: Sequence[Token]) -> list[int]:
-    """Find the tokens that are text."""
-    return [place for place, token in enumerate(tokens) if not token["special"]]
+    """Return the indices of tokens that are not special."""
+    return [index for index, token in enumerate(tokens) if not token["special"]]
 
 
-def _telling(tokens: Sequence[Token]) -> list[int]:
-    """Find the tokens with a letter or digit in them; if there are none those of text, or all."""
+def _words(tokens: Sequence[Token]) -> list[int]:
+    """Return the indices of tokens with a letter or digit; if there are none, of text tokens, or of all."""
     texts = _texts(tokens)
-    words = [place for place in texts if any(map(str.isalnum, tokens[place]["text"]))]
+    words = [index for index in texts if any(map(str.isalnum, tokens[index]["text"]))]
     return words or texts or list(range(len(tokens)))
 
 
@@ -130,9 +149,9 @@ def _telling(tokens: Sequence[Token]) -> list[int]:
 
 
 def rollout(layers: Iterable[Float[Tensor, "T T"]]) -> Float[Tensor, "T T"]:
-    """Follow attention through all layers: R = ... (A_2/2 + I/2) (A_1/2 + I/2), A the mean over heads, I the residual.
+    """Multiply attention through all layers: R = ... (A_2/2 + I/2) (A_1/2 + I/2), A the mean over heads.
 
-    Derived, and no more than that: it takes a layer for its weights.
+    This is a derived quantity: it treats a layer as if it did nothing but average with its weights.
     """
     total: Tensor | None = None
     for weights in layers:

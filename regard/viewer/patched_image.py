@@ -1,4 +1,4 @@
-"""An image as a model of images sees it: cut and scaled to its size, and in patches."""
+"""An image as a vision model sees it: cropped and scaled to the model's size, and cut into patches."""
 
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,8 +15,7 @@ from regard.data.image_files import decode_file
 from regard.errors import InputError
 from regard.models.vision import VisionTransformer
 from regard.use.ready import Ready
-from regard.viewer.recording import Manifest
-from regard.viewer.tokens import Token
+from regard.viewer.manifest import ImageInfo, Token
 
 Image = str | Path | bytes | np.ndarray  # a file, its bytes, or pixels (height x width, or x channels, 0..255)
 
@@ -28,44 +27,43 @@ class PatchedImage:
     pixels: UInt8[np.ndarray, "H W C"]
     rows: int
     columns: int
-    first: int  # the token of the first patch: the class token stands before it, if there is one
+    first: int  # the token of the first patch: 1 after a class token, else 0
 
-    def manifest(self) -> Manifest:
-        """Say how it is cut."""
+    def info(self) -> ImageInfo:
+        """Describe the patches for the manifest."""
         height, width, _ = self.pixels.shape
-        cut_into_patches = {"rows": self.rows, "columns": self.columns, "first": self.first}
-        return cut_into_patches | {"width": width, "height": height}
+        return {"rows": self.rows, "columns": self.columns, "first": self.first, "width": width, "height": height}
 
     def tokens(self) -> list[Token]:
-        """Name the patches by row and column, as people count."""
+        """Name the patches by row and column, counted from 1."""
         names = [f"{row},{column}" for row in range(1, self.rows + 1) for column in range(1, self.columns + 1)]
         texts = ["[class]"] * self.first + names
         return [
             Token(
-                text=text, id=place, special=place < self.first, word=place - self.first if place >= self.first else -1
+                text=text, id=index, special=index < self.first, word=index - self.first if index >= self.first else -1
             )
-            for place, text in enumerate(texts)
+            for index, text in enumerate(texts)
         ]
 
     def png(self) -> bytes:
-        """Give it as a file."""
+        """Encode the image as PNG."""
         return _png(self.pixels)
 
 
 def read_image(model: VisionTransformer, image: Image) -> PatchedImage:
-    """Bring an image to the shape that the model was made for."""
+    """Read an image, cropped and scaled to the shape that the model expects."""
     patches = model.patches
     return cut_into_patches(model, _decode(image, (patches.height, patches.width, patches.conv.in_channels)))
 
 
 def cut_into_patches(model: VisionTransformer, pixels: UInt8[np.ndarray, "H W C"]) -> PatchedImage:
-    """Cut pixels into the patches of a model."""
+    """Describe how a model cuts pixels into patches."""
     side, first = model.patches.patch, 0 if model.class_token is None else 1
     return PatchedImage(pixels, model.patches.height // side, model.patches.width // side, first)
 
 
 def image_tensor(ready: Ready, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
-    """Give the pixels as the model takes them; where nothing says how to normalise, from -1 to 1."""
+    """Return the pixels as the model's input; without a stored mean and deviation, scaled to -1..1."""
     channels = picture.pixels.shape[2]
     mean, std = (torch.tensor(numbers or (0.5,) * channels, device=ready.device) for numbers in (ready.mean, ready.std))
     dtype = next(ready.model.parameters()).dtype
@@ -83,7 +81,7 @@ def _decode(image: Image, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W
             raise InputError(f"{path}: there is no such image file; give the path of a PNG, JPEG, WEBP, BMP or GIF")
         pixels, name = decode_file(path, shape), str(path)
     if pixels is None:
-        raise InputError(f"{name}: cannot be decoded as an image; is it whole, and a PNG, JPEG, WEBP, BMP or GIF?")
+        raise InputError(f"{name}: cannot be decoded as an image; use a complete PNG, JPEG, WEBP, BMP or GIF")
     return pixels
 
 

@@ -1,4 +1,4 @@
-"""Positions as a model knows them: the table of each kind, and how alike two positions are to it."""
+"""Position tables: the table of every position encoding of a model, and the similarity of two positions."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from torch import Tensor
 from regard.models.model import Model
 from regard.parts.attention import Attention
 from regard.parts.position import Absolute, Alibi, Learned, LinearPosition, Relative, RelativeBias, Rope, Sinusoidal
-from regard.viewer.recording import Manifest
+from regard.viewer.manifest import PositionInfo, PositionKind
 
-LEAST, MOST = 64, 256  # positions that are shown: as many as the text has, within these
-PAIRS = 64  # positions of which every pair is shown for every head
+LEAST, MOST = 64, 256  # limits of the number of positions shown, which is otherwise the length of the text
+PAIRS = 64  # positions whose pairs are shown for every head, at most
 
-KINDS: dict[type[Absolute | Relative], str] = {
+KINDS: dict[type[Absolute | Relative], PositionKind] = {
     LinearPosition: "linear",
     Sinusoidal: "sinusoidal",
     Learned: "learned",
@@ -26,25 +26,34 @@ KINDS: dict[type[Absolute | Relative], str] = {
 
 @dataclass(frozen=True, eq=False)
 class PositionTable:
-    """The positions of one part of a model."""
+    """The position table of one part of a model."""
 
     name: str
-    kind: str
+    kind: PositionKind
     labels: tuple[str, str]  # of rows and columns
     note: str
     table: Float[Tensor, "rows columns"]
     similar: Float[Tensor, "count size size"]
 
-    def manifest(self) -> Manifest:
-        """Say what is in the table."""
+    def info(self) -> PositionInfo:
+        """Describe the table for the manifest."""
         (rows, columns), (count, size, _) = self.table.shape, self.similar.shape
-        shapes = {"rows": rows, "columns": columns, "similarities": count, "size": size}
-        labels = dict(zip(("rowLabel", "columnLabel"), self.labels, strict=True))
-        return {"name": self.name, "kind": self.kind, "note": self.note} | shapes | labels
+        row_label, column_label = self.labels
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "rows": rows,
+            "columns": columns,
+            "rowLabel": row_label,
+            "columnLabel": column_label,
+            "similarities": count,
+            "size": size,
+            "note": self.note,
+        }
 
 
 def position_tables(model: Model, tokens: int) -> list[PositionTable]:
-    """Find all that tells a model where tokens are, for a text of so many tokens."""
+    """Return the table of every position encoding of a model, for a text of this many `tokens`."""
     count = min(max(tokens, LEAST), MOST)
     found = [(name, part) for name, part in model.named_modules() if isinstance(part, Absolute | Relative)]
     found = [(name, part) for name, part in found if type(part) in KINDS]
@@ -63,7 +72,7 @@ def _absolute(name: str, part: Absolute, count: int) -> PositionTable:
     count = count if part.length is None else min(count, part.length)
     table = part(None, count, device)[0].float()
     unit = torch.nn.functional.normalize(table, dim=-1)
-    note = "The vector of each position; below, the cosine between those of two positions."
+    note = "The vector of each position; below, the cosine between the vectors of two positions."
     return PositionTable(name, KINDS[type(part)], ("position", "feature"), note, table, (unit @ unit.T)[None])
 
 
@@ -78,8 +87,8 @@ def _rope(name: str, part: Rope, count: int) -> PositionTable:
     angles = torch.arange(count, device=frequencies.device)[:, None] * frequencies
     waves = torch.cat((angles.cos(), angles.sin()), 1).float()
     note = (
-        "Each pair of features is turned by an angle that grows with the position: its cosine and sine. Below, what "
-        "remains of the product of two equal vectors when they are turned to two positions."
+        "Each pair of features is rotated by an angle that grows with the position: its cosine and sine. Below, the "
+        "cosine that two equal vectors have after they are rotated to two positions."
     )
     labels = ("position", "cosine, then sine, of each pair")
     return PositionTable(name, "rope", labels, note, waves, (waves @ waves.T / len(frequencies))[None])
@@ -92,6 +101,6 @@ def _bias(name: str, part: Relative, count: int, heads: int) -> PositionTable:
     away = torch.arange(1 - count, count, device=device)
     table = part.bias(head[:, None], torch.zeros_like(away), away).float()
     pairs = part.bias(head[:, None, None], places[:, None], places).float()
-    note = "What is added to the score of a query and a key, by how far the key is behind it (0 in the middle)."
+    note = "The bias that is added to the score of a query and a key, by their distance (0 in the middle)."
     labels = ("head", f"key minus query, from {1 - count} to {count - 1}")
     return PositionTable(name, KINDS[type(part)], labels, note, table, pairs)

@@ -1,4 +1,4 @@
-"""Shelf: the recordings that a viewer shows. Those that live keep a model busy and hold memory, so only some stay."""
+"""RecordingStore: the recordings that a server holds. Live recordings hold memory, so only the last used ones stay."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -8,55 +8,56 @@ from secrets import token_hex
 from threading import Event, Lock
 from typing import Any
 
+from regard.viewer.manifest import RecordingInfo
 from regard.viewer.recording import Recording, list_recordings
 
-ROOM = 16
+CAPACITY = 16
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A recording, what to hold while it works, and what the list says of it."""
+class StoreEntry:
+    """A recording, the lock to hold while it computes, and what the list says of it."""
 
     recording: Recording
     lock: AbstractContextManager[Any]
-    about: dict[str, Any]
+    info: RecordingInfo
     bundled: bool = False
 
 
 class RecordingStore:
-    """Recordings by their ids: bundled ones for good, of the others as many as there is room for, those last used."""
+    """Recordings by their ids. Bundled ones stay; of the others, the `capacity` last used ones."""
 
-    def __init__(self, bundled: Mapping[str, Recording], room: int = ROOM) -> None:
-        self.room = room
-        self._places = {
-            about["id"]: Entry(bundled[about["id"]], nullcontext(), about, bundled=True)
-            for about in list_recordings(bundled)
+    def __init__(self, bundled: Mapping[str, Recording], capacity: int = CAPACITY) -> None:
+        self.capacity = capacity
+        self._entries = {
+            info["id"]: StoreEntry(bundled[info["id"]], nullcontext(), info, bundled=True)
+            for info in list_recordings(bundled)
         }
-        self._used: OrderedDict[str, None] = OrderedDict()  # those that may have to go; the last used is the last
-        self._guard = Lock()
-        self.seen = Event()  # when somebody has got a blob, which is what pictures are made of
+        self._used: OrderedDict[str, None] = OrderedDict()  # ids that may be dropped; the last used is the last
+        self._lock = Lock()
+        self.seen = Event()  # set when a blob was requested, so a browser has drawn a picture
 
     def put(self, recording: Recording, lock: AbstractContextManager[Any], *, keep: bool = False) -> str:
-        """Take a recording; give its id. No viewer ever gave the same id before, so that a browser may remember it."""
+        """Add a recording and return its id, which is random, so that browsers may cache blobs by it."""
         id = token_hex(6)
-        (about,) = list_recordings({id: recording})
-        with self._guard:
-            self._places = {id: Entry(recording, lock, about), **self._places}
+        (info,) = list_recordings({id: recording})
+        with self._lock:
+            self._entries = {id: StoreEntry(recording, lock, info), **self._entries}
             if not keep:
                 self._used[id] = None
-            while len(self._used) > self.room:
-                gone, _ = self._used.popitem(last=False)
-                del self._places[gone]
+            while len(self._used) > self.capacity:
+                dropped, _ = self._used.popitem(last=False)
+                del self._entries[dropped]
         return id
 
-    def find(self, id: str) -> Entry:
-        """Give a recording, as one that is used; a KeyError if there is none."""
-        with self._guard:
+    def find(self, id: str) -> StoreEntry:
+        """Return a recording and mark it as used; raise a KeyError if it does not exist."""
+        with self._lock:
             if id in self._used:
                 self._used.move_to_end(id)
-            return self._places[id]
+            return self._entries[id]
 
-    def listing(self) -> list[dict[str, Any]]:
-        """Say what there is: what was recorded last comes first, the bundled ones at the end."""
-        with self._guard:
-            return [place.about for place in self._places.values()]
+    def listing(self) -> list[RecordingInfo]:
+        """List the recordings: the newest first, the bundled ones last."""
+        with self._lock:
+            return [entry.info for entry in self._entries.values()]

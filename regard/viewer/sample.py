@@ -1,4 +1,4 @@
-"""The bundled sample: recordings of small models, which show what the viewer can before any is loaded."""
+"""The bundled sample: recordings of small models, which the page shows before any model is loaded."""
 
 from functools import cache
 from pathlib import Path
@@ -11,13 +11,13 @@ FOLDER = Path(__file__).parent / "sample"
 
 @cache
 def bundled_recordings() -> dict[str, Recording]:
-    """Open the bundled recordings by their ids, in the order of their files; none where the package has no sample."""
-    containers = [path.read_bytes() for path in sorted(FOLDER.glob("*.regard"))]
-    return {id: recording for container in containers for id, recording in unpack_recordings(container).items()}
+    """Return the bundled recordings by their ids, in the order of their files; empty if the package has no sample."""
+    archives = [path.read_bytes() for path in sorted(FOLDER.glob("*.regard"))]
+    return {id: recording for archive in archives for id, recording in unpack_recordings(archive).items()}
 
 
 def sample_recordings() -> dict[str, Recording]:
-    """Give the bundled recordings to somebody who asked for nothing else."""
+    """Return the bundled recordings; raise an error if there are none."""
     if not bundled_recordings():
-        raise RegardError("this installation has no bundled sample; name a model: -m RUN, and a text")
+        raise RegardError("this installation has no bundled sample; name a model (-m RUN) and a text")
     return bundled_recordings()

@@ -1,8 +1,8 @@
-"""The viewer's server: the page, recordings and models over HTTP, to this machine alone.
+"""The viewer's HTTP server: the page, recordings and models, on this machine only.
 
-It answers on 127.0.0.1, to nobody who calls it by another name, and takes orders from no page but its own. Ids and
-names of blobs are looked up, never joined to paths. Answers that are no coroutines are worked out in threads, so that
-one stops no other.
+It listens on 127.0.0.1, answers only requests with its own Host header, and records only for its own page. Ids and
+blob names are looked up, never joined to paths. Handlers that are not coroutines run in threads, so that a slow one
+does not block the others.
 """
 
 import errno
@@ -27,90 +27,90 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from regard.errors import RegardError
 from regard.viewer.export import export_page, parse_layers
 from regard.viewer.html import INDEX, SCRIPT, STYLE, read_page_file
-from regard.viewer.model_handle import ModelHandle, Question, internal_error, one_line_errors
+from regard.viewer.model_handle import ModelHandle, internal_error, one_line_errors
+from regard.viewer.query import Query
 from regard.viewer.recording import LIST, encode_json
-from regard.viewer.recording_store import Entry, RecordingStore
+from regard.viewer.recording_store import RecordingStore, StoreEntry
 
 HOST, TRIES = "127.0.0.1", 100
-BODY = 32 * 1024 * 1024  # bytes of a question, at most
+BODY = 32 * 1024 * 1024  # bytes of a query, at most
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 TYPES |= {"json": "application/json", "png": "image/png"}
 BYTES = "application/octet-stream"
-NOT_KEPT, FOR_EVER = "no-store", "private, max-age=31536000, immutable"
+NO_CACHE, CACHE_FOREVER = "no-store", "private, max-age=31536000, immutable"
 
 
 class Viewer:
-    """The answers: what is on the shelf, and what models record when they are asked."""
+    """The request handlers: they serve the recordings in a store, and let models record new ones."""
 
     def __init__(self, store: RecordingStore, handles: Sequence[ModelHandle]) -> None:
         self.store = store
         self.handles = {handle.name: handle for handle in handles}
 
     def page(self, request: Request) -> Response:
-        """Give a file of the page."""
+        """Return a file of the page."""
         name = request.url.path.removeprefix("/") or INDEX
-        return _answer(read_page_file(name).encode(), name, NOT_KEPT)
+        return _answer(read_page_file(name).encode(), name, NO_CACHE)
 
     def recordings(self, request: Request) -> Response:
         """List the recordings."""
         return _json(self.store.listing())
 
     def models(self, request: Request) -> Response:
-        """List the models, and say which are ready."""
-        return _json([handle.about() for handle in self.handles.values()])
+        """List the models, and whether each is ready."""
+        return _json([handle.info() for handle in self.handles.values()])
 
     def blob(self, request: Request) -> Response:
-        """Give the manifest of a recording, or one of its blobs."""
-        place, name = self._find(request), request.path_params["name"]
-        with place.lock, one_line_errors(place.about["title"]):
+        """Return the manifest of a recording, or one of its blobs."""
+        entry, name = self._find(request), request.path_params["name"]
+        with entry.lock, one_line_errors(entry.info["title"]):
             if name == "manifest.json":
-                return _json(place.recording.manifest())
+                return _json(entry.recording.manifest())
             try:
-                data = place.recording.blob(name)
+                data = entry.recording.blob(name)
             except KeyError:
                 raise HTTPException(404, f"this recording has no {name}") from None
         self.store.seen.set()
-        return _answer(data, name, NOT_KEPT if place.bundled else FOR_EVER)
+        return _answer(data, name, NO_CACHE if entry.bundled else CACHE_FOREVER)
 
     def export(self, request: Request) -> Response:
-        """Give a recording as a page of its own; `?layers=1,3-4` leaves the other layers out."""
-        place, layers = self._find(request), request.query_params.get("layers")
+        """Return a recording as a page of its own; `?layers=1,3-4` keeps only these layers."""
+        entry, layers = self._find(request), request.query_params.get("layers")
         id = request.path_params["id"]
-        with place.lock, one_line_errors(place.about["title"]):
-            page, _ = export_page({id: place.recording}, None if layers is None else parse_layers(layers))
-        answer = _answer(page.encode(), INDEX, NOT_KEPT)
+        with entry.lock, one_line_errors(entry.info["title"]):
+            page, _ = export_page({id: entry.recording}, None if layers is None else parse_layers(layers))
+        answer = _answer(page.encode(), INDEX, NO_CACHE)
         answer.headers["content-disposition"] = f'attachment; filename="regard-{id}.html"'
         return answer
 
     async def record(self, request: Request) -> Response:
-        """Let a model be asked; give the id of what was recorded."""
+        """Run a model on a query, and return the id of the recording."""
         given = _fields(await _body(request))
         handle = self.handles.get(given.pop("model"))
         if handle is None:
-            raise HTTPException(404, "there is no such model here")
-        settled, error = handle.opened
-        if not settled:
-            raise HTTPException(409, error or f"{handle.name} is still being loaded; wait a moment")
-        question = Question(**given)
-        if handle.of_images and question.image is None:  # its text would be the path of a file
+            raise HTTPException(404, "no such model")
+        if not handle.status.ready:
+            raise HTTPException(409, handle.status.error or f"{handle.name} is still loading; wait a moment")
+        query = Query(**given)
+        if handle.reads_images and query.image is None:  # otherwise its text would be read as the path of a file
             raise HTTPException(400, f"{handle.name} is {handle.what}; choose an image")
 
         def work() -> str:
             with handle.lock, one_line_errors(handle.name):
-                return self.store.put(handle.record(question), handle.lock)
+                return self.store.put(handle.record(query), handle.lock)
 
         return _json({"id": await run_in_threadpool(work)})
 
-    def _find(self, request: Request) -> Entry:
+    def _find(self, request: Request) -> StoreEntry:
         try:
             return self.store.find(request.path_params["id"])
         except KeyError:
-            remedy = "it may have made room for others; choose another, or ask again"
-            raise HTTPException(404, f"there is no such recording here; {remedy}") from None
+            remedy = "only the last ones are kept; choose another, or run the model again"
+            raise HTTPException(404, f"no such recording; {remedy}") from None
 
 
 def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
-    """Make the application that shows what is on the shelf, and lets models be asked."""
+    """Return the ASGI application that serves the recordings in a store and runs models."""
     viewer = Viewer(store, handles)
     app = Starlette(
         routes=[
@@ -121,77 +121,80 @@ def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
             Route("/export/{id}.html", viewer.export),
             Route("/record", viewer.record, methods=["POST"]),
         ],
-        exception_handlers={HTTPException: _refuse, RegardError: _refuse, Exception: _apologise},
+        exception_handlers={HTTPException: _client_error, RegardError: _client_error, Exception: _server_error},
     )
     app.router.redirect_slashes = False
     return Guard(app)
 
 
-def _answer(data: bytes, name: str, memory: str) -> Response:
+def _answer(data: bytes, name: str, caching: str) -> Response:
     kind = TYPES.get(name.rpartition(".")[2], BYTES)
-    return Response(data, headers={"cache-control": memory}, media_type=kind)
+    return Response(data, headers={"cache-control": caching}, media_type=kind)
 
 
 def _json(value: Any, status: int = 200) -> Response:
-    return Response(encode_json(value), status, {"cache-control": NOT_KEPT}, TYPES["json"])
+    return Response(encode_json(value), status, {"cache-control": NO_CACHE}, TYPES["json"])
 
 
-def _refuse(request: Request, error: Exception) -> Response:
+def _client_error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return _json({"error": error.detail}, error.status_code)
     return _json({"error": str(error)}, 400)
 
 
-def _apologise(request: Request, error: Exception) -> Response:
+def _server_error(request: Request, error: Exception) -> Response:
     traceback.print_exception(error)
     return _json({"error": internal_error(error)}, 500)
 
 
-# --- questions -------------------------------------------------------------------------------------------------------
+# --- queries ---------------------------------------------------------------------------------------------------------
 
 
 async def _body(request: Request) -> bytes:
-    """Read what was sent, if it is JSON and not too much."""
+    """Read the body of a request, which must be JSON and not too long."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "a question must be application/json")
+        raise HTTPException(415, "a query must be application/json")
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
         if size > BODY:
-            raise HTTPException(413, f"a question may have {BODY // 1024**2} MB at most; choose a smaller image")
+            raise HTTPException(413, f"a query may have at most {BODY // 1024**2} MB; choose a smaller image")
         parts.append(part)
     return b"".join(parts)
 
 
 def _fields(body: bytes) -> dict[str, Any]:
-    """Check what was asked."""
+    """Return the fields of a query, checked."""
     kinds: Mapping[str, type] = {"model": str, "text": str, "target": str, "tokens": int, "image": str}
+    names = {str: "a string", int: "a whole number"}
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise HTTPException(400, "a question must be JSON") from None
+        raise HTTPException(400, "a query must be JSON") from None
     if not isinstance(given, dict) or not isinstance(given.get("model"), str):
-        raise HTTPException(400, 'a question must be an object with the name of a "model"')
+        raise HTTPException(400, 'a query must be an object with the name of a "model"')
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
-        if type(value) is not kinds.get(name):
-            raise HTTPException(400, f"a question has {', '.join(kinds)}; it cannot have {name!r} as it is here")
+        if name not in kinds:
+            raise HTTPException(400, f"unknown field {name!r}; a query has {', '.join(kinds)}")
+        if type(value) is not kinds[name]:
+            raise HTTPException(400, f"wrong type for {name!r}: it must be {names[kinds[name]]}")
     if "image" in given:
         try:
             given["image"] = b64decode(given["image"], validate=True)
         except ValueError:
-            raise HTTPException(400, "the image must be a file in base64") from None
+            raise HTTPException(400, "the image must be a file encoded in base64") from None
     return given
 
 
-# --- who may ask -----------------------------------------------------------------------------------------------------
+# --- access ----------------------------------------------------------------------------------------------------------
 
 
 class Guard:
-    """Refuses whoever calls this server by a foreign name, and orders of foreign pages; binds the page to this server.
+    """Rejects requests with a foreign Host or Origin, and allows the page to load only from this server.
 
-    A page elsewhere can make a browser send requests here: by a name that it lets point to 127.0.0.1 (then the Host is
-    foreign), or by a form or a script of its own (then the Origin is).
+    A foreign page can make a browser send requests here: through a name that resolves to 127.0.0.1 (then the Host is
+    foreign), or by a form or script of its own (then the Origin is).
     """
 
     ALWAYS = {  # noqa: RUF012
@@ -206,7 +209,7 @@ class Guard:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Pass a request to the application, or reject it."""
         if scope["type"] != "http":
             return
 
@@ -222,36 +225,36 @@ class Guard:
         headers, port = Headers(scope=scope), scope["server"][1]
         ours = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
         if len(headers.getlist("host")) != 1 or headers["host"].lower() not in ours:
-            return _json({"error": "this viewer answers only to the name that it printed"}, 400)
+            return _json({"error": "wrong Host header; use the address that the viewer printed"}, 400)
         foreign = "origin" in headers and headers["origin"].removeprefix("http://").lower() not in ours
         if scope["method"] not in ("GET", "HEAD") and foreign:
-            return _json({"error": "this viewer takes orders only from its own page"}, 403)
+            return _json({"error": "wrong Origin header; only the viewer's own page may record"}, 403)
         return None
 
 
-# --- where ------------------------------------------------------------------------------------------------------------
+# --- socket -----------------------------------------------------------------------------------------------------------
 
 
 def listen(port: int) -> socket.socket:
-    """Take a port of this machine: this one, or if it is in use the next that is free; 0 takes any."""
+    """Listen on a port of this machine: this one, or the next free one if it is in use; 0 takes any."""
     for number in range(port, min(port + TRIES, 65536)):
         taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if os.name == "posix":  # a port that was just left may be taken again; elsewhere this means something else
+        if os.name == "posix":  # reuse a port that was just closed; Windows gives the option another meaning
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             taken.bind((HOST, number))
-            taken.listen(128)  # at once, since two may bind a port and only one listen
+            taken.listen(128)  # at once, since two processes can bind a port but only one can listen
         except OSError as error:
             taken.close()
             if error.errno != errno.EADDRINUSE:
                 raise RegardError(f"port {number}: cannot be opened: {error.strerror}; choose another --port") from None
             continue
         return taken
-    raise RegardError(f"port {port}: is in use, and so are those after it; choose another --port")
+    raise RegardError(f"port {port}: is in use, like the {TRIES - 1} after it; choose another --port")
 
 
 def serve(app: ASGIApp, listening: socket.socket) -> None:
-    """Answer until a KeyboardInterrupt."""
+    """Serve until a KeyboardInterrupt."""
     config = uvicorn.Config(
         app,
         log_level="critical",

@@ -1,10 +1,9 @@
-"""Training: how a model came to look at one row of its validation data, from the snapshots that its run has left.
+"""The training snapshots of a run as a recording: how attention to one row of validation data developed.
 
-The weights are those of the snapshots. All else that is said of them (who may look at whom, what is a query) follows
-from the run's recipe, so it needs no trained model, and can be looked at while the run goes on.
+The weights are those of the snapshots. Everything else (masks, which sequence is the query) follows from the run's
+recipe, so no trained weights are needed, and a run can be viewed while it is still training.
 """
 
-import re
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,24 @@ from regard.training.probe import Probe, read_probe
 from regard.training.run import open_run
 from regard.use.ready import abilities
 from regard.viewer.attentions import describe_attentions, mask_bits
+from regard.viewer.blobs import PATTERNS
 from regard.viewer.capture import Capture, capture
-from regard.viewer.head_statistics import HeadStatistics, choose_first_cell, choose_first_head, measure_heads
-from regard.viewer.live_recording import NUMBER, f16
+from regard.viewer.head_statistics import (
+    HeadStatistics,
+    choose_first_cell,
+    choose_first_head,
+    measure_heads,
+    with_statistics,
+)
+from regard.viewer.live_recording import f16
+from regard.viewer.manifest import FORMAT, THUMBNAIL, AttentionShape, Cell, Manifest, Token
 from regard.viewer.patched_image import PatchedImage, cut_into_patches
-from regard.viewer.recording import Manifest, Recording
-from regard.viewer.tokens import Token, describe_tokens
+from regard.viewer.recording import ComputedRecording
+from regard.viewer.tokens import describe_tokens
 
 
-class TrainingRecording(Recording):
-    """The snapshots of a run as one recording of several steps."""
+class TrainingRecording(ComputedRecording):
+    """The snapshots of a run as one recording with several steps."""
 
     def __init__(self, folder: Path) -> None:
         run = open_run(folder)
@@ -52,8 +59,8 @@ class TrainingRecording(Recording):
             ids["written"] = [*ids["target"][1:], self.tokenizer.end]
         return {name: describe_tokens(self.tokenizer, row) for name, row in ids.items()}
 
-    def _attentions(self) -> list[Manifest]:
-        """Describe what was kept: of large models some layers, or some heads."""
+    def _attentions(self) -> list[AttentionShape]:
+        """Describe the attentions in the snapshots, which hold only some layers or heads of a large model."""
         kept = self.probe.weights(self.probe.steps[-1])
         every = describe_attentions(self.model, self.captured)
         shapes = {one["name"]: (one["rows"], one["columns"]) for one in every}
@@ -61,40 +68,38 @@ class TrainingRecording(Recording):
             if weights.ndim != 3 or tuple(weights.shape[1:]) != shapes.get(name):
                 trouble = f"the snapshot of {name} ({' x '.join(map(str, weights.shape))}) does not belong to this run"
                 raise RegardError(f"{self.folder / PROBE}: {trouble}; remove the folder {PROBE}")
-        fewer = {"arithmetic": False, "pooled": None}
-        return [one | fewer | {"heads": len(kept[one["name"]])} for one in every if one["name"] in kept]
+        return [
+            {**one, "arithmetic": False, "pooled": None, "heads": len(kept[one["name"]])}
+            for one in every
+            if one["name"] in kept
+        ]
 
     def manifest(self) -> Manifest:
-        """Say what was recorded."""
+        """Return what was recorded."""
         return self._manifest
 
     @cached_property
     def _manifest(self) -> Manifest:
-        surveys = self._surveys
-        said = [[one.statistics() for one in step] for step in surveys]
-        statistics = [
-            {name: [step[place][name] for step in said] for name in said[0][place]}
-            for place in range(len(self.attentions))
-        ]
-        attentions = zip(self.attentions, statistics, strict=True)
         return {
-            "format": 1,
+            "format": FORMAT,
             "title": f"{self.folder.resolve().name}, training",
             "model": abilities(self.model)[0],
             "text": self._text(),
             "written": None,
-            "notes": ["One row of the validation data, as the model looked at it at some steps of its training."],
+            "notes": ["One row of the validation data, recorded at several steps of training."],
             "sequences": self.sequences,
-            "attentions": [one | {"statistics": numbers} for one, numbers in attentions],
+            "attentions": with_statistics(self.attentions, self._statistics),
             "whole": True,
             "steps": list(self.probe.steps),
-            "begin": self._begin(surveys[-1]),
+            "begin": self._begin(),
             "hidden": [],
             "next": None,
             "answers": [],
             "positions": [],
-            "image": None if self.picture is None else self.picture.manifest(),
+            "image": None if self.picture is None else self.picture.info(),
             "rollout": False,
+            "thumbnail": THUMBNAIL,
+            "blobs": PATTERNS,
         }
 
     def _text(self) -> str:
@@ -104,8 +109,8 @@ class TrainingRecording(Recording):
         return " ".join(map(str, row.tolist())) if self.tokenizer is None else self.tokenizer.decode([row.tolist()])[0]
 
     @cached_property
-    def _surveys(self) -> list[list[HeadStatistics]]:
-        """Look at all heads at all steps."""
+    def _statistics(self) -> list[list[HeadStatistics]]:
+        """The statistics of all heads at every step."""
         found = []
         for step in range(len(self.probe.steps)):
             weights = self._weights(step)
@@ -116,11 +121,11 @@ class TrainingRecording(Recording):
         kept = self.probe.weights(self.probe.steps[step])
         return {one["name"]: kept[one["name"]].to(torch.float32) for one in self.attentions}
 
-    def _tokens(self, one: Manifest) -> tuple[list[Token], list[Token]]:
+    def _tokens(self, one: AttentionShape) -> tuple[list[Token], list[Token]]:
         return self.sequences[one["queries"]], self.sequences[one["keys"]]
 
-    def _begin(self, surveys: list[HeadStatistics]) -> Manifest | None:
-        chosen = choose_first_head(self.attentions, surveys)
+    def _begin(self) -> Cell | None:
+        chosen = choose_first_head(self.attentions, self._statistics[-1])
         if chosen is None:
             return None
         one, head = self.attentions[chosen[0]], chosen[1]
@@ -128,32 +133,36 @@ class TrainingRecording(Recording):
         query, key = choose_first_cell(weights, *self._tokens(one), same=one["queries"] == one["keys"])
         return {"attention": one["id"], "head": head, "query": query, "key": key}
 
-    def blob(self, name: str) -> bytes:
-        """Read the weights of a step, or work out what is made of them."""
-        if found := re.fullmatch(rf"(attention|overview)/{NUMBER}\.(?:f16|u8)", name):
-            kind, step = found[1], int(found[2])
-            if step < len(self.probe.steps) and name.endswith("f16" if kind == "attention" else "u8"):
-                if kind == "overview":
-                    return b"".join(one.thumbnails.tobytes() for one in self._surveys[step])
-                weights = self._weights(step)
-                return b"".join(f16(weights[one["name"]]) for one in self.attentions)
-        masked = {f"mask/{one['mask']}.bits": one["name"] for one in self.attentions if one["mask"] is not None}
-        if name in masked:
-            return mask_bits(self.captured.looked[masked[name]])
-        if name == "image.png" and self.picture is not None:
-            return self.picture.png()
-        raise KeyError(name)
+    # --- blobs -------------------------------------------------------------------------------------------------------
+
+    def make_all_weights(self, step: int) -> bytes:
+        """Every head of every attention at one step."""
+        weights = self._weights(step)
+        return b"".join(f16(weights[one["name"]]) for one in self.attentions)
+
+    def make_overview(self, step: int) -> bytes:
+        """Every head at one step as a thumbnail."""
+        return b"".join(one.thumbnails.tobytes() for one in self._statistics[step])
+
+    def make_mask(self, mask: str) -> bytes:
+        """Which keys each query may look at."""
+        return mask_bits(self.captured.traces[next(one["name"] for one in self.attentions if one["mask"] == mask)])
+
+    def make_image(self) -> bytes:
+        """The image as the model sees it."""
+        assert self.picture is not None
+        return self.picture.png()
 
 
 def record_training(folder: str | Path) -> TrainingRecording | None:
-    """Open what a run has recorded of its training; None if there is nothing."""
+    """Return the training snapshots of a run as a recording; None if it has none."""
     folder = Path(folder)
-    there = (folder / PROBE).is_dir() and any((folder / PROBE).glob("step-*.safetensors"))
-    return TrainingRecording(folder) if there else None
+    has_snapshots = (folder / PROBE).is_dir() and any((folder / PROBE).glob("step-*.safetensors"))
+    return TrainingRecording(folder) if has_snapshots else None
 
 
 def _picture(model: Model, probe: Probe, task: Any) -> PatchedImage | None:
-    """Give back the image that was normalised."""
+    """Restore the image from its normalised pixels."""
     if not isinstance(model, VisionTransformer):
         return None
     image = next(iter(probe.inputs.values()))[0].float().permute(1, 2, 0).numpy()

@@ -154,9 +154,9 @@ def test_what_had_to_be_left_out_is_said(regard, runs, monkeypatch):
     monkeypatch.setattr(export, "LARGEST", Path("p.html").stat().st_size * 3 // 4 - 2000)
     done = regard("look", TEXT, "-m", runs / "language", "--export", "p.html")
     assert done.code == 0
-    assert done.err.startswith("regard: To keep this file below 20 MB, the scores of Next")
+    assert done.err.startswith("regard: To keep this file below 20 MB, the scores of the Next view")
     assert done.err.count("\n") == 1
-    assert "the scores of Next" in carried("p.html")["1"].manifest()["notes"][-1]
+    assert "the scores of the Next view" in carried("p.html")["1"].manifest()["notes"][-1]
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -167,24 +167,24 @@ def test_what_had_to_be_left_out_is_said(regard, runs, monkeypatch):
     [
         (["a text"], "name a model for this text: -m RUN, the folder that `regard train` printed"),
         (["a text", "--export", "p.html"], "name a model for this text: -m RUN, the folder that"),
-        (["a text", "-m", "nowhere"], "nowhere: there is no such folder; give the folder that `regard train` printed"),
+        (["a text", "-m", "nowhere"], "nowhere: no such folder; give the folder that `regard train` printed"),
         (["a text", "-m", "page", "--export", "p.html"], "page: is not the folder of a run: there is no recipe.toml"),
-        (["-m", "{runs}/language", "--png", "p.png"], "language: was not recorded in training; give a text to look at"),
-        (["-m", "{runs}/language", "-m", "{runs}/language"], "language: was named twice; name two models to compare"),
+        (["-m", "{runs}/language", "--png", "p.png"], "language: has no snapshots of its training"),
+        (["-m", "{runs}/language", "-m", "{runs}/language"], "language: was named twice"),
         (["--target", "a dog"], "--target and --tokens need a text for the model to read"),
         (["--tokens", "3"], "--target and --tokens need a text for the model to read"),
-        (["--layers", "1"], "--layers chooses what is in a page; give --export NAME.html, too"),
-        (["--layers", "x", "--export", "p.html"], "--layers x: 'x' is no layer; write them as 1,3-4, counted from 1"),
-        (["--layers", "7", "--export", "p.html"], "no layer is left; there are the layers 1, 2, 3"),
+        (["--layers", "1"], "--layers chooses what an exported page contains; add --export NAME.html"),
+        (["--layers", "x", "--export", "p.html"], "--layers x: 'x' is not a layer; write layers as 1,3-4"),
+        (["--layers", "7", "--export", "p.html"], "no layer is left; this recording has the layers 1, 2, 3"),
         (["--export", "p.png"], "p.png: the name of this file must end in .html"),
         (["--png", "p.svg"], "p.svg: the name of this file must end in .png"),
         (["--svg", "p"], "p: the name of this file must end in .svg"),
-        (["--csv", "no/p.csv"], "no/p.csv: there is no folder no; make it first"),
-        (["--png", "p.png", "--attention", "cros.1"], "--attention cros.1: there is no such attention; did you mean"),
-        (["--png", "p.png", "--head", "3"], "--head 3: cross.2 has the heads 1 to 2"),
-        (["", "-m", "{runs}/translation", "--export", "p.html"], "there is no text to look at"),
+        (["--csv", "no/p.csv"], "no/p.csv: no folder no; create it first"),
+        (["--png", "p.png", "--attention", "cros.1"], "--attention cros.1: no such attention; did you mean"),
+        (["--png", "p.png", "--head", "3"], "--head 3: cross.2 has heads 1 to 2"),
+        (["", "-m", "{runs}/translation", "--export", "p.html"], "the text is empty"),
         (["a.png", "-m", "{runs}/vision", "--export", "p.html"], "a.png: "),
-        (["x", "-m", "{runs}/language", "-m", "{runs}/vision", "--csv", "p.csv"], "a picture or a table is of one"),
+        (["x", "-m", "{runs}/language", "-m", "{runs}/vision", "--csv", "p.csv"], "a picture or a table shows one"),
         (["x", "-m", "{runs}/language", "--target", "y", "--csv", "p.csv"], "not a translator; leave the target out"),
         (["x", "-m", "{runs}/language", "--device", "gpu", "--csv", "p.csv"], "gpu"),
     ],
@@ -199,7 +199,7 @@ def test_a_page_that_is_too_large(regard, bundle, monkeypatch):
     monkeypatch.setattr(export, "LARGEST", 10)
     said = regard.refused("look", "--export", "p.html")
     assert said.startswith(
-        "the page would have 1 MB, and 20 MB is the most; choose some of the layers 1-3, as in --layers 1"
+        "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example --layers 1"
     )
 
 
@@ -277,7 +277,7 @@ def viewer(*arguments: object, more: str = "", **environment: str) -> Iterator[V
 def test_the_sample_at_once_and_a_quiet_end(regard, bundle):
     """Nothing heavy is imported before the first answer, and nothing is said but the address."""
     with viewer("--port", 0) as shown:  # without a display there is no browser to open
-        assert shown.line == f"http://127.0.0.1:{shown.port}/ (Ctrl-C ends)\n"
+        assert shown.line == f"http://127.0.0.1:{shown.port}/ (press Ctrl-C to stop)\n"
         assert shown.get("/") == Path("page/index.html").read_bytes()
         assert [one["id"] for one in json.loads(shown.get("/recordings.json"))] == ["one", "two"]
         assert shown.get("/recordings/two/attention/0.f16") == bundle["two"].blob("attention/0.f16")
@@ -331,14 +331,14 @@ def test_a_port_in_use_is_said_and_a_second_viewer_just_works(regard, bundle):
             assert port < min(first.port, second.port)  # one between them may have been left by somebody meanwhile
             assert first.port != second.port
             for shown in (first, second):
-                assert shown.line.endswith(f"/ (port {port} is in use; Ctrl-C ends)\n")
+                assert shown.line.endswith(f"/ (port {port} is in use; press Ctrl-C to stop)\n")
                 assert shown.get("/recordings/one/manifest.json")
                 assert shown.interrupt() == (0, "", "")
 
 
 def test_the_head_to_begin_with_is_in_the_address(regard, bundle):
     with viewer("--port", 0, "--attention", "cross.1", "--head", 2, "--no-browser") as shown:
-        assert shown.line == f"http://127.0.0.1:{shown.port}/#attention=cross.1&head=2 (Ctrl-C ends)\n"
+        assert shown.line == f"http://127.0.0.1:{shown.port}/#attention=cross.1&head=2 (press Ctrl-C to stop)\n"
         assert shown.interrupt()[0] == 0
 
 

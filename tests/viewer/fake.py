@@ -9,8 +9,11 @@ import pytest
 
 from regard.errors import InputError
 from regard.viewer import html, sample
-from regard.viewer.model_handle import ModelHandle, Question
-from regard.viewer.recording import Manifest, Recording, StoredRecording, pack_recordings, sizes
+from regard.viewer.blobs import PATTERNS, all_blobs, blob_name
+from regard.viewer.manifest import THUMBNAIL, Manifest
+from regard.viewer.model_handle import ModelHandle
+from regard.viewer.query import Query
+from regard.viewer.recording import Recording, StoredRecording, pack_recordings
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 INDEX = """<!doctype html>
@@ -68,6 +71,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "title": title,
         "model": "a translator",
         "text": text,
+        "written": None,
         "notes": [],
         "sequences": {
             name: [{"text": word, "id": id, "special": False, "word": id} for id, word in enumerate(words)]
@@ -83,6 +87,8 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "positions": [],
         "image": None,
         "rollout": False,
+        "thumbnail": THUMBNAIL,
+        "blobs": PATTERNS,
     }
 
 
@@ -90,10 +96,12 @@ def recording(said: Manifest | None = None, seed: int = 0) -> StoredRecording:
     """Make a recording of a manifest: weights by chance, whose rows sum to one; of all else bytes by chance."""
     said = manifest() if said is None else said
     chance = np.random.default_rng(seed)
-    blobs = {name: chance.bytes(size or 8) for name, size in sizes(said)}
+    blobs = {blob.name: chance.bytes(blob.size or 8) for blob in all_blobs(said)}
     for step in range(max(len(said["steps"]), 1)):
         if said["whole"] and said["attentions"]:
-            blobs[f"attention/{step}.f16"] = b"".join(weights(one, chance).tobytes() for one in said["attentions"])
+            blobs[blob_name("all_weights", step=step)] = b"".join(
+                weights(one, chance).tobytes() for one in said["attentions"]
+            )
     return StoredRecording(said, blobs)
 
 
@@ -108,16 +116,16 @@ class Model(ModelHandle):
 
     def __init__(self, folder: Path, name: str, error: Exception | None = None, trained: bool = False) -> None:
         super().__init__(folder, name)
-        self.trouble, self.trained, self.questions = error, trained, list[Question]()
+        self.trouble, self.trained, self.queries = error, trained, list[Query]()
 
     def load(self) -> None:
         if self.trouble is not None:
             raise self.trouble
         self.what, self.verbs, self.loaded = "a translator", ("translate", "embed"), object()
 
-    def record(self, question: Question) -> Recording:
+    def record(self, question: Query) -> Recording:
         assert self.lock.locked()
-        self.questions.append(question)
+        self.queries.append(question)
         if not question.text and question.image is None:
             raise InputError("there is nothing to read; give a text")
         return recording(manifest(question.text or "an image", self.name))

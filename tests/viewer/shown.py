@@ -18,9 +18,11 @@ from regard.models.model import Model
 from regard.parts.attend import Tape
 from regard.use.load import Loaded
 from regard.use.ready import abilities
+from regard.viewer.manifest import Manifest
 from regard.viewer.model_handle import ModelHandle, load_in_background
+from regard.viewer.query import Query
 from regard.viewer.record import record
-from regard.viewer.recording import Manifest, Recording, StoredRecording
+from regard.viewer.recording import Recording, StoredRecording
 from regard.viewer.recording_store import RecordingStore
 
 from ..use.made import loaded
@@ -72,7 +74,7 @@ class Known(ModelHandle):
         if self.trouble:
             raise RegardError(self.trouble)
         self.what, self.verbs = abilities(self.ready.model)
-        self.of_images = self.what.endswith("of images")
+        self.reads_images = self.what.endswith("of images")
         self.loaded = self.ready
 
     def training(self) -> None:
@@ -133,7 +135,7 @@ def show() -> Iterator[Shown]:
     made, store = models(), RecordingStore({})
     handles = {name: Known(ready) for name, ready in reversed(made.items())}
     load_in_background(list(handles.values()), store, None).join()
-    recordings = {name: record(ready, **ASKED[name]) for name, ready in made.items()}
+    recordings = {name: record(ready, Query(**ASKED[name])) for name, ready in made.items()}
     ids = {name: store.put(one, handles[name].lock, keep=True) for name, one in recordings.items()}
     with running(store, *handles.values()) as port:
         yield Shown(f"http://127.0.0.1:{port}", store, ids, made)

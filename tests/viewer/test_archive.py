@@ -49,8 +49,6 @@ def damaged() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", damaged())
-def test_what_is_no_container(name):
-    with pytest.raises(
-        InputError, match="these bytes are no container of recordings, or not a whole one; make them anew"
-    ):
+def test_bytes_that_are_not_an_archive(name):
+    with pytest.raises(InputError, match="not a recording file, or truncated; export it again"):
         unpack_archive(damaged()[name])

@@ -2,14 +2,16 @@
 
 import gc
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard
-from regard.viewer import attentions, live_recording, recording
+from regard.viewer import attentions, live_recording
 from regard.viewer import capture as module
 from regard.viewer.capture import AttentionTrace, capture, join_calls
+from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from ..laws.cases import SHRINK, Case, cases, name_of
@@ -39,7 +41,7 @@ def held(one: object) -> int:
     captured = one.captured
     every = [*captured.inputs.values(), captured.memory, captured.below, captured.output]
     every += [layer for layers in captured.hidden.values() for layer in layers]
-    for looked in captured.looked.values():
+    for looked in captured.traces.values():
         every += [looked.query, looked.key, looked.value, looked.mixed]
     stores = {x.untyped_storage().data_ptr(): x.untyped_storage().size() for x in every if x is not None}
     return sum(stores.values())
@@ -59,10 +61,11 @@ def test_a_head_of_a_long_text_costs_vectors_and_itself(model, monkeypatch):
     """Nothing as large as the weights of a head is made before one is asked for, and none of another head is then."""
     bias = model.stack.layers[0].mixer.position.has_bias or model.stack.layers[0].mixer.window
     with Sizes() as sizes:
-        one = record(model, tokens(LONG), tokens=0)
+        one = record(model, Query(tokens(LONG), tokens=0))
     if not bias:  # else the model's own kernel makes a matrix, for all heads together
         assert max(sizes.found) < LONG * LONG
     monkeypatch.setattr(attentions, "WHOLE", 0)
+    one.manifest()
     before = len(sizes.found)
     with sizes:
         blob = one.blob("attention/0/self.2/1.f16")
@@ -80,19 +83,19 @@ def test_a_head_of_a_long_text_costs_vectors_and_itself(model, monkeypatch):
 
 
 def test_what_is_held_grows_as_the_text_does(model):
-    short, long = (held(record(model, tokens(count), tokens=0)) for count in (200, 400))
+    short, long = (held(record(model, Query(tokens(count), tokens=0))) for count in (200, 400))
     assert long == 2 * short
 
 
 def test_statistics_go_through_the_heads_some_at_a_time(model, monkeypatch):
-    one = record(model, tokens(LONG), tokens=0)
+    one = record(model, Query(tokens(LONG), tokens=0))
     whole = one.manifest()["attentions"]
     monkeypatch.setattr(module, "BLOCK", 1 << 14)
-    other = record(model, tokens(LONG), tokens=0)
+    other = record(model, Query(tokens(LONG), tokens=0))
     with Sizes() as sizes:
         overview = other.blob("overview/0.u8")
     assert max(sizes.found) == LONG * LONG  # a whole head, put together of blocks
-    assert abs(blobs.numbers(one, "overview/0.u8", "u1") - blobs.numbers(other, "overview/0.u8", "u1")).max() <= 1
+    assert abs(blobs.numbers(one, "overview", step=0) - blobs.numbers(other, "overview", step=0)).max() <= 1
     assert len(overview) == sum(entry["heads"] for entry in whole) * 32 * 32
 
 
@@ -100,7 +103,7 @@ def test_a_source_is_kept_once_however_often_it_is_looked_at(monkeypatch):
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], seed=0)
     seen = []
     monkeypatch.setattr(module, "join_calls", lambda calls: seen.append(calls) or join_calls(calls))
-    record(fed, tokens(30), target=tokens(10))
+    record(fed, Query(tokens(30), target=tokens(10)))
     (calls,) = seen
     assert len(calls) == 10
     assert {call.key.data_ptr() for call in calls} == {calls[0].key.data_ptr()}
@@ -109,11 +112,11 @@ def test_a_source_is_kept_once_however_often_it_is_looked_at(monkeypatch):
 
 def test_an_additive_score_is_worked_out_some_rows_at_a_time(monkeypatch):
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], "model.feed=none", seed=0)
-    one = record(fed, tokens(40), target=tokens(30))
+    one = record(fed, Query(tokens(40), target=tokens(30)))
     wanted = blobs.weights(one)["cross.1"]
     monkeypatch.setattr(module, "BLOCK", 16 * 40 * 3)
     with Sizes() as sizes:
-        found = one.captured.looked["attention"].weights(range(1))
+        found = one.captured.traces["attention"].weights(range(1))
     assert max(sizes.found) == 16 * 40 * 3
     torch.testing.assert_close(found[0].double(), torch.tensor(wanted[0]), atol=1e-3, rtol=0)
 
@@ -123,13 +126,13 @@ def test_an_additive_score_is_worked_out_some_rows_at_a_time(monkeypatch):
 
 def test_heads_come_one_by_one_where_all_together_are_too_many(monkeypatch):
     model = regard.build("gpt2", *SHRINK["gpt2"], seed=0)
-    one = record(model, tokens(9), tokens=0)
+    one = record(model, Query(tokens(9), tokens=0))
     wanted = blobs.weights(one)
     monkeypatch.setattr(attentions, "WHOLE", 4 * 81)
-    other = record(model, tokens(9), tokens=0)
+    other = record(model, Query(tokens(9), tokens=0))
     assert not other.manifest()["whole"]
     for entry, head in blobs.heads(other):
-        found = blobs.numbers(other, f"attention/0/{entry['id']}/{head}.f16", "<f2").reshape(9, 9)
+        found = blobs.numbers(other, "weights", step=0, attention=entry["id"], head=head).reshape(9, 9)
         assert (found == wanted[entry["id"]][head]).all()
     with pytest.raises(KeyError):
         other.blob("attention/0.f16")
@@ -137,16 +140,16 @@ def test_heads_come_one_by_one_where_all_together_are_too_many(monkeypatch):
 
 def test_a_head_that_is_too_large_is_pooled_and_its_rows_are_whole(monkeypatch):
     model = regard.build("gpt2", *SHRINK["gpt2"], seed=0)
-    wanted = blobs.weights(record(model, tokens(9), tokens=0))
+    wanted = blobs.weights(record(model, Query(tokens(9), tokens=0)))
     monkeypatch.setattr(attentions, "PICTURE", 80)
     monkeypatch.setattr(attentions, "SIDE", 4)
-    one = record(model, tokens(9), tokens=0)
+    one = record(model, Query(tokens(9), tokens=0))
     manifest = one.manifest()
     assert (manifest["whole"], manifest["rollout"]) == (False, False)
     begins, ends = [0, 2, 4, 6], [2, 4, 6, 9]
     for entry, head in blobs.heads(one):
         assert entry["pooled"] == [4, 4]
-        found = blobs.numbers(one, f"pooled/0/{entry['id']}/{head}.u8", "u1").reshape(4, 4)
+        found = blobs.numbers(one, "pooled", step=0, attention=entry["id"], head=head).reshape(4, 4)
         for row, column in ((0, 0), (1, 0), (3, 2), (3, 3)):
             part = wanted[entry["id"]][head, begins[row] : ends[row], begins[column] : ends[column]]
             assert abs(found[row, column] - 255 * part.max()) < 1
@@ -155,23 +158,26 @@ def test_a_head_that_is_too_large_is_pooled_and_its_rows_are_whole(monkeypatch):
     for name in ("attention/0.f16", "attention/0/self.1/0.f16", "rollout.f16"):
         with pytest.raises(KeyError):
             one.blob(name)
-    assert recording.PICTURE == 1 << 20
 
 
 def test_rows_alone_are_the_rows_together(monkeypatch):
     for case in (one for one in cases() if one.name in ("gpt2-t5-bias", "rnn-attention-alibi-window", "llama-local")):
         together, alone = recorded(case), recorded(case)
         names = [name for name in together.names() if name.startswith("row/")]
-        first = [blobs.numbers(together, name) for name in names]
+        first = [np.frombuffer(together.blob(name), "<f4") for name in names]
         with monkeypatch.context() as patch:
             patch.setattr(live_recording, "TOGETHER", 0)
-            second = [blobs.numbers(alone, name) for name in names]
+            second = [np.frombuffer(alone.blob(name), "<f4") for name in names]
         assert max(abs(a - b).max() for a, b in zip(first, second, strict=True)) < 1e-5
 
 
 def recorded(case: Case):
     model = case.build(torch.float32)
-    return record(model, tokens(7), target=tokens(5)) if "rnn" in case.name else record(model, tokens(7), tokens=0)
+    return (
+        record(model, Query(tokens(7), target=tokens(5)))
+        if "rnn" in case.name
+        else record(model, Query(tokens(7), tokens=0))
+    )
 
 
 # --- the pass itself -------------------------------------------------------------------------------------------------
@@ -200,7 +206,7 @@ def test_a_mistake_leaves_no_trace_either():
 def test_calls_are_joined_in_their_order():
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], seed=0).eval()
     given = {"source": torch.tensor([tokens(4)]), "target": torch.tensor([tokens(6)])}
-    looked = capture(fed, given).looked["attention"]
+    looked = capture(fed, given).traces["attention"]
     assert isinstance(looked, AttentionTrace)
     with regard.watch(fed) as tape, torch.no_grad():
         fed(**given)

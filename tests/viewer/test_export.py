@@ -103,15 +103,15 @@ def test_a_page_that_was_not_built(page, name):
 
 def test_an_index_that_has_no_place_for_the_script(page):
     (page / html.INDEX).write_text("<head></head><link href='page.css'><body></body>")
-    with pytest.raises(RegardError, match="has 0 places for .*build the page anew"):
+    with pytest.raises(RegardError, match="matches .* 0 times instead of once; build the page again"):
         page_with_recordings(b"")
 
 
 def test_inline_is_the_page_without_rights(page):
-    container = pack_recordings({"one": recording()})
-    ((tag, attributes),) = Tags(page_as_iframe(container, 500)).tags
+    archive = pack_recordings({"one": recording()})
+    ((tag, attributes),) = Tags(page_as_iframe(archive, 500)).tags
     assert tag == "iframe"
-    assert attributes["srcdoc"] == page_with_recordings(container)
+    assert attributes["srcdoc"] == page_with_recordings(archive)
     assert attributes["sandbox"] == "allow-scripts allow-downloads"
     assert "height: 500px" in attributes["style"]
 
@@ -128,39 +128,43 @@ def large() -> StoredRecording:
     return recording(said)
 
 
-def test_a_page_loses_first_what_is_not_attention_and_says_so(monkeypatch):
+def test_a_large_page_leaves_out_what_is_not_attention_and_says_so(monkeypatch):
     one = large()
     whole, note = pack_to_fit({"one": one})
     assert note == ""
     sizes = [len(whole)]
     for without, words in (
-        (["next"], "the scores of Next are not in it"),
-        (["next", "hidden"], "the scores of Next and the vectors of Words are not"),
+        (["next"], "the scores of the Next view were left out"),
+        (["next", "hidden"], "the scores of the Next view and the vectors of the Words view were"),
         (
             ["next", "hidden", "arithmetic"],
-            "the scores of Next, the vectors of Words and the numbers of Arithmetic are",
+            "the scores of the Next view, the vectors of the Words view and the numbers of the Arithmetic view were",
         ),
     ):
         monkeypatch.setattr(export, "LARGEST", sizes[-1] - 1)
-        container, note = pack_to_fit({"one": one})
+        archive, note = pack_to_fit({"one": one})
         assert words in note
-        said = unpack_recordings(container)["one"].manifest()
+        said = unpack_recordings(archive)["one"].manifest()
         assert said["notes"] == [note]
         assert (said["next"] is None) == ("next" in without)
         assert (said["hidden"] == []) == ("hidden" in without)
         assert any(one["arithmetic"] for one in said["attentions"]) == ("arithmetic" not in without)
-        sizes.append(len(container))
+        sizes.append(len(archive))
     assert sizes == sorted(sizes, reverse=True)
     monkeypatch.setattr(export, "LARGEST", 10)
-    message = "the page would have 1 MB, and 20 MB is the most; choose some of the layers 1-3, as in --layers 1, or a"
+    message = (
+        "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example --layers 1, or a"
+    )
     with pytest.raises(RegardError, match=message):
         pack_to_fit({"one": one})
 
 
-def test_what_can_never_fit_is_refused_before_it_is_worked_out():
+def test_what_can_never_fit_is_rejected_before_it_is_packed():
     tall = [attention(f"self.{n}", "source", "source", 1024, 1024, heads=12) for n in range(1, 13)]
     said = manifest(" ".join(["x"] * 1024), attentions=tall) | {"whole": False, "begin": None}
-    message = "the page would have 403 MB, and 20 MB is the most; choose some of the layers 1-12, as in --layers 1-3,"
+    message = (
+        "the page would have 403 MB, and the limit is 20 MB; choose some of the layers 1-12, for example --layers 1-3,"
+    )
     with pytest.raises(RegardError, match=message):
         pack_to_fit({"one": StoredRecording(said, {})})
 
@@ -184,7 +188,7 @@ def test_layers_as_people_write_them(text, layers):
 @pytest.mark.parametrize("text", ["", "x", "0", "3-1", "1,,2", "1-2-3", "-1", "²", "9999999", "1;2"])
 def test_layers_that_are_none(text):
     with pytest.raises(
-        InputError, match=rf"--layers {re.escape(text)}: .* is no layer; write them as 1,3-4, counted from 1"
+        InputError, match=rf"--layers {re.escape(text)}: .* is not a layer; write layers as 1,3-4, counted from 1"
     ):
         parse_layers(text)
 
@@ -244,10 +248,10 @@ def test_what_may_not_be_looked_at():
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (("cros.2", None), "--attention cros.2: there is no such attention; did you mean 'cross.2'?"),
-        (("self.1", None), "--attention self.1: there is no such attention; .*one of cross.1, cross.2, cross.3"),
-        (("cross.2", 3), "--head 3: cross.2 has the heads 1 to 2"),
-        ((None, 0), "--head 0: cross.2 has the heads 1 to 2"),
+        (("cros.2", None), "--attention cros.2: no such attention; did you mean 'cross.2'?"),
+        (("self.1", None), "--attention self.1: no such attention; .*one of cross.1, cross.2, cross.3"),
+        (("cross.2", 3), "--head 3: cross.2 has heads 1 to 2"),
+        ((None, 0), "--head 0: cross.2 has heads 1 to 2"),
     ],
 )
 def test_a_head_that_is_not_there(chosen, message):
@@ -256,7 +260,7 @@ def test_a_head_that_is_not_there(chosen, message):
 
 
 def test_no_attention_to_draw():
-    with pytest.raises(InputError, match="a run: has no attention, so there is none to draw"):
+    with pytest.raises(InputError, match="a run: has no attention to draw"):
         read_head_weights(recording(manifest(attentions=[])))
 
 
@@ -294,7 +298,7 @@ def test_files_that_cannot_be(tmp_path):
     check_output_file(tmp_path / "PAGE.HTML", ".html")
     with pytest.raises(InputError, match="page.htm: the name of this file must end in .html"):
         check_output_file(tmp_path / "page.htm", ".html")
-    with pytest.raises(InputError, match="nowhere/a.png: there is no folder .*nowhere; make it first"):
+    with pytest.raises(InputError, match="nowhere/a.png: no folder .*nowhere; create it first"):
         check_output_file(tmp_path / "nowhere" / "a.png", ".png")
     (tmp_path / "b.png").mkdir()
     with pytest.raises(InputError, match="b.png: is a folder; name a file"):

@@ -16,8 +16,11 @@ from regard.viewer.head_statistics import (
     max_pool,
     measure_heads,
     rollout,
+    with_statistics,
 )
-from regard.viewer.tokens import Token
+from regard.viewer.manifest import Token
+
+from .fake import attention
 
 
 def tokens(text: str) -> list[Token]:
@@ -37,13 +40,15 @@ def test_statistics_by_hand():
     assert found.previous == pytest.approx([(0.5 + 0.25) / 2, (0 + 1) / 2])
     assert found.first == pytest.approx([(1 + 0.5 + 0.25) / 3, 0])
     assert found.sink == pytest.approx([(0.5 + 0.25) / 2, 0])  # of the queries that are words
-    assert found.statistics()["entropy"] == [0.833333, 0]
+    (info,) = with_statistics([attention("self.1", "tokens", "tokens", 3, 3)], [[found]])
+    assert info["statistics"]["entropy"] == [[0.833333, 0]]
 
 
-def test_what_there_is_not_is_none():
+def test_an_undefined_statistic_is_none():
     found = measure_heads(torch.ones(1, 1, 1), tokens("a"), tokens("a"))
     assert isnan(found.previous[0])
-    assert found.statistics() == {"entropy": [0], "distance": [0], "previous": [None], "first": [1]}
+    (info,) = with_statistics([attention("self.1", "tokens", "tokens", 1, 1)], [[found]])
+    assert info["statistics"] == {"entropy": [[0]], "distance": [[0]], "previous": [[None]], "first": [[1]]}
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))

@@ -14,7 +14,8 @@ from regard.errors import InputError, RegardError
 from regard.training import start
 from regard.use import load as use_load
 from regard.use.ready import Ready
-from regard.viewer.model_handle import ModelHandle, Question, load_in_background, make_handles
+from regard.viewer.model_handle import ModelHandle, load_in_background, make_handles
+from regard.viewer.query import Query
 from regard.viewer.recording_store import RecordingStore
 
 from ..tasks.corpora import sentences, write
@@ -54,9 +55,9 @@ def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkey
 
 
 def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
-    with pytest.raises(RegardError, match="nowhere: there is no such folder; give the folder that `regard train`"):
+    with pytest.raises(RegardError, match="nowhere: no such folder; give the folder that `regard train`"):
         make_handles([tmp_path / "nowhere"])
-    with pytest.raises(RegardError, match="was named twice; name two models to compare them"):
+    with pytest.raises(RegardError, match="was named twice; name two different models to compare them"):
         make_handles([tmp_path, tmp_path])
 
 
@@ -72,7 +73,7 @@ def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
 )
 def test_a_loaded_model_says_what_it_is(tmp_path, kind, what, verbs, of_images):
     (handle,) = make_handles([run(kind, tmp_path / "run")], "cpu")
-    assert handle.about() == {
+    assert handle.info() == {
         "name": "run",
         "what": "",
         "verbs": [],
@@ -82,17 +83,17 @@ def test_a_loaded_model_says_what_it_is(tmp_path, kind, what, verbs, of_images):
         "path": str(tmp_path / "run"),
     }
     handle.load()
-    about = handle.about()
+    about = handle.info()
     assert (about["what"], about["verbs"], about["image"]) == (what, verbs, of_images)
 
 
-def test_a_question_is_asked_as_it_is(tmp_path):
+def test_a_query_reaches_the_model_unchanged(tmp_path):
     handle = ModelHandle(run("translation", tmp_path / "run"), "run")
-    with pytest.raises(InputError, match="run: is still being loaded; wait a moment"):
-        handle.record(Question(TEXT))
+    with pytest.raises(InputError, match="run: is still loading; wait a moment"):
+        handle.record(Query(TEXT))
     handle.load()
     target = " ".join(reversed(TEXT.split()))
-    said = handle.record(Question(TEXT, target)).manifest()
+    said = handle.record(Query(TEXT, target)).manifest()
     assert (said["title"], said["text"]) == ("run", TEXT)
     assert [token["text"].strip() for token in said["sequences"]["target"] if not token["special"]] == target.split()
 
@@ -100,7 +101,7 @@ def test_a_question_is_asked_as_it_is(tmp_path):
 def test_as_many_tokens_as_are_wanted(tmp_path):
     handle = ModelHandle(run("language", tmp_path / "run"), "run")
     handle.load()
-    lengths = [len(handle.record(Question(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
+    lengths = [len(handle.record(Query(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
     assert 0 < lengths[1] - lengths[0] <= 3
 
 
@@ -120,7 +121,9 @@ def test_half_precision_is_shown_in_full(tmp_path, monkeypatch):
 
 def test_what_another_library_runs_cannot_be_looked_into(tmp_path, monkeypatch):
     monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(outside=object()))
-    with pytest.raises(InputError, match="run: CTranslate2 keeps its numbers to itself; look at what it was made from"):
+    with pytest.raises(
+        InputError, match="run: CTranslate2 does not expose attention; use the model that it was converted from"
+    ):
         ModelHandle(tmp_path / "run", "run").load()
 
 
@@ -129,7 +132,7 @@ def test_what_another_library_runs_cannot_be_looked_into(tmp_path, monkeypatch):
 
 def test_a_run_shows_its_training_too(trained):
     handle = ModelHandle(trained, "run")
-    answer, training = handle.all(Question(TEXT))
+    answer, training = handle.recordings(Query(TEXT))
     assert (answer.manifest()["text"], answer.manifest()["steps"]) == (TEXT, [])
     assert training.manifest()["steps"][0] == 0
     assert training.manifest()["steps"][-1] == 2
@@ -140,14 +143,14 @@ def test_a_training_that_still_goes_on_has_no_model_yet(trained, tmp_path, capfd
     going = tmp_path / "going"
     shutil.copytree(trained, going)
     (going / "model.safetensors").unlink()
-    (training,) = ModelHandle(going, "going").all(None)
+    (training,) = ModelHandle(going, "going").recordings(None)
     assert training.manifest()["steps"]
     handle, store = ModelHandle(going, "going"), RecordingStore({})
-    load_in_background([handle], store, Question(TEXT)).join()
+    load_in_background([handle], store, Query(TEXT)).join()
     assert [one["title"] for one in store.listing()] == ["going, training"]
-    assert "going" in handle.opened.error
-    assert not handle.opened.settled
-    assert capfd.readouterr().err == f"regard: {handle.opened.error}\n"
+    assert "going" in handle.status.error
+    assert not handle.status.ready
+    assert capfd.readouterr().err == f"regard: {handle.status.error}\n"
 
 
 def test_a_run_deleted_under_the_viewer(trained, tmp_path):
@@ -159,10 +162,10 @@ def test_a_run_deleted_under_the_viewer(trained, tmp_path):
     (listed,) = store.listing()
     with pytest.raises(RegardError, match="probe"):
         store.find(listed["id"]).recording.blob("attention/1.f16")
-    assert handle.record(Question(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
+    assert handle.record(Query(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
     late = ModelHandle(gone, "gone")
     load_in_background([late], store, None).join()
-    assert "gone: no such folder" in late.opened.error
+    assert "gone: no such folder" in late.status.error
 
 
 # --- behind the page -------------------------------------------------------------------------------------------------
@@ -184,10 +187,10 @@ def test_an_error_is_never_said_before_the_model_is_ready_for_questions(tmp_path
     heard = []
     for _ in range(20):
         model = Model(tmp_path, "run")
-        thread = load_in_background([model], RecordingStore({}), Question(""))
-        while model.about()["error"] is None:
+        thread = load_in_background([model], RecordingStore({}), Query(""))
+        while model.info()["error"] is None:
             pass
-        heard.append(model.about()["ready"])
+        heard.append(model.info()["ready"])
         thread.join()
     assert all(heard)
 
@@ -198,19 +201,19 @@ def test_a_damaged_training_does_not_stop_the_model(trained, tmp_path, capfd):
     for path in (damaged / "probe").iterdir():
         path.write_bytes(b"x" * 20)
     handle, store = ModelHandle(damaged, "damaged"), RecordingStore({})
-    load_in_background([handle], store, Question(TEXT)).join()
-    assert handle.opened.settled
-    assert "is damaged" in handle.opened.error
+    load_in_background([handle], store, Query(TEXT)).join()
+    assert handle.status.ready
+    assert "is damaged" in handle.status.error
     assert [one["text"] for one in store.listing()] == [TEXT]
-    assert capfd.readouterr().err == f"regard: {handle.opened.error}\n"
+    assert capfd.readouterr().err == f"regard: {handle.status.error}\n"
 
 
 def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_loaded(tmp_path, capfd):
     first, second = Model(tmp_path / "first", "first", KeyError("x")), Model(tmp_path / "second", "second")
     load_in_background([first, second], RecordingStore({}), None).join()
-    assert first.opened.error.endswith("first: the viewer made a mistake (KeyError); its terminal says more")
+    assert first.status.error.endswith("first: internal error of the viewer (KeyError); see the terminal for details")
     assert "Traceback" in capfd.readouterr().err
-    assert (first.opened.settled, second.opened.settled, second.opened.error) == (False, True, None)
+    assert (first.status.ready, second.status.ready, second.status.error) == (False, True, None)
 
 
 def test_a_training_can_be_looked_at_while_its_model_is_loaded(tmp_path):

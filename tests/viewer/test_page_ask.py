@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from regard.viewer.model_handle import Question, load_in_background
+from regard.viewer.model_handle import load_in_background
+from regard.viewer.query import Query
 from regard.viewer.recording_store import RecordingStore
 
 from ..use.made import image
@@ -52,7 +53,7 @@ def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
 
 def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "next")
-    tab.field("Translation, if given").fill("red dogs")
+    tab.field("Translation (optional)").fill("red dogs")
     prepared = ask(tab, shown, "translator", "one cat")
     line = tab.page.get_by_role("group", name="Text so far").get_by_role("button")
     expect(line).to_have_text(prepared.words("translator", "target"))
@@ -62,10 +63,10 @@ def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
 def test_the_model_that_is_asked_is_the_one_that_is_shown_until_another_is_chosen(tab: Tab, shown: Shown):
     tab.open(shown.ids["aligner"], "look")
     expect(tab.field("Model")).to_have_value("aligner")
-    tab.field("Translation, if given").fill("dog")
+    tab.field("Translation (optional)").fill("dog")
     tab.field("Recording").select_option(shown.ids["writer"])
     expect(tab.field("Model")).to_have_value("writer")
-    expect(tab.field("Translation, if given")).to_have_count(0)  # a language model cannot use one
+    expect(tab.field("Translation (optional)")).to_have_count(0)  # a language model cannot use one
     prepared = ask(tab, shown, "writer", "blue")
     tab.field("Model").select_option("recurrent")
     tab.field("Recording").select_option(shown.ids["aligner"])
@@ -95,7 +96,7 @@ def loading(shown: Shown, window: Tab) -> Iterator[tuple[Tab, Known, RecordingSt
     """A viewer with something to see, whose model is still being loaded."""
     model, store = Known(shown.models["writer"]), RecordingStore({"sample": by_chance()})
     model.may_load.clear()
-    thread = load_in_background([model], store, Question("one red dog"), patience=0.0)
+    thread = load_in_background([model], store, Query("one red dog"), patience=0.0)
     with running(store, model) as port:
         window.begin(f"http://127.0.0.1:{port}")
         yield window, model, store
@@ -140,7 +141,7 @@ def test_an_empty_text_is_one_sentence_and_changes_nothing(tab: Tab, shown: Show
     before = tab.chosen()
     tab.page.locator("[data-text]").fill("  ")
     tab.page.get_by_role("button", name="Run", exact=True).click()
-    expect(tab.page.locator(".ask .failure")).to_have_text("there is no text to look at; write at least one word")
+    expect(tab.page.locator(".ask .failure")).to_have_text("the text is empty; write at least one word")
     assert tab.chosen() == before
     expect(tab.page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
 
@@ -150,7 +151,7 @@ def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):
     text = "one red dog and two blue cats " * 6
     prepared = ask(tab, shown, "writer", text)
     (note,) = prepared.manifest("writer")["notes"]
-    assert re.fullmatch(r"Cut to the last \d+ of 42 tokens; more do not fit this model\.", note)
+    assert re.fullmatch(r"Cut to the last \d+ of 42 tokens; this model cannot read more\.", note)
     expect(tab.page.locator(".note")).to_have_text(note)
     assert len(prepared.words("writer", "tokens")) <= 32
     expect(tab.page.locator("g.word")).to_have_count(2 * len(prepared.words("writer", "tokens")))
@@ -166,12 +167,12 @@ def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: 
     assert [name for name, disabled, _ in found if disabled == "false"] == ["Words", "Next"]
     reasons = {name: why for name, disabled, why in found if disabled == "true"}
     assert {reasons[name] for name in ("Look", "Heads", "Arithmetic", "Compare")} == {"This model has no attention."}
-    assert reasons["Position"] == "This model has no positions: its recurrence carries the order."
+    assert reasons["Position"] == "This model has no position encoding: its recurrence carries the order."
     tab.page.get_by_role("tab", name="Look").click(force=True)
-    expect(tab.page.locator(".elsewhere")).to_contain_text("This model has no attention.")
+    expect(tab.page.locator(".unavailable")).to_contain_text("This model has no attention.")
     expect(tab.page.get_by_role("tab", selected=True)).to_have_text(re.compile("^Words"))
     tab.press("5")
-    expect(tab.page.get_by_role("table", name=re.compile("What may come next"))).to_be_visible()
+    expect(tab.page.get_by_role("table", name=re.compile("The most likely next tokens"))).to_be_visible()
 
 
 def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
@@ -179,11 +180,11 @@ def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
     gone = shown.store.put(by_chance(text="gone"), Lock())
     listed = shown.store.listing()  # what a page that lists no more still has
     tab.page.route("**/recordings.json", lambda route: route.fulfill(json=listed))
-    for _ in range(shown.store.room):
+    for _ in range(shown.store.capacity):
         shown.store.put(by_chance(), Lock())
     tab.open(shown.ids["writer"], "look")
     tab.field("Recording").select_option(gone)
-    said = "there is no such recording here; it may have made room for others; choose another, or ask again"
+    said = "no such recording; only the last ones are kept; choose another, or ask again"
     expect(tab.page.locator(".closed .failure")).to_have_text(said)
     tab.field("Recording").select_option(shown.ids["aligner"])
     expect(tab.main("look")).to_be_visible()
@@ -202,7 +203,7 @@ def test_a_run_that_is_deleted_under_the_server(tab: Tab, shown: Shown):
 
     one.blob = blob
     tab.open(id, "look")
-    said = "a run: cannot be looked at: [Errno 2] No such file or directory: 'probe/step-0.safetensors'"
+    said = "a run: cannot be shown: [Errno 2] No such file or directory: 'probe/step-0.safetensors'"
     expect(tab.main("look").locator(".failure").first).to_have_text(said)
 
 

@@ -162,7 +162,7 @@ def test_a_tag_among_the_words_is_a_word(tab: Tab, shown: Shown, tmp_path: Path)
 
 def test_a_tag_that_is_typed_is_a_text(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "look")
-    tab.field("Translation, if given").fill(EVIL)
+    tab.field("Translation (optional)").fill(EVIL)
     tab.page.locator("[data-text]").fill(EVIL)
     tab.press("Enter")
     expect(tab.page).not_to_have_url(re.compile(shown.ids["translator"]))

@@ -64,10 +64,10 @@ def test_numbers_go_from_view_to_view(begun: Tab):
         tab = begun.page.get_by_role("tab", selected=True)
         expect(tab).to_have_text(f"{view.capitalize()} {key.upper()}")
     begun.press("7")  # has nothing to show here
-    expect(begun.page.locator(".elsewhere")).to_contain_text("This recording has no training steps.")
+    expect(begun.page.locator(".unavailable")).to_contain_text("This recording has no training snapshots.")
     begun.expect_chosen(view="compare")
     begun.press("8")
-    expect(begun.page.locator(".elsewhere")).to_contain_text("This model does not look at an image.")
+    expect(begun.page.locator(".unavailable")).to_contain_text("This model does not read images.")
     begun.page.get_by_role("button", name=re.compile("^Open seer")).first.click()
     expect(begun.main("image")).to_be_visible()
 

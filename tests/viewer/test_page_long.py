@@ -5,7 +5,8 @@ from threading import Lock
 import numpy as np
 from playwright.sync_api import expect
 
-from regard.viewer.recording import Manifest, Recording
+from regard.viewer.manifest import Manifest
+from regard.viewer.recording import Recording
 
 from .browser import Tab
 from .fake import attention, manifest
@@ -105,7 +106,7 @@ def test_beyond_that_a_picture_of_stretches_and_rows_one_by_one(tab: Tab, shown:
     tab.open(shown.store.put(Long(pooled=64), Lock()), "look")
     sentence = tab.page.locator(".sentence")
     expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")
-    expect(tab.page.get_by_text("each cell the largest weight of a stretch")).to_be_visible()
+    expect(tab.page.get_by_text("each cell is the largest weight of a block of tokens")).to_be_visible()
     tab.press("j", "ArrowRight")
     expect(sentence).to_contain_text("w501 looks mostly at w495 (0.75), layer 6, head 7")
     assert blobs(tab, "attention") == []

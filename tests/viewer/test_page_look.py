@@ -94,7 +94,7 @@ def test_a_cell_of_the_heat_map_is_read_by_pointing_and_chosen_by_a_click(tab: T
         assert under.inner_text().startswith(f"{words[query]} → {words[key]} ")
         seen.add((query, key))
         if key > query:
-            expect(under).to_have_text(re.compile("may not look$"))
+            expect(under).to_have_text(re.compile("masked$"))
         else:
             close(number(under.inner_text().rsplit(" ", 1)[1]), weights[query, key], 3)
     assert len(seen) == 3
@@ -119,11 +119,11 @@ def test_pieces_become_words_and_special_tokens_go_with_their_weight(tab: Tab, s
     tab.page.get_by_label("Hide special tokens").check()
     outside = sums.pop(-1)
     aside = tab.page.locator(".sentence .aside").last
-    expect(aside).to_contain_text("lies on hidden special tokens")
+    expect(aside).to_contain_text("is on hidden special tokens")
     close(number(aside.inner_text()), outside, 2)
     close([number(cell) for _, cell in rows(table)], sorted(sums.values(), reverse=True), 3)
-    tab.page.get_by_label("Scale what is left to 1").check()
-    expect(aside).to_contain_text("the rest is scaled up to 1")
+    tab.page.get_by_label("Renormalise the rest to 1").check()
+    expect(aside).to_contain_text("the rest is renormalised to 1")
     scaled = [value / (1 - outside) for value in sorted(sums.values(), reverse=True)]
     close([number(cell) for _, cell in rows(table)], scaled, 3)
     tab.expect_chosen(merge=1, hide=1, renormalise=1)

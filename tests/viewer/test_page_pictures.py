@@ -98,7 +98,7 @@ def test_image_shows_what_a_patch_looks_at(tab: Tab, shown: Shown):
     expect(large).to_be_visible()
     tab.expect_whole()  # nothing moves away from under the pointer
     caption = tab.page.locator(".large p.number")
-    expect(caption).to_contain_text("lies on the class token")
+    expect(caption).to_contain_text("is on the class token")
     close(number(caption.inner_text().split("is")[1]), weights[1, 0, 1:].max(), 3)
 
     def place(row: int, column: int) -> dict[str, float]:
@@ -135,8 +135,8 @@ def test_the_more_weight_the_lighter_the_patch(tab: Tab, shown: Shown):
     tab.open(shown.ids["seer"], "image", attention="self.2", head=1, query=3, key=0)
     tiles = tab.page.locator(".tiles canvas")
     expect(tiles).to_have_count(4)
-    tab.page.get_by_label("Weights over the picture").fill("1")  # and nothing of the picture itself
-    expect(tab.page.get_by_label("Weights over the picture")).to_have_value("1")
+    tab.page.get_by_label("Opacity of the weights").fill("1")  # and nothing of the picture itself
+    expect(tab.page.get_by_label("Opacity of the weights")).to_have_value("1")
     for head in range(4):
         pixels = pixels_of(tiles.nth(head))
         height, width, _ = pixels.shape
@@ -183,7 +183,7 @@ def test_compare_gives_the_difference_of_two_heads(tab: Tab, shown: Shown):
 
 def test_compare_says_that_two_texts_are_of_different_lengths(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "compare", attention="encoder.1", head=1, query=0, key=0)
-    tab.field("Held against").select_option(shown.ids["seer"])
+    tab.field("Compare with").select_option(shown.ids["seer"])
     length = len(shown.words("translator", "source"))
     said = f"One is {length} × {length} tokens, the other 7 × 7: no cell has a counterpart"
     expect(tab.page.locator("main .sentence")).to_contain_text(said)

@@ -40,7 +40,7 @@ def test_words_of_another_text_and_their_plane(tab: Tab, shown: Shown):
     share = tab.page.locator("main figcaption").filter(has_text="of the variance")
     whole, x, y = map(int, re.findall(r"(\d+) %", share.inner_text()))
     # the plane is that of the singular vectors of all words that are shown
-    tab.page.get_by_text("All points in numbers").click()
+    tab.page.get_by_text("All points as numbers").click()
     points = rows(tab.page.get_by_role("table", name="After layer 2"))
     found = np.array([[number(cell) for cell in row[1:]] for row in points])
     partner = tab.chosen()["with"].split("*")[0]
@@ -79,10 +79,10 @@ def test_next_gives_probabilities_at_any_temperature(tab: Tab, shown: Shown, nam
     vocabulary = [readable(text) for text in shown.models[name].words.pieces(range(scores.shape[1]))]
     sequence, place = shown.manifest(name)["next"]["sequence"], shown.manifest(name)["next"]["begin"]
     tab.open(shown.ids[name], "next", attention=id, head=1, query=place, key=0)
-    table = tab.page.get_by_role("table", name=f"What may come next, of {scores.shape[1]} tokens")
+    table = tab.page.get_by_role("table", name=f"The most likely next tokens, of {scores.shape[1]}")
     check_guesses(table, scores[place], vocabulary, 1.0)
     sentence = tab.page.locator("main .sentence")
-    expect(sentence).to_contain_text(f"{vocabulary[scores[place].argmax()]} is likeliest (")
+    expect(sentence).to_contain_text(f"{vocabulary[scores[place].argmax()]} is the most likely (")
     for temperature in (0.5, 2, 0):
         tab.page.get_by_label("Temperature").fill(str(temperature))
         expect(sentence).to_contain_text(f"at temperature {temperature},")
@@ -110,7 +110,7 @@ def test_next_writes_another_token_and_goes_on(tab: Tab, shown: Shown):
     words = shown.words("writer", "tokens")
     begin = shown.manifest("writer")["next"]["begin"]
     tab.open(shown.ids["writer"], "next", attention="self.1", head=1, query=begin - 1, key=0)
-    table = tab.page.get_by_role("table", name=re.compile("What may come next"))
+    table = tab.page.get_by_role("table", name=re.compile("The most likely next tokens"))
     other = table.get_by_role("button").nth(2)
     word = other.inner_text()
     other.click()
@@ -151,7 +151,7 @@ def test_position_shows_the_table_and_how_alike_positions_are(tab: Tab, shown: S
     for place in (3, 7):
         tab.page.get_by_role("slider").fill(str(place))
         own = tab.page.get_by_role("table", name=f"Position {place}", exact=True)
-        likeness = tab.page.get_by_role("table", name=f"Alike to position {place}", exact=True)
+        likeness = tab.page.get_by_role("table", name=f"Similarity to position {place}", exact=True)
         np.testing.assert_allclose([number(row[1]) for row in rows(own)], table[place], atol=1e-6)
         np.testing.assert_allclose([number(row[1]) for row in rows(likeness)], alike[place], atol=1e-5)
 

@@ -9,6 +9,7 @@ from PIL.Image import open as open_image
 
 from regard.errors import InputError
 from regard.viewer.patched_image import image_tensor, read_image
+from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from ..use.made import image, loaded
@@ -34,7 +35,7 @@ def test_an_image_of_another_size_is_shown_as_it_is_seen(tmp_path):
 
 def test_patches_are_named_by_row_and_column():
     picture = read_image(loaded("vision").model, PIXELS)
-    assert picture.manifest() == {"rows": 2, "columns": 3, "first": 1, "width": 12, "height": 8}
+    assert picture.info() == {"rows": 2, "columns": 3, "first": 1, "width": 12, "height": 8}
     assert [token["text"] for token in picture.tokens()] == ["[class]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3"]
     assert [token["word"] for token in picture.tokens()] == [-1, 0, 1, 2, 3, 4, 5]
     assert [token["special"] for token in picture.tokens()] == [True] + [False] * 6
@@ -51,7 +52,7 @@ def test_pixels_are_normalised_as_in_training():
 def test_a_recording_of_an_image(tmp_path):
     ready = loaded("vision")
     path = image(tmp_path / "a.png", 3)
-    recording = record(ready, image=path.read_bytes(), title="my image")
+    recording = record(ready, Query(image=path.read_bytes()), title="my image")
     manifest = recording.manifest()
     assert (manifest["title"], manifest["model"], manifest["text"]) == (
         "my image",
@@ -66,7 +67,7 @@ def test_a_recording_of_an_image(tmp_path):
     assert found == pytest.approx([guess.probability for guess in guesses])
     with open_image(BytesIO(recording.blob("image.png"))) as file, open_image(path) as wanted:
         assert np.array_equal(np.array(file), np.array(wanted))
-    by_path = record(ready, str(path))  # what stands in place of a text is the path of a file
+    by_path = record(ready, Query(str(path)))  # what stands in place of a text is the path of a file
     assert by_path.manifest()["text"] == str(path)
     assert by_path.blob("attention/0.f16") == recording.blob("attention/0.f16")
 
@@ -80,18 +81,18 @@ def test_grey_pixels():
 
 def test_errors(tmp_path):
     ready = loaded("vision")
-    with pytest.raises(InputError, match="here: is a classifier of images, and there is no image; give one"):
-        record(ready)
+    with pytest.raises(InputError, match="here: is a classifier of images and needs an image; give a file"):
+        record(ready, Query())
     with pytest.raises(InputError, match=r"nowhere.png: there is no such image file; give the path of a PNG"):
-        record(ready, "nowhere.png")
-    with pytest.raises(InputError, match="the image: cannot be decoded as an image; is it whole, and a PNG"):
-        record(ready, image=b"nothing")
+        record(ready, Query("nowhere.png"))
+    with pytest.raises(InputError, match="the image: cannot be decoded as an image; use a complete PNG"):
+        record(ready, Query(image=b"nothing"))
     (tmp_path / "b.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"b.png: cannot be decoded as an image"):
-        record(ready, image=tmp_path / "b.png")
+        record(ready, Query(image=tmp_path / "b.png"))
     with pytest.raises(InputError, match=r"pixels must be uint8, height x width .* not float64 of shape \(3, 3\)"):
-        record(ready, image=np.zeros((3, 3)))
+        record(ready, Query(image=np.zeros((3, 3))))
     with pytest.raises(InputError, match=r"not uint8 of shape \(3, 3, 4\)"):
-        record(ready, image=np.zeros((3, 3, 4), np.uint8))
-    with pytest.raises(InputError, match="here: is a language model and looks at texts; leave the image out"):
-        record(loaded("language"), "red", image=b"x")
+        record(ready, Query(image=np.zeros((3, 3, 4), np.uint8)))
+    with pytest.raises(InputError, match="here: is a language model and reads texts; leave the image out"):
+        record(loaded("language"), Query("red", image=b"x"))

@@ -17,7 +17,7 @@ def model_of(name: str) -> Model:
 
 def only(model: Model, tokens: int = 5):
     (found,) = position_tables(model, tokens)
-    said = found.manifest()
+    said = found.info()
     assert found.table.shape == (said["rows"], said["columns"])
     assert found.similar.shape == (said["similarities"], said["size"], said["size"])
     return found

@@ -8,6 +8,7 @@ import torch
 from regard.decode.engine import eager
 from regard.errors import InputError
 from regard.use.ready import Frame, Outside, Ready
+from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from ..use.made import loaded
@@ -29,7 +30,7 @@ def texts(recording, sequence: str) -> list[str]:
 @pytest.mark.parametrize("beam", [None, 1])
 def test_a_translator_shows_what_translate_gives(recipe, beam):
     ready = loaded("translation", "bpe", recipe)
-    recording = record(ready, "one red dog", beam=beam)
+    recording = record(ready, Query("one red dog", beam=beam))
     (wanted,) = ready.translate(["one red dog"], beam=beam)
     manifest = recording.manifest()
     assert manifest["written"] == wanted
@@ -46,19 +47,19 @@ def test_a_translator_shows_what_translate_gives(recipe, beam):
 
 def test_a_target_that_is_given():
     ready = loaded("translation", "bpe")
-    recording = record(ready, "one red dog", target="two cats")
+    recording = record(ready, Query("one red dog", target="two cats"))
     words = ready.words
     assert ids(recording, "target") == [words.start, *words.encode(["two cats"])[0].tolist()]
     assert recording.manifest()["written"] == "two cats"
-    blank = record(ready, "one red dog", target=" ")  # is none
-    assert ids(blank, "target") == ids(record(ready, "one red dog"), "target")
+    blank = record(ready, Query("one red dog", target=" "))  # is none
+    assert ids(blank, "target") == ids(record(ready, Query("one red dog")), "target")
 
 
 def test_what_a_translation_is_made_to_begin_with():
     ready = loaded("translation", "bpe")
     forced = tuple(ready.words.encode(["two"])[0].tolist())
     framed = loaded("translation", "bpe", frame=Frame((), (ready.words.end,), ready.words.start, forced=forced))
-    for recording in (record(framed, "one red dog"), record(framed, "one red dog", target="red")):
+    for recording in (record(framed, Query("one red dog")), record(framed, Query("one red dog", target="red"))):
         assert ids(recording, "target")[: 1 + len(forced)] == [framed.words.start, *forced]
         assert recording.manifest()["next"]["begin"] == 1 + len(forced)
         assert recording.manifest()["written"].startswith("two")
@@ -67,16 +68,16 @@ def test_what_a_translation_is_made_to_begin_with():
 def test_a_translation_ends_where_the_table_of_positions_does():
     changes = ("model.embed.position.kind=learned", "model.embed.position.length=5")
     ready = loaded("translation", "word", None, *changes)
-    assert ready.words.end not in ids(record(ready, "one red"), "target")
-    assert len(ids(record(ready, "one red", beam=1), "target")) <= 5
+    assert ready.words.end not in ids(record(ready, Query("one red")), "target")
+    assert len(ids(record(ready, Query("one red", beam=1)), "target")) <= 5
 
 
 def test_a_long_source_and_a_long_target_are_cut():
     ready = loaded("translation", "word", longest=6)
-    recording = record(ready, "one red dog runs two blue cats", target="red " * 9)
+    recording = record(ready, Query("one red dog runs two blue cats", target="red " * 9))
     assert recording.manifest()["notes"] == [
-        "Cut to the first 5 of 7 tokens; more do not fit this model.",
-        "Cut to the first 5 of 9 tokens; more do not fit this model.",
+        "Cut to the first 5 of 7 tokens; this model cannot read more.",
+        "Cut to the first 5 of 9 tokens; this model cannot read more.",
     ]
     assert [token.strip() for token in texts(recording, "source")] == ["one", "red", "dog", "runs", "two", "</s>"]
     assert len(ids(recording, "target")) == 6
@@ -88,7 +89,7 @@ def test_a_long_source_and_a_long_target_are_cut():
 @pytest.mark.parametrize("recipe", ["gpt2", "llama-like", "deepseek-like", "lstm"])
 def test_a_language_model_writes_on(recipe):
     ready = loaded("language", "bpe", recipe)
-    recording = record(ready, "one red dog", tokens=5)
+    recording = record(ready, Query("one red dog", tokens=5))
     manifest = recording.manifest()
     (wanted,) = ready.generate(["one red dog"], tokens=5, temperature=0.0)
     assert manifest["written"] == wanted
@@ -102,16 +103,16 @@ def test_a_language_model_writes_on(recipe):
 
 def test_only_reading():
     ready = loaded("language", "bpe")
-    recording = record(ready, "one red dog", tokens=0)
+    recording = record(ready, Query("one red dog", tokens=0))
     assert recording.manifest()["next"]["begin"] == len(ids(recording, "tokens"))
     assert recording.manifest()["written"] == ""
-    assert len(ids(record(ready, "one red dog"), "tokens")) > len(ids(recording, "tokens"))  # 12 more, or the end
+    assert len(ids(record(ready, Query("one red dog")), "tokens")) > len(ids(recording, "tokens"))
 
 
 def test_a_long_prompt_loses_its_beginning():
     ready = loaded("language", "word", longest=10)
-    recording = record(ready, "one red dog runs two blue cat one red dog", tokens=4)
-    assert recording.manifest()["notes"] == ["Cut to the last 5 of 10 tokens; more do not fit this model."]
+    recording = record(ready, Query("one red dog runs two blue cat one red dog", tokens=4))
+    assert recording.manifest()["notes"] == ["Cut to the last 5 of 10 tokens; this model cannot read more."]
     assert [text.strip() for text in texts(recording, "tokens")[:6]] == ["</s>", "blue", "cat", "one", "red", "dog"]
     assert recording.manifest()["next"]["begin"] == 6
     assert len(ids(recording, "tokens")) <= 10
@@ -119,15 +120,15 @@ def test_a_long_prompt_loses_its_beginning():
 
 def test_half_of_the_room_is_for_the_prompt():
     ready = loaded("language", "word", longest=9)
-    recording = record(ready, "one red dog runs two blue cats", tokens=100)
+    recording = record(ready, Query("one red dog runs two blue cats", tokens=100))
     assert recording.manifest()["next"]["begin"] == 5
     assert len(ids(recording, "tokens")) <= 9
 
 
 def test_however_much_a_model_can_read_only_so_much_is_looked_at():
     ready = loaded("language", "word", "llama-like")
-    recording = record(ready, "red " * 30, tokens=0, longest=20)
-    assert recording.manifest()["notes"] == ["Cut to the last 19 of 30 tokens; more are not looked at together."]
+    recording = record(ready, Query("red " * 30, tokens=0, longest=20))
+    assert recording.manifest()["notes"] == ["Cut to the last 19 of 30 tokens; the viewer does not show more."]
     assert len(ids(recording, "tokens")) == 20
 
 
@@ -137,12 +138,12 @@ def test_however_much_a_model_can_read_only_so_much_is_looked_at():
 @pytest.mark.parametrize("tokenizer", ["word", "bpe", "unigram"])
 def test_masks_are_filled(tokenizer):
     ready = loaded("masked", tokenizer)
-    recording = record(ready, "one [MASK] dog [MASK] .")
+    recording = record(ready, Query("one [MASK] dog [MASK] ."))
     manifest = recording.manifest()
     (wanted,) = ready.fill(["one [MASK] dog [MASK] ."], top=5)
     assert [answer["question"] for answer in manifest["answers"]] == [
-        "What stands at [MASK] 1?",
-        "What stands at [MASK] 2?",
+        "Which word is [MASK] 1?",
+        "Which word is [MASK] 2?",
     ]
     for answer, guesses in zip(manifest["answers"], wanted, strict=True):
         assert [guess["text"] for guess in answer["guesses"]] == [guess.label for guess in guesses]
@@ -151,19 +152,19 @@ def test_masks_are_filled(tokenizer):
     assert texts(recording, "tokens").count("<mask>") == 2
     assert manifest["next"] is None
     assert manifest["notes"] == []
-    (only,) = record(ready, "one [MASK] dog").manifest()["answers"]
-    assert only["question"] == "What stands at [MASK]?"
+    (only,) = record(ready, Query("one [MASK] dog")).manifest()["answers"]
+    assert only["question"] == "Which word is [MASK]?"
 
 
 def test_without_a_mask_there_is_nothing_to_fill():
-    manifest = record(loaded("masked"), "one red dog").manifest()
+    manifest = record(loaded("masked"), Query("one red dog")).manifest()
     assert manifest["answers"] == []
-    assert manifest["notes"] == ["There is no [MASK] in what was read, so there is nothing to fill in."]
+    assert manifest["notes"] == ["The text contains no [MASK], so there is nothing to fill in."]
 
 
 def test_a_classifier_answers():
     ready = loaded("classification")
-    recording = record(ready, "one red dog")
+    recording = record(ready, Query("one red dog"))
     (answer,) = recording.manifest()["answers"]
     assert answer["question"] == "Which label has this text?"
     ((*guesses,),) = ready.classify(["one red dog"], top=3)
@@ -171,20 +172,20 @@ def test_a_classifier_answers():
     assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx([g.probability for g in guesses])
     words = ready.words
     assert ids(recording, "tokens") == [words.start, *words.encode(["one red dog"])[0].tolist(), words.end]
-    counted = record(loaded("classification", classes=()), "one red dog").manifest()["answers"][0]["guesses"]
+    counted = record(loaded("classification", classes=()), Query("one red dog")).manifest()["answers"][0]["guesses"]
     assert {guess["text"] for guess in counted} == {"0", "1", "2"}
 
 
 def test_an_encoder_that_answers_nothing():
     ready = loaded("masked", "word", "bert", "model.head.kind=vector")
-    manifest = record(ready, "one red dog").manifest()
+    manifest = record(ready, Query("one red dog")).manifest()
     assert (manifest["model"], manifest["answers"], manifest["next"]) == ("an encoder of texts", [], None)
 
 
 def test_a_long_text_keeps_its_beginning():
     ready = loaded("classification", longest=5)
-    recording = record(ready, "one red dog runs")
-    assert recording.manifest()["notes"] == ["Cut to the first 3 of 4 tokens; more do not fit this model."]
+    recording = record(ready, Query("one red dog runs"))
+    assert recording.manifest()["notes"] == ["Cut to the first 3 of 4 tokens; this model cannot read more."]
     assert [text.strip() for text in texts(recording, "tokens")] == ["<s>", "one", "red", "dog", "</s>"]
     assert recording.manifest()["text"] == "one red dog runs"
 
@@ -193,55 +194,55 @@ def test_a_long_text_keeps_its_beginning():
 
 
 def test_a_model_without_attention_says_which_views_make_sense():
-    said = "This model has no attention, so there are no weights to look at. What still makes sense: "
-    manifest = record(loaded("language", "word", "lstm"), "one red dog").manifest()
+    said = "This model has no attention, so there are no weights to show. Available views: "
+    manifest = record(loaded("language", "word", "lstm"), Query("one red dog")).manifest()
     assert (manifest["attentions"], manifest["begin"]) == ([], None)
     assert manifest["notes"] == [said + "Words and Next."]
     tables = record(
-        loaded("classification", "word", "bert", "model.layers.block.mixer={kind='lstm'}"), "red"
+        loaded("classification", "word", "bert", "model.layers.block.mixer={kind='lstm'}"), Query("red")
     ).manifest()
     assert tables["notes"] == [said + "Words and Position."]
 
 
 def test_a_bare_model_is_asked_by_its_tokenizer_or_by_ids():
     ready = loaded("language", "word")
-    by_text = record(ready.model, "one red dog", tokenizer=ready.tokenizer, tokens=3)
-    assert ids(by_text, "tokens") == ids(record(ready, "one red dog", tokens=3), "tokens")
+    by_text = record(ready.model, Query("one red dog", tokens=3), tokenizer=ready.tokenizer)
+    assert ids(by_text, "tokens") == ids(record(ready, Query("one red dog", tokens=3)), "tokens")
     assert by_text.manifest()["title"] == "a language model"
-    as_they_are = record(ready, [7, 8, 9], tokens=0)
+    as_they_are = record(ready, Query([7, 8, 9], tokens=0))
     assert ids(as_they_are, "tokens") == [7, 8, 9]
     assert as_they_are.manifest()["text"] == "7 8 9"
     for given in ([7, 8, 9], "7 8 9", "7, 8,9"):
-        assert texts(record(ready.model, given, tokens=0), "tokens") == ["7", "8", "9"]
-    assert len(ids(record(ready.model, [7, 8], tokens=4), "tokens")) == 6  # nothing says what ends it
+        assert texts(record(ready.model, Query(given, tokens=0)), "tokens") == ["7", "8", "9"]
+    assert len(ids(record(ready.model, Query([7, 8], tokens=4)), "tokens")) == 6  # nothing says what ends it
 
 
 def test_ids_of_both_sides():
     model = loaded("translation").model
-    recording = record(model, [7, 8], target=[3, 9, 9])
+    recording = record(model, Query([7, 8], target=[3, 9, 9]))
     assert (ids(recording, "source"), ids(recording, "target")) == ([7, 8], [3, 9, 9])
     assert recording.manifest()["written"] is None
     started = Ready(model, frame=Frame(first=3, ends=(2,)), engine=eager(model))
-    assert ids(record(started, [7, 8]), "target")[0] == 3
+    assert ids(record(started, Query([7, 8])), "target")[0] == 3
 
 
 def test_a_compiled_model_is_looked_at_as_it_was():
     model = loaded("language").model
-    assert ids(record(torch.compile(model), [7, 8], tokens=0), "tokens") == [7, 8]
+    assert ids(record(torch.compile(model), Query([7, 8], tokens=0)), "tokens") == [7, 8]
 
 
 def test_half_precision_is_looked_at_in_full():
     model = copy.deepcopy(loaded("language", "word").model).to(torch.bfloat16)
-    recording = record(model, [7, 8, 9], tokens=0)
-    full = record(copy.deepcopy(model).float(), [7, 8, 9], tokens=0)
+    recording = record(model, Query([7, 8, 9], tokens=0))
+    full = record(copy.deepcopy(model).float(), Query([7, 8, 9], tokens=0))
     for name in full.names():
         assert recording.blob(name) == full.blob(name)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
 def test_the_title_is_the_name_of_the_folder():
-    assert record(loaded("language", name="runs/first"), "red").manifest()["title"] == "first"
-    assert record(loaded("language"), "red", title="mine").manifest()["title"] == "mine"
+    assert record(loaded("language", name="runs/first"), Query("red")).manifest()["title"] == "first"
+    assert record(loaded("language"), Query("red"), title="mine").manifest()["title"] == "mine"
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -250,46 +251,44 @@ def test_the_title_is_the_name_of_the_folder():
 @pytest.mark.parametrize("kind", ["translation", "language", "masked", "classification"])
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_text(kind, text):
-    with pytest.raises(InputError, match="there is no text to look at; write at least one word"):
-        record(loaded(kind), text)
+    with pytest.raises(InputError, match="the text is empty; write at least one word"):
+        record(loaded(kind), Query(text))
 
 
 def test_no_tokens():
-    with pytest.raises(InputError, match="there is no token in this text; write at least one word"):
-        record(loaded("language"), [])
+    with pytest.raises(InputError, match="the text has no tokens; write at least one word"):
+        record(loaded("language"), Query([]))
 
 
 def test_ids_outside_the_vocabulary():
     model = loaded("language").model
     last = model.config.vocabulary - 1
     for wrong in (last + 1, -1):
-        with pytest.raises(InputError, match=rf"token id {wrong} at place 1 is outside the vocabulary \(0 to {last}\)"):
-            record(model, [1, wrong])
+        with pytest.raises(InputError, match=rf"token id {wrong} at index 1 is outside the vocabulary \(0 to {last}\)"):
+            record(model, Query([1, wrong]))
 
 
 def test_words_for_a_model_without_a_tokenizer():
+    with pytest.raises(InputError, match="a language model: has no tokenizer; write token ids, such as 5 12 7, or put"):
+        record(loaded("language").model, Query("one red dog"))
     with pytest.raises(
-        InputError, match="a language model: has no tokenizer; write ids of tokens, such as 5 12 7, or put"
+        InputError, match="a translator: has no tokenizer, so the first token of a translation is unknown; give"
     ):
-        record(loaded("language").model, "one red dog")
-    with pytest.raises(
-        InputError, match="a translator: has no tokenizer, so nothing says how a translation begins; give"
-    ):
-        record(loaded("translation").model, [7, 8])
+        record(loaded("translation").model, Query([7, 8]))
 
 
-def test_wishes_that_cannot_be():
+def test_wrong_queries():
     with pytest.raises(InputError, match="tokens=-1 must be 0 or more, and longest=2048 at least 1"):
-        record(loaded("language"), "red", tokens=-1)
+        record(loaded("language"), Query("red", tokens=-1))
     with pytest.raises(InputError, match="here: is a language model, not a translator; leave the target out"):
-        record(loaded("language"), "red", target="dog")
-    with pytest.raises(InputError, match="Linear is no model of regard; give one of `regard.load` or `regard.build`"):
-        record(torch.nn.Linear(2, 2), "red")
+        record(loaded("language"), Query("red", target="dog"))
+    with pytest.raises(
+        InputError, match="Linear is not a model of regard; use one from `regard.load` or `regard.build`"
+    ):
+        record(torch.nn.Linear(2, 2), Query("red"))
 
 
 def test_a_model_that_another_library_runs():
     elsewhere = type("Elsewhere", (Outside,), dict.fromkeys(Outside.__abstractmethods__))
-    with pytest.raises(
-        InputError, match="here: is run by CTranslate2, which cannot be looked into; use the model it was"
-    ):
-        record(loaded("translation", outside=elsewhere()), "red")
+    with pytest.raises(InputError, match="here: CTranslate2 does not expose attention; use the model that it was"):
+        record(loaded("translation", outside=elsewhere()), Query("red"))

@@ -14,8 +14,10 @@ from regard.models.recipe import build_empty
 from regard.models.vision import VisionTransformer
 from regard.parts.attention import Attention
 from regard.parts.mask import Causal
+from regard.viewer.blobs import all_blobs
+from regard.viewer.query import Query
 from regard.viewer.record import record
-from regard.viewer.recording import Recording, pack_recordings, sizes, unpack_recordings
+from regard.viewer.recording import Recording, pack_recordings, unpack_recordings
 
 from ..laws.cases import Case, cases, name_of
 from . import read_blobs as blobs
@@ -30,10 +32,10 @@ def recorded(case: Case) -> tuple[Model, Recording]:
     """Record a model of law, with weights that matter, over a few tokens or an image."""
     model = case.build(torch.float32)
     if isinstance(model, VisionTransformer):
-        return model, record(model, image=IMAGE)
+        return model, record(model, Query(image=IMAGE))
     if isinstance(model, EncoderDecoder):
-        return model, record(model, TOKENS, target=TARGET)
-    return model, record(model, TOKENS, tokens=2)
+        return model, record(model, Query(TOKENS, target=TARGET))
+    return model, record(model, Query(TOKENS, tokens=2))
 
 
 def inputs(recording: Recording) -> dict[str, torch.Tensor]:
@@ -62,7 +64,7 @@ attending = pytest.mark.parametrize("case", [case for case in CASES if has_atten
 @every
 def test_every_blob_has_the_size_that_the_manifest_says(case: Case):
     _, recording = recorded(case)
-    names = dict(sizes(recording.manifest()))
+    names = {blob.name: blob.size for blob in all_blobs(recording.manifest())}
     assert list(recording.names()) == list(names)
     for name, size in names.items():
         assert size is None or len(recording.blob(name)) == size, name
@@ -259,7 +261,7 @@ def test_an_image_begins_with_what_its_class_token_looks_at_last():
     _, recording = recorded(next(case for case in cases() if case.name == "vit"))
     begin, last = recording.manifest()["begin"], recording.manifest()["attentions"][-1]
     assert (begin["attention"], begin["query"]) == (last["id"], 0)
-    record = recording.captured.looked[last["name"]]
+    record = recording.captured.traces[last["name"]]
     weights = record.weights(range(last["heads"]))[:, 0, 1:]
     assert weights[begin["head"], begin["key"] - 1] == weights.max()
 
@@ -275,6 +277,6 @@ def test_rollout_follows_attention_through_every_layer(case: Case):
     total = np.eye(manifest["attentions"][0]["rows"])
     for weights in blobs.weights(recording).values():
         total = (weights.mean(0) / 2 + np.eye(len(total)) / 2) @ total
-    found = blobs.numbers(recording, "rollout.f16", "<f2").reshape(total.shape)
+    found = blobs.numbers(recording, "rollout").reshape(total.shape)
     close(found, total, 2e-3)
     close(found.sum(-1), np.ones(len(found)), 5e-3)

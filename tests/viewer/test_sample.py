@@ -23,7 +23,9 @@ def test_no_sample(tmp_path, monkeypatch):
     monkeypatch.setattr(sample, "FOLDER", tmp_path)
     monkeypatch.setattr(sample, "bundled_recordings", sample.bundled_recordings.__wrapped__)
     assert sample.bundled_recordings() == {}
-    with pytest.raises(RegardError, match="this installation has no bundled sample; name a model: -m RUN, and a text"):
+    with pytest.raises(
+        RegardError, match=r"this installation has no bundled sample; name a model \(-m RUN\) and a text"
+    ):
         sample.sample_recordings()
 
 

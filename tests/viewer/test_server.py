@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from regard.errors import RegardError
 from regard.viewer import server
-from regard.viewer.model_handle import Question, load_in_background
+from regard.viewer.model_handle import load_in_background
+from regard.viewer.query import Query
 from regard.viewer.recording import unpack_recordings
 from regard.viewer.recording_store import RecordingStore
 from regard.viewer.server import listen, make_app
@@ -28,7 +29,7 @@ def client(store: RecordingStore | None = None, *models: Model, **options: objec
     return TestClient(make_app(store, models), base_url=ADDRESS, **options)
 
 
-def ready(*models: Model, store: RecordingStore | None = None, question: Question | None = None) -> TestClient:
+def ready(*models: Model, store: RecordingStore | None = None, question: Query | None = None) -> TestClient:
     store = store or RecordingStore({"one": recording()})
     load_in_background(models, store, question, patience=0.0).join()
     return client(store, *models)
@@ -137,13 +138,13 @@ def test_a_model_is_announced_before_and_after_it_is_loaded(tmp_path, model):
 
 def test_the_first_question_is_answered_and_comes_first(model):
     model.trained = True
-    browser = ready(model, question=Question("der Baum"))
+    browser = ready(model, question=Query("der Baum"))
     assert [one["text"] for one in browser.get("/recordings.json").json()] == ["der Baum", "im Training", "ein Hund"]
     assert browser.get("/models.json").json()[0]["ready"]
 
 
 def test_a_first_question_that_cannot_be_answered_leaves_the_model_ready(model, capfd):
-    browser = ready(model, question=Question(""))
+    browser = ready(model, question=Query(""))
     about = browser.get("/models.json").json()[0]
     assert (about["ready"], about["error"]) == (True, "there is nothing to read; give a text")
     assert capfd.readouterr().err == "regard: there is nothing to read; give a text\n"
@@ -154,8 +155,8 @@ def test_a_first_question_that_cannot_be_answered_leaves_the_model_ready(model, 
     ("trouble", "sentence"),
     [
         (RegardError("run: is not the folder of a run"), "run: is not the folder of a run"),
-        (FileNotFoundError(2, "No such file or directory"), "cannot be looked at: [Errno 2] No such file or directory"),
-        (RuntimeError("out of memory\nand much more"), "cannot be looked at: out of memory"),
+        (FileNotFoundError(2, "No such file or directory"), "cannot be shown: [Errno 2] No such file or directory"),
+        (RuntimeError("out of memory\nand much more"), "cannot be shown: out of memory"),
     ],
 )
 def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are(tmp_path, capfd, trouble, sentence):
@@ -178,7 +179,7 @@ def test_a_question_becomes_a_recording(model):
     answer = browser.post("/record", json=prepared, headers={"origin": ADDRESS})
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
-    assert model.questions == [Question(f"der {EVIL}", "the tree", 3)]
+    assert model.queries == [Query(f"der {EVIL}", "the tree", 3)]
     id = answer.json()["id"]
     assert [one["id"] for one in browser.get("/recordings.json").json()] == [id, "one"]
     assert browser.get(f"/recordings/{id}/manifest.json").json()["text"] == f"der {EVIL}"
@@ -187,29 +188,29 @@ def test_a_question_becomes_a_recording(model):
 
 def test_an_image_comes_as_a_file(model):
     browser = ready(model)
-    model.of_images, model.what = True, "a classifier of images"
+    model.reads_images, model.what = True, "a classifier of images"
     refused = browser.post("/record", json={"model": "run", "text": "/etc/passwd"})
     assert (refused.status_code, refused.json()["error"]) == (400, "run is a classifier of images; choose an image")
-    assert not model.questions
+    assert not model.queries
     image = base64.b64encode(b"\x89PNG").decode()
     assert browser.post("/record", json={"model": "run", "image": image, "target": None}).status_code == 200
-    assert model.questions == [Question(image=b"\x89PNG")]
+    assert model.queries == [Query(image=b"\x89PNG")]
 
 
 @pytest.mark.parametrize(
     ("prepared", "status", "sentence"),
     [
         ({"model": "run", "text": ""}, 400, "there is nothing to read; give a text"),
-        ({"model": "other", "text": "x"}, 404, "there is no such model here"),
-        ({"model": "../run", "text": "x"}, 404, "there is no such model here"),
-        ({"text": "x"}, 400, 'a question must be an object with the name of a "model"'),
-        ([], 400, 'a question must be an object with the name of a "model"'),
-        ({"model": ["run"]}, 400, 'a question must be an object with the name of a "model"'),
-        ({"model": "run", "text": 3}, 400, "it cannot have 'text' as it is here"),
-        ({"model": "run", "tokens": True}, 400, "it cannot have 'tokens' as it is here"),
-        ({"model": "run", "lock": "x"}, 400, "it cannot have 'lock' as it is here"),
-        ({"model": "run", "image": "not base64!"}, 400, "the image must be a file in base64"),
-        ({"model": "run", "image": "é"}, 400, "the image must be a file in base64"),
+        ({"model": "other", "text": "x"}, 404, "no such model"),
+        ({"model": "../run", "text": "x"}, 404, "no such model"),
+        ({"text": "x"}, 400, 'a query must be an object with the name of a "model"'),
+        ([], 400, 'a query must be an object with the name of a "model"'),
+        ({"model": ["run"]}, 400, 'a query must be an object with the name of a "model"'),
+        ({"model": "run", "text": 3}, 400, "wrong type for 'text': it must be a string"),
+        ({"model": "run", "tokens": True}, 400, "wrong type for 'tokens': it must be a whole number"),
+        ({"model": "run", "lock": "x"}, 400, "unknown field 'lock'; a query has model, text, target"),
+        ({"model": "run", "image": "not base64!"}, 400, "the image must be a file encoded in base64"),
+        ({"model": "run", "image": "é"}, 400, "the image must be a file encoded in base64"),
     ],
 )
 def test_a_wrong_question_is_one_sentence(model, prepared, status, sentence):
@@ -221,12 +222,12 @@ def test_a_wrong_question_is_one_sentence(model, prepared, status, sentence):
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_a_question_that_is_no_json(model, body):
     answer = ready(model).post("/record", content=body, headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.json()["error"]) == (400, "a question must be JSON")
+    assert (answer.status_code, answer.json()["error"]) == (400, "a query must be JSON")
 
 
 def test_a_question_to_a_model_that_still_loads(model):
     answer = client(None, model).post("/record", json={"model": "run", "text": "x"})
-    assert (answer.status_code, answer.json()["error"]) == (409, "run is still being loaded; wait a moment")
+    assert (answer.status_code, answer.json()["error"]) == (409, "run is still loading; wait a moment")
 
 
 def test_too_long_a_question(model, monkeypatch):
@@ -236,8 +237,8 @@ def test_too_long_a_question(model, monkeypatch):
     assert browser.post("/record", json=fits).status_code == 200
     answer = browser.post("/record", json=fits | {"target": "x" * 50_000})
     assert answer.status_code == 413
-    assert answer.json()["error"] == "a question may have 1 MB at most; choose a smaller image"
-    assert len(model.questions) == 1
+    assert answer.json()["error"] == "a query may have at most 1 MB; choose a smaller image"
+    assert len(model.queries) == 1
 
 
 # --- who may ask -----------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ def test_a_foreign_host_is_refused(page, model, host):
     for answer in (browser.get("/", headers={"host": host}), browser.get("/recordings.json", headers={"host": host})):
         assert (answer.status_code, list(answer.json())) == (400, ["error"])
     assert browser.post("/record", json={"model": "run", "text": "x"}, headers={"host": host}).status_code == 400
-    assert not model.questions
+    assert not model.queries
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7348", "localhost:7348", "LocalHost:7348", "[::1]:7348"])
@@ -265,7 +266,7 @@ def test_our_own_names(host):
 def test_orders_of_a_foreign_page_are_refused(model, origin):
     answer = ready(model).post("/record", json={"model": "run", "text": "x"}, headers={"origin": origin})
     assert (answer.status_code, list(answer.json())) == (403, ["error"])
-    assert not model.questions
+    assert not model.queries
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
@@ -273,7 +274,7 @@ def test_what_a_form_can_send_is_refused(model, kind):
     body = json.dumps({"model": "run", "text": "x"}).encode()
     answer = ready(model).post("/record", content=body, headers={"content-type": kind})
     assert (answer.status_code, list(answer.json())) == (415, ["error"])
-    assert not model.questions
+    assert not model.queries
 
 
 def test_refusals_are_guarded_too():
@@ -294,7 +295,7 @@ def test_sixteen_live_recordings_stay_those_last_used_and_all_others(model):
     newest = browser.post("/record", json={"model": "run", "text": "Satz 16"}).json()["id"]
     gone = browser.get(f"/recordings/{ids[1]}/manifest.json")
     assert gone.status_code == 404
-    assert "there is no such recording here; it may have made room for others" in gone.json()["error"]
+    assert "no such recording; only the last ones are kept" in gone.json()["error"]
     listed = browser.get("/recordings.json").json()
     assert [one["id"] for one in listed[:-2]] == [newest, *reversed(ids[2:]), ids[0]]
     assert [one["text"] for one in listed[-2:]] == ["im Training", "ein Hund"]
@@ -303,7 +304,7 @@ def test_sixteen_live_recordings_stay_those_last_used_and_all_others(model):
 @pytest.mark.parametrize(
     ("trouble", "sentence"),
     [
-        (FileNotFoundError(2, "No such file or directory", "probe"), "a run: cannot be looked at: [Errno 2] No such"),
+        (FileNotFoundError(2, "No such file or directory", "probe"), "a run: cannot be shown: [Errno 2] No such"),
         (RegardError("probe: is missing"), "probe: is missing"),
     ],
 )
@@ -330,7 +331,7 @@ def test_our_own_mistake_is_said_in_the_terminal_and_not_the_end(capfd):
     browser = client(RecordingStore({"one": one}), raise_server_exceptions=False)
     answer = browser.get("/recordings/one/attention/0.f16")
     assert answer.status_code == 500
-    assert answer.json()["error"] == "the viewer made a mistake (ZeroDivisionError); its terminal says more"
+    assert answer.json()["error"] == "internal error of the viewer (ZeroDivisionError); see the terminal for details"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "ZeroDivisionError" in capfd.readouterr().err
     assert browser.get("/recordings.json").status_code == 200
@@ -356,9 +357,12 @@ def test_layers_of_a_page(page):
     html = client().get("/export/one.html?layers=1,3").text
     assert [one["id"] for one in carried(html)["one"]["attentions"]] == ["cross.1", "cross.3"]
     refused = client().get("/export/one.html?layers=x")
-    assert (refused.status_code, "'x' is no layer" in refused.json()["error"]) == (400, True)
+    assert (refused.status_code, "'x' is not a layer" in refused.json()["error"]) == (400, True)
     refused = client().get("/export/one.html?layers=7")
-    assert (refused.status_code, refused.json()["error"]) == (400, "no layer is left; there are the layers 1, 2, 3")
+    assert (refused.status_code, refused.json()["error"]) == (
+        400,
+        "no layer is left; this recording has the layers 1, 2, 3",
+    )
 
 
 # --- over real sockets -----------------------------------------------------------------------------------------------
@@ -422,5 +426,5 @@ def test_no_port_is_left():
         last = listen(65535)
     except RegardError:
         last = socket.socket()  # somebody else has it
-    with last, pytest.raises(RegardError, match="port 65535: is in use, and so are those after it; choose another"):
+    with last, pytest.raises(RegardError, match="port 65535: is in use, like the 99 after it; choose another"):
         listen(65535)

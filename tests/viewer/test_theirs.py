@@ -6,6 +6,7 @@ import torch
 import transformers
 
 import regard
+from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from ..use import theirs
@@ -18,7 +19,7 @@ TEXT = "two blue cats"
 def both(request, tmp_path):
     """Our recording, and what their model gives for the same tokens."""
     folder = theirs.write(request.param, tmp_path / request.param)
-    recording = record(regard.load(folder, "cpu"), TEXT, tokens=3)
+    recording = record(regard.load(folder, "cpu"), Query(TEXT, tokens=3))
     kind = getattr(transformers, theirs.KINDS[request.param][0].architecture)
     model = kind.from_pretrained(folder, attn_implementation="eager").eval()
     sequences = recording.manifest()["sequences"]
@@ -62,7 +63,7 @@ def test_an_image(tmp_path):
     ready = regard.load(folder, "cpu")
     patches = ready.model.patches
     pixels = np.random.default_rng(0).integers(0, 255, (patches.height, patches.width, 3), dtype=np.uint8)
-    recording = record(ready, image=pixels)
+    recording = record(ready, Query(image=pixels))
     kind = transformers.ViTForImageClassification
     model = kind.from_pretrained(folder, attn_implementation="eager").eval()
     given = torch.tensor((pixels / 255 - 0.4) / 0.2, dtype=torch.float32).permute(2, 0, 1)[None]

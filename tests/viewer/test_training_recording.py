@@ -13,8 +13,10 @@ from safetensors.torch import load_file, save_file
 from regard.errors import RegardError
 from regard.training.run import open_run
 from regard.use.ready import Ready
+from regard.viewer.blobs import all_blobs
+from regard.viewer.query import Query
 from regard.viewer.record import record
-from regard.viewer.recording import pack_recordings, sizes, unpack_recordings
+from regard.viewer.recording import pack_recordings, unpack_recordings
 from regard.viewer.training_recording import TrainingRecording, record_training
 
 from . import read_blobs as blobs
@@ -55,10 +57,10 @@ def test_weights_and_statistics_are_those_of_each_step(case):
     for step, model in enumerate(models):
         if "images" in inputs:
             task = open_run(training.folder).config.task
-            live = record(Ready(model, mean=task.mean, std=task.std), image=pixels(training))
+            live = record(Ready(model, mean=task.mean, std=task.std), Query(image=pixels(training)))
         else:
             rows = {name: tensor[0].tolist() for name, tensor in inputs.items()}
-            live = record(model, rows.get("tokens") or rows["source"], target=rows.get("target"), tokens=0)
+            live = record(model, Query(rows.get("tokens") or rows["source"], target=rows.get("target"), tokens=0))
         known = {one["id"]: one for one in live.manifest()["attentions"]}
         wanted = blobs.weights(live)
         assert list(known) == [one["id"] for one in manifest["attentions"]]
@@ -71,8 +73,8 @@ def test_weights_and_statistics_are_those_of_each_step(case):
             same = ("kind", "layer", "name", "heads", "groups", "queries", "keys", "rows", "columns", "mask", "score")
             assert {key: one[key] for key in same} == {key: known[id][key] for key in same}
             assert not one["arithmetic"]
-        overview = blobs.numbers(live, "overview/0.u8", "u1")
-        assert abs(blobs.numbers(training, f"overview/{step}.u8", "u1") - overview).max() <= 1
+        overview = blobs.numbers(live, "overview", step=0)
+        assert abs(blobs.numbers(training, "overview", step=step) - overview).max() <= 1
 
 
 def pixels(training: TrainingRecording) -> np.ndarray:
@@ -84,9 +86,9 @@ def test_it_can_be_stored(case):
     training, _ = case
     (found,) = unpack_recordings(pack_recordings({"one": training})).values()
     assert found.manifest() == json.loads(json.dumps(training.manifest(), allow_nan=False))
-    for name, size in sizes(training.manifest()):
-        assert found.blob(name) == training.blob(name)
-        assert size is None or size == len(training.blob(name))
+    for blob in all_blobs(training.manifest()):
+        assert found.blob(blob.name) == training.blob(blob.name)
+        assert blob.size is None or blob.size == len(training.blob(blob.name))
 
 
 def test_tokens_are_those_of_the_runs_tokenizer(case):
@@ -171,6 +173,7 @@ def test_snapshots_of_another_run(tmp_path):
 def test_a_snapshot_that_is_gone(tmp_path):
     run, _ = write(tmp_path, "language", "gpt2")
     training = record_training(run)
+    training.manifest()
     (run / "probe/step-00000010.safetensors").unlink()
     assert training.blob("attention/2.f16")
     with pytest.raises(RegardError, match="there is no snapshot of step 10"):

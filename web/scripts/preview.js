@@ -5,8 +5,8 @@ import { createServer } from "vite";
 
 const [path = "preview.html", ...flags] = process.argv.slice(2);
 const server = await createServer({ server: { middlewareMode: true }, appType: "custom", logLevel: "error" });
-const { container, fakeFiles } = await server.ssrLoadModule("/test/fake.ts");
-const packed = deflateSync(container(fakeFiles({ long: flags.includes("--long") }))).toString("base64");
+const { archive, fakeFiles } = await server.ssrLoadModule("/test/fake.ts");
+const packed = deflateSync(archive(fakeFiles({ long: flags.includes("--long") }))).toString("base64");
 await server.close();
 
 const page = new URL("../../regard/viewer/page/", import.meta.url);

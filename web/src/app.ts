@@ -3,33 +3,33 @@
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext, useLayoutEffect } from "preact/hooks";
-import { follow, reason, waiting, type Loaded } from "./load";
+import { follow, reason, waiting, type Loaded } from "./loading";
 import { groupsOf, paint, rowOf, type Arrangement, type Picture, type Row } from "./picture";
 import { Recording } from "./recording";
 import { read, Selection, write, type Choice } from "./selection";
 import { getJson, type Source } from "./source";
-import type { Listed, Manifest, Model } from "./types";
-import { groupOf, type Group } from "./words";
+import type { Manifest, ModelInfo, RecordingInfo } from "./types";
+import { groupOf, type Group } from "./word-groups";
 
-/** A picture that can be saved, made when it is asked for: a whole SVG document. */
+/** Makes the picture that Export saves: a complete SVG document. */
 export type Drawing = () => string;
 
 export class App {
   readonly selection = new Selection();
-  readonly recordings = signal<Listed[]>([]);
-  readonly models = signal<Model[]>([]);
-  /** The open recording; null while it is being opened. */
+  readonly recordings = signal<RecordingInfo[]>([]);
+  readonly models = signal<ModelInfo[]>([]);
+  /** The open recording; null while it is loading. */
   readonly recording = signal<Recording | null>(null);
-  /** One sentence about what went wrong with the recording as a whole. */
+  /** Why the recording cannot be shown, as one sentence. */
   readonly failure = signal<string | null>(null);
-  /** What the pointer is over, in tokens; it previews what a click would choose. */
+  /** The tokens under the pointer; they preview what a click would select. */
   readonly hover = signal<{ query: number; key: number | null } | null>(null);
   readonly drawing = signal<Drawing | null>(null);
   readonly playing = signal(false);
   readonly keysOn = signal(true);
   readonly helpOpen = signal(false);
   readonly exportOpen = signal(false);
-  /** A view that was asked for and has nothing to show of this recording; "" for none. */
+  /** The name of a view that was requested but cannot show this recording; "" for none. */
   readonly refused = signal("");
   readonly dark = signal(false);
   readonly picture: Signal<Loaded<Picture>> = signal(waiting);
@@ -38,11 +38,11 @@ export class App {
   readonly attention = computed(() => this.recording.value?.attention(this.selection.attention.value) ?? null);
   readonly queryGroups = computed<Group[]>(() => this.groups(this.attention.value?.queries));
   readonly keyGroups = computed<Group[]>(() => this.groups(this.attention.value?.keys));
-  /** Whether the word that looks is a special token that is not shown. */
+  /** Whether the selected query is a hidden special token. */
   readonly wordHidden = computed(() => this.queryGroups.value.length > 0 && groupOf(this.queryGroups.value, this.selection.query.value) < 0);
 
   private readonly endings: (() => void)[] = [];
-  /** Lists that were asked for, and which of them is shown. */
+  /** Numbers of the last list that was requested, and of the one that is shown. */
   private asked = 0;
   private listed = 0;
 
@@ -56,7 +56,7 @@ export class App {
     void this.start();
   }
 
-  /** Whether a server stands behind the page, that can run models. */
+  /** Whether there is a server that can run models. */
   get live(): boolean {
     return this.source.post !== undefined;
   }
@@ -65,7 +65,7 @@ export class App {
     for (const end of this.endings) end();
   }
 
-  /** Read the list of recordings, then show the one the address names, or the first. */
+  /** Load the list of recordings, then show the one that the address names, or the first. */
   async start(): Promise<void> {
     try {
       await this.list();
@@ -79,41 +79,36 @@ export class App {
     }
   }
 
-  /** Show the newest recording, in the way that the address asked for. */
+  /** Show the newest recording, with the view and head that the address names. */
   private showFirst(asked: Partial<Choice>): void {
     const first = this.recordings.value[0]?.id ?? "";
     this.selection.choose({ ...asked, recording: first });
     if (!first) this.failure.value = "There is no recording to show yet.";
   }
 
-  /** Read the list of recordings; one that comes after a later one is old. */
+  /** Load the list of recordings; a response that arrives after a later one is ignored. */
   async list(): Promise<void> {
     const mine = ++this.asked;
-    const found = await getJson<Listed[]>(this.source, "recordings.json");
+    const found = await getJson<RecordingInfo[]>(this.source, "recordings.json");
     if (mine < this.listed) return;
     this.listed = mine;
     this.recordings.value = found;
   }
 
-  /** Run a model on a text; gives the id of the recording of it, or throws one sentence. */
-  async ask(request: { model: string; text: string; target?: string; image?: string }): Promise<string> {
-    const { id } = (await this.source.post?.("record", request)) as { id: string };
+  /** Run a model on a query; return the id of the recording. An error is one sentence. */
+  async record(query: { model: string; text: string; target?: string; image?: string }): Promise<string> {
+    const { id } = (await this.source.post?.("record", query)) as { id: string };
     await this.list();
     return id;
   }
 
-  /** Run a model on a text and show the recording of it; throws one sentence. */
-  async record(request: { model: string; text: string; target?: string; image?: string }): Promise<void> {
-    this.selection.choose({ recording: await this.ask(request) });
-  }
-
-  /** The model that made a recording, if it can be asked with another text. */
-  modelOf({ title, model }: Manifest): Model | null {
+  /** The model that made a recording, if it can be run on another text. */
+  modelOf({ title, model }: Manifest): ModelInfo | null {
     const found = this.live ? this.models.value.find((each) => each.name === title && each.what === model) : null;
     return found?.ready && !found.image ? found : null;
   }
 
-  /** Move the query or the key by so many words. */
+  /** Move the query or the key by a number of words. */
   move(axis: "query" | "key", by: number): void {
     const groups = axis === "query" ? this.queryGroups.value : this.keyGroups.value;
     if (!groups.length) return;
@@ -123,7 +118,7 @@ export class App {
     this.selection.choose({ [axis]: next.tokens[0] });
   }
 
-  /** A click: choose a query and a key; with shift the query is added to those chosen, or taken away again. */
+  /** A click: select a query and a key; with shift, add the query to the selected ones, or remove it. */
   pick(query: number | null, key: number | null, more: boolean): void {
     const change = key === null ? {} : { key };
     if (query === null) return this.selection.choose(change);
@@ -136,7 +131,7 @@ export class App {
     this.selection.choose({ pinned: pinned.includes(query) ? pinned.filter((each) => each !== query) : [...pinned, query] });
   }
 
-  /** Go to another attention by its place in the list. */
+  /** Move to another attention in the list. */
   moveLayer(by: number): void {
     const list = this.recording.value?.manifest.attentions ?? [];
     const now = list.findIndex((each) => each.id === this.selection.attention.value);
@@ -198,7 +193,7 @@ export class App {
     const timer = setInterval(() => {
       const { step, query } = this.selection.choice.peek();
       const drawn = this.picture.peek().value;
-      if (drawn && drawn.step !== step) return; // or steps that come slowly would never be seen
+      if (drawn && drawn.step !== step) return; // wait for slow steps, which would otherwise never be seen
       if (steps > 1) this.selection.choose({ step: (step + 1) % steps });
       else if (query >= rows - 1) this.selection.choose({ query: 0 });
       else this.move("query", 1);
@@ -226,15 +221,15 @@ export class App {
     this.endings.push(() => query.removeEventListener("change", set));
   }
 
-  /** Ask for the models until each of them is ready or has failed. One that becomes ready may have recorded something,
-   * which is shown unless the address names a recording (`asked` is null) or somebody has chosen one meanwhile. */
+  /** Poll the models until each is ready or has failed. A model that becomes ready may have made a recording, which is
+   * shown unless the address names a recording (`asked` is null) or the user has selected one meanwhile. */
   private async pollModels(asked: Partial<Choice> | null): Promise<void> {
     let ended = false;
     this.endings.push(() => (ended = true));
     let settled = 0;
     while (!ended) {
       try {
-        this.models.value = await getJson<Model[]>(this.source, "models.json");
+        this.models.value = await getJson<ModelInfo[]>(this.source, "models.json");
       } catch {
         return;
       }
@@ -261,7 +256,7 @@ export function useApp(): App {
   return app;
 }
 
-/** For views: what Export saves while this view is shown; in time for a click on what is seen. */
+/** For views: sets what Export saves while this view is shown. */
 export function useDrawing(drawing: Drawing): void {
   const app = useApp();
   useLayoutEffect(() => {

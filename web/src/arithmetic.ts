@@ -1,26 +1,26 @@
-// The arithmetic of one cell, worked out again in float64 from the model's own float32 vectors: the score of a query and a key
-// with its terms, the softmax of the row, the weighted sum of the values; and all that as a NumPy script. No component here.
+// The arithmetic of one cell, computed again in float64 from the model's own float32 vectors: the score of a query and a key
+// with its terms, the softmax of the row, the weighted sum of the values; and all of it as a NumPy script. No component here.
 import type { ScoreRow, Vectors } from "./recording";
-import type { Attention } from "./types";
+import type { AttentionInfo } from "./types";
 
-/** What the model computed around one query, and which key is looked at. */
+/** What the model computed for one query, and the selected key. */
 export interface Question {
-  attention: Attention;
+  attention: AttentionInfo;
   vectors: Vectors;
   row: ScoreRow;
-  /** 1 where this query may look; null where it may look anywhere. */
+  /** 1 for the keys that this query may look at; null: all keys. */
   allowed: Uint8Array | null;
   query: number;
   key: number;
 }
 
 export interface Worked {
-  /** What the score of the cell is the sum of: a product for each dimension, or energy times tanh. */
+  /** The terms of the score: a product for each dimension, or energy times tanh. */
   terms: Float64Array;
   sum: number;
   /** The sum times the scale, before a cap. */
   scaled: number;
-  /** Of every key: scaled and capped; with its bias; e to the power of that less the largest, 0 where it is hidden; and its share. */
+  /** For every key: the scaled and capped score; with its bias; exp(total - largest), 0 if masked; and the weight. */
   scores: Float64Array;
   totals: Float64Array;
   largest: number;
@@ -28,7 +28,7 @@ export interface Worked {
   powerSum: number;
   weights: Float64Array;
   output: Float64Array;
-  /** How far all this is from the model's own numbers: score and weight of the cell, the farthest number of the output. */
+  /** Differences to the model's own numbers: score and weight of the cell, and the largest difference of the output. */
   difference: { score: number; weight: number; output: number };
   /** Whether that is more than rounding explains. */
   far: boolean;
@@ -45,7 +45,7 @@ export const mixedOf = ({ attention, vectors, query }: Question): Float32Array =
 
 const add = (numbers: Float64Array): number => numbers.reduce((sum, number) => sum + number, 0);
 
-/** What the score of the query and a key is the sum of. */
+/** The terms of the score of the query and a key. */
 export function termsOf(question: Question, key: number): Float64Array {
   const { energy } = question.vectors;
   const keys = keyOf(question, key);
@@ -77,19 +77,19 @@ export function workOut(question: Question): Worked {
     weight: Math.abs(weights[key] - row.weights[key]),
     output: output.reduce((most, number, at) => Math.max(most, Math.abs(number - own[at])), 0),
   };
-  // float32 keeps seven digits, so a large number may be off by more
+  // float32 has seven digits, so the differences of large numbers are larger
   const size = (numbers: Float32Array) => numbers.reduce((most, number) => Math.max(most, Math.abs(number)), 1);
   const shares = [difference.score / size(row.scores.subarray(key, key + 1)), difference.weight, difference.output / size(own)];
   return { terms, sum, scaled: scale * sum, scores, totals, largest, powers, powerSum, weights, output, difference, far: !shares.every((share) => share <= ROUNDING) };
 }
 
-/** The places of the numbers farthest from 0, and what all others add up to. */
+/** The indices of the numbers farthest from 0, and the sum of all others. */
 export function farthest(numbers: ArrayLike<number>, count: number): { places: number[]; rest: number } {
   const order = Array.from(numbers, (_, at) => at).sort((a, b) => Math.abs(numbers[b]) - Math.abs(numbers[a]));
   return { places: order.slice(0, count), rest: order.slice(count).reduce((sum, at) => sum + numbers[at], 0) };
 }
 
-/** As many digits as tell a float32 from every other. */
+/** Enough digits to identify a float32. */
 function literal(number: number): string {
   if (Number.isNaN(number)) return "nan";
   if (!Number.isFinite(number)) return number > 0 ? "inf" : "-inf";
@@ -105,7 +105,7 @@ function table(numbers: Float32Array, width: number): string {
   return `[\n${lines.join("")}]`;
 }
 
-/** A script that needs nothing but NumPy: the numbers of the row, what is done with them, and that the model agrees. */
+/** A script that needs only NumPy: the numbers of the row, the computation, and a comparison with the model. */
 export function numpyScript(question: Question, title: string): string {
   const { attention, vectors, row, allowed, key } = question;
   const { kind, scale, cap: limit } = attention.score;
@@ -113,7 +113,7 @@ export function numpyScript(question: Question, title: string): string {
   const lines = [
     ...title.split("\n").map((line) => `# ${line}`),
     "import numpy as np",
-    "from numpy import inf, nan  # in case a number is one",
+    "from numpy import inf, nan  # some numbers may be infinite or undefined",
     "",
     array("query", list(queryOf(question))),
     array("keys", table(vectors.key, attention.width)),
@@ -121,9 +121,9 @@ export function numpyScript(question: Question, title: string): string {
     ...(vectors.energy ? [array("energy", list(vectors.energy))] : []),
     ...(row.bias ? [array("bias", list(row.bias))] : []),
     ...(allowed ? [array("allowed", `[${allowed.join(", ")}]`, "bool_")] : []),
-    `key = ${key}  # the one looked at`,
+    `key = ${key}  # the selected key`,
     "",
-    "# the model's own",
+    "# the model's own numbers",
     array("model_scores", list(row.scores)),
     array("model_weights", list(row.weights)),
     array("model_output", list(mixedOf(question))),

@@ -1,4 +1,4 @@
-// Colours of numbers: cividis (lightness grows with the weight, also for the colour-blind) for 0..1, blue to orange for signed.
+// Colour maps: cividis (monotone lightness, safe for the colour-blind) for 0..1, blue to orange for signed numbers.
 import { interpolateCividis } from "d3-scale-chromatic";
 
 /** 256 colours, three bytes each. */
@@ -12,7 +12,7 @@ function palette(colour: (at: number) => number[]): Palette {
 
 export const weightPalette = palette((at) => (interpolateCividis(at).match(/\d+/g) ?? []).map(Number));
 
-/** The middle is the paper, so that nothing reads as nothing. */
+/** The middle is the background, so that zero is invisible. */
 function signed(paper: number[], blue: number[], orange: number[]): Palette {
   return palette((at) => {
     const end = at < 0.5 ? blue : orange;
@@ -46,7 +46,7 @@ export function css(palette: Palette, index: number): string {
   return `rgb(${palette[index * 3]},${palette[index * 3 + 1]},${palette[index * 3 + 2]})`;
 }
 
-/** One pixel a cell. */
+/** One pixel per cell. */
 export function bitmap(values: ArrayLike<number>, rows: number, columns: number, scale: Scale, dark: boolean): ImageData {
   const colours = paletteOf(scale, dark);
   const image = new ImageData(Math.max(1, columns), Math.max(1, rows));

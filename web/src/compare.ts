@@ -1,17 +1,17 @@
-// Two heads, held against each other cell by cell.
+// The difference of two heads, cell by cell.
 import type { Picture } from "./picture";
 
 export interface Difference {
-  /** Here less there. */
+  /** Here minus there. */
   values: Float32Array;
   masked: Uint8Array | null;
   /** The number farthest from 0. */
   limit: number;
-  /** Whether both are of the same words; else cells are held against each other by their places. */
+  /** Whether both have the same words; otherwise cells are compared by position. */
   same: boolean;
 }
 
-/** Null where the two are not of one size. */
+/** Null if the two differ in size. */
 export function difference(here: Picture, there: Picture): Difference | null {
   if (here.queries.length !== there.queries.length || here.keys.length !== there.keys.length) return null;
   const values = here.values.map((weight, at) => weight - there.values[at]);
@@ -20,7 +20,7 @@ export function difference(here: Picture, there: Picture): Difference | null {
   return { values, masked, limit: values.reduce((most, value) => Math.max(most, Math.abs(value)), 0), same: alike("queries") && alike("keys") };
 }
 
-/** Places of the numbers farthest from 0, the farthest first; only those in begin..end. */
+/** Indices in begin..end of the numbers farthest from 0, the farthest first. */
 export function largest(values: Float32Array, count: number, begin = 0, end = values.length): number[] {
   const places: number[] = [];
   for (let at = begin; at < end; at++) {

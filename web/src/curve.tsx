@@ -1,12 +1,12 @@
-// A row of numbers as a curve around 0, whose numbers can be pointed at.
+// A row of numbers as a curve around 0; hovering reads the numbers.
 import { useSignal } from "@preact/signals";
 import "./numbers.css";
-import { numberText } from "./say";
+import { numberText } from "./sentence";
 
 export interface CurveProps {
   title: string;
   values: Float32Array;
-  /** A marked place. */
+  /** A marked index. */
   at?: number;
   name(place: number): string;
 }

@@ -1,6 +1,6 @@
-// Saving what is seen: SVG, PNG and CSV are made here, the one-file page by the server.
+// Export: SVG, PNG and CSV are made here, the one-file page by the server.
 import { bitmap, css, paletteOf, shade } from "./colour";
-import { canvasOf } from "./heat";
+import { canvasOf } from "./heatmap";
 import type { MatrixProps } from "./matrix";
 import type { Picture } from "./picture";
 
@@ -11,7 +11,7 @@ export function escapeXml(text: string): string {
   return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
-/** An SVG element on the page as a document of its own, with the styles it has now written into it. */
+/** An SVG element of the page as a document of its own, with its computed styles written into it. */
 export function elementSvg(element: SVGSVGElement): string {
   const copy = element.cloneNode(true) as SVGSVGElement;
   const styled = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "paint-order", "opacity", "font-size", "font-family", "font-weight", "text-anchor", "dominant-baseline"];
@@ -79,7 +79,7 @@ export function canvasSvg(canvas: HTMLCanvasElement): string {
   return `<svg xmlns="${SVG}" width="${width}" height="${height}"><image width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/></svg>`;
 }
 
-/** The head as a table: a line for each query, a column for each key; cells where looking is not allowed are empty. */
+/** The head as a table: a line for each query, a column for each key; masked cells are empty. */
 export function pictureCsv(picture: Picture): string {
   const quote = (text: string) => `"${text.replace(/"/g, '""')}"`;
   const lines = [["", ...picture.keys.map((key) => quote(key.text))]];

@@ -1,6 +1,6 @@
 // The formulas of the Arithmetic view, in MathML.
 import type { ComponentChildren } from "preact";
-import type { Attention } from "./types";
+import type { AttentionInfo } from "./types";
 
 /** A letter with letters below. */
 function Sub({ of, at }: { of: string; at: string }) {
@@ -80,8 +80,8 @@ function Line({ left, at, children }: { left: string; at: string; children: Comp
   );
 }
 
-/** How q, k and v come about; a bare attention takes the vectors as they are. */
-export function MadeFormulas({ attention, bare }: { attention: Attention; bare: boolean }) {
+/** How q, k and v are computed; attention without projections uses the vectors as they are. */
+export function MadeFormulas({ attention, bare }: { attention: AttentionInfo; bare: boolean }) {
   return (
     <>
       {(["q", "k", "v"] as const).map((name) => (
@@ -93,8 +93,8 @@ export function MadeFormulas({ attention, bare }: { attention: Attention; bare: 
   );
 }
 
-/** What the score does with a query or a key before it compares them. */
-function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention: Attention; bare: boolean }) {
+/** What the score does with a query or a key before comparing them. */
+function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention: AttentionInfo; bare: boolean }) {
   const at = name === "q" ? "i" : "j";
   const product = (
     <>
@@ -139,7 +139,7 @@ function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention:
   );
 }
 
-export function ScoreFormula({ attention }: { attention: Attention }) {
+export function ScoreFormula({ attention }: { attention: AttentionInfo }) {
   const { kind, cap } = attention.score;
   return (
     <>
@@ -156,7 +156,7 @@ export function ScoreFormula({ attention }: { attention: Attention }) {
             </Paren>
           </Line>
           <p class="soft">
-            That is e = v · tanh(W q + U k + b). This v belongs to the score; it is no value.
+            That is e = v · tanh(W q + U k + b). This v is a parameter of the score, not a value.
           </p>
         </>
       ) : (
@@ -206,7 +206,7 @@ export function SoftmaxFormula() {
           </mrow>
         </mfrac>
       </Line>
-      <p class="soft">m is the largest score that is not hidden.</p>
+      <p class="soft">m is the largest score that is not masked.</p>
     </>
   );
 }
@@ -222,5 +222,5 @@ export function OutputFormula() {
 }
 
 export function CheckFormula() {
-  return <p class="soft">Worked out again here in float64, from the model's float32 vectors.</p>;
+  return <p class="soft">Computed again here in float64, from the model's float32 vectors.</p>;
 }

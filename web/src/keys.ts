@@ -4,7 +4,7 @@ import { views } from "./views";
 
 export interface Key {
   keys: string[];
-  /** As it is shown in the help. */
+  /** As the help shows it. */
   shown: string;
   what: string;
   act(app: App, key: string): void;
@@ -16,14 +16,14 @@ export const table: Key[] = [
   { keys: ["j", "k"], shown: "J K", what: "the word that looks: next, previous", act: (app, key) => app.move("query", key === "j" ? 1 : -1) },
   { keys: ["h", "l"], shown: "H L", what: "the word looked at: previous, next", act: (app, key) => app.move("key", key === "h" ? -1 : 1) },
   { keys: ["[", "]"], shown: "[ ]", what: "training step", act: (app, key) => moveStep(app, key === "[" ? -1 : 1) },
-  { keys: [" "], shown: "Space", what: "play: through the steps, or word by word", act: (app) => (app.playing.value = !app.playing.value) },
+  { keys: [" "], shown: "Space", what: "play: step by step, or word by word", act: (app) => (app.playing.value = !app.playing.value) },
   { keys: ["1", "2", "3", "4", "5", "6", "7", "8"], shown: "1 – 8", what: "view", act: showView },
-  { keys: ["/"], shown: "/", what: "to the text", act: () => undefined },
-  { keys: ["p"], shown: "P", what: "pin the word that looks, or let it go", act: (app) => app.pin(app.selection.query.value) },
+  { keys: ["/"], shown: "/", what: "go to the text box", act: () => undefined },
+  { keys: ["p"], shown: "P", what: "pin or unpin the word that looks", act: (app) => app.pin(app.selection.query.value) },
   { keys: ["c"], shown: "C", what: "compare", act: showView },
   { keys: ["e"], shown: "E", what: "export", act: (app) => (app.exportOpen.value = !app.exportOpen.value) },
   { keys: ["?"], shown: "?", what: "this help", act: (app) => (app.helpOpen.value = !app.helpOpen.value) },
-  { keys: ["Escape"], shown: "Esc", what: "clear: close menus, let pins go", act: clear },
+  { keys: ["Escape"], shown: "Esc", what: "close menus, remove pins", act: clear },
 ];
 
 function moveHead(app: App, by: number): void {
@@ -38,7 +38,7 @@ function showView(app: App, key: string): void {
   const view = views.find((each) => each.key === key);
   const manifest = app.recording.value?.manifest;
   if (!view) return;
-  if (!manifest || view.fits(manifest) === true) app.selection.choose({ view: view.name });
+  if (!manifest || view.whyNot(manifest) === null) app.selection.choose({ view: view.name });
   else app.refused.value = view.name;
 }
 
@@ -51,7 +51,7 @@ function clear(app: App): void {
   app.selection.choose({ pinned: [], partner: "" });
 }
 
-/** What a control does itself with a key stays its own: typing, Space on a button, arrows in a list. */
+/** Whether a control handles this key itself: typing, Space on a button, arrows in a list. */
 function isTaken(target: Element | null, key: string): boolean {
   if (!target) return false;
   if (target.closest("textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])")) return key !== "Escape";
@@ -59,9 +59,10 @@ function isTaken(target: Element | null, key: string): boolean {
   return target.closest("select, input[type=range], input[type=radio]") !== null && key !== "Escape";
 }
 
-/** Listen; `focusText` is given here because the text box belongs to the shell. Gives the function that stops it. */
+/** Listen for keys until the returned function is called. `focusText` is passed in because the text box belongs to the shell. */
 export function listen(app: App, element: HTMLElement | Document, focusText: () => void): () => void {
   const onKey = (event: Event) => {
+    if (element !== document) event.stopPropagation(); // a notebook around a widget has keys of its own
     const { key, ctrlKey, metaKey, altKey, target } = event as KeyboardEvent;
     if (!app.keysOn.value || ctrlKey || metaKey || altKey || event.defaultPrevented) return;
     const name = key.length === 1 ? key.toLowerCase() : key;

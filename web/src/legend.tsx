@@ -1,4 +1,4 @@
-// What the colours of a heat map mean.
+// The legend of a heat map.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { css, paletteOf, type Scale } from "./colour";
@@ -21,13 +21,13 @@ export function Legend({ scale, hatched }: { scale: Scale; hatched: boolean }) {
     <span class="legend">
       {low} <canvas ref={canvas} width={128} height={10} role="img" aria-label={`Colours from ${low} to ${high}`} /> {high}
       {scale.kind === "weight" && (
-        <label title="Colour shows the square root of the weight, so that small weights are seen">
+        <label title="Colour shows the square root of the weight, so that small weights are visible">
           <input type="checkbox" checked={scale.root} onChange={() => selection.choose({ root: !scale.root })} /> brighten (√)
         </label>
       )}
       {hatched && (
         <span>
-          <span class="hatched" aria-hidden="true" /> may not look
+          <span class="hatched" aria-hidden="true" /> masked
         </span>
       )}
     </span>

@@ -1,9 +1,9 @@
-// Where the page begins: mounted into #regard of a document, or by a notebook's widget through `render`.
+// The entry point: mounts the page into #regard of a document, or into a notebook's widget through `render`.
 import { render as mount } from "preact";
 import { App, AppProvider } from "./app";
-import { reason } from "./load";
+import { reason } from "./loading";
 import { Shell } from "./shell";
-import { ContainerSource, HttpSource, type Source } from "./source";
+import { ArchiveSource, HttpSource, type Source } from "./source";
 import "./theme.css";
 
 function show(element: HTMLElement, source: Source, wide: boolean): () => void {
@@ -21,7 +21,7 @@ function show(element: HTMLElement, source: Source, wide: boolean): () => void {
   };
 }
 
-/** A page inside a page (srcdoc) has no address of its own to keep a selection in. */
+/** A page in an iframe (srcdoc) has no address to keep the selection in. */
 function usableLocation(): boolean {
   return /^(https?|file):$/.test(location.protocol);
 }
@@ -29,23 +29,23 @@ function usableLocation(): boolean {
 async function begin(element: HTMLElement): Promise<void> {
   try {
     const carried = document.getElementById("regard-recordings");
-    show(element, carried ? await ContainerSource.decode(carried.textContent ?? "") : new HttpSource(), true);
+    show(element, carried ? await ArchiveSource.decode(carried.textContent ?? "") : new HttpSource(), true);
   } catch (error) {
-    element.textContent = `The page could not read what it carries. ${reason(error)}`;
+    element.textContent = `The page could not read its recordings. ${reason(error)}`;
   }
 }
 
 interface WidgetModel {
-  get(name: "container"): DataView<ArrayBuffer>;
+  get(name: "archive"): DataView<ArrayBuffer>;
 }
 
 /** For anywidget. */
 async function render({ model, el }: { model: WidgetModel; el: HTMLElement }): Promise<() => void> {
-  const view = model.get("container");
+  const view = model.get("archive");
   const packed = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
   const element = document.createElement("div");
   el.append(element);
-  return show(element, await ContainerSource.unpack(packed), false);
+  return show(element, await ArchiveSource.unpack(packed), false);
 }
 
 const place = document.getElementById("regard");

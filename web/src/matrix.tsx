@@ -1,19 +1,19 @@
-// The heat map: rows look, columns are looked at. Any size: the canvas is as large as the window onto the matrix and is drawn
-// anew while scrolling, from a bitmap with one pixel a cell.
+// The heat map: rows are queries, columns are keys. The matrix may be of any size: the canvas covers only the visible part and is
+// redrawn on scrolling, from a bitmap with one pixel per cell.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useApp } from "./app";
-import { colours, hatches, layOut, render, type Axes, type Cell, type Heat } from "./heat";
+import { colours, hatches, layOut, render, type Axes, type Cell, type Heat } from "./heatmap";
 import { Legend } from "./legend";
-import { numberText, weightText } from "./say";
+import { numberText, weightText } from "./sentence";
 
 export interface MatrixProps extends Heat {
-  /** What it is, for those who do not see it. */
+  /** What it shows, for screen readers. */
   label: string;
   /** On the axes. */
   captions: Axes;
-  /** What a cell is called, under the picture; by default its two words. */
+  /** The name of a cell, under the picture; by default its two words. */
   describe?(cell: Cell): string;
-  /** How those who do not see it get to its numbers. */
+  /** Where a screen reader finds the numbers. */
   instead?: string;
   onHover?(cell: Cell | null): void;
   onPick?(cell: Cell, shift: boolean): void;
@@ -78,7 +78,7 @@ export function Matrix(props: MatrixProps) {
   };
   useEffect(() => leave, []);
 
-  if (!rows.length || !columns.length) return <p class="failure">All of it is hidden; show special tokens again.</p>;
+  if (!rows.length || !columns.length) return <p class="failure">Everything is hidden; show special tokens again.</p>;
   const [rowCaption, columnCaption] = props.captions;
   return (
     <figure class="matrix">
@@ -124,6 +124,6 @@ export function Matrix(props: MatrixProps) {
 
 function cellText(props: MatrixProps, { row, column }: Cell): string {
   const at = row * props.columns.length + column;
-  if (props.masked?.[at]) return "may not look";
+  if (props.masked?.[at]) return "masked";
   return props.scale.kind === "weight" ? weightText(props.values[at], 3) : numberText(props.values[at]);
 }

@@ -1,9 +1,9 @@
-// Vectors as real tables, for reading and for screen readers.
+// Vectors as real tables, also for screen readers.
 import { useSignal } from "@preact/signals";
 import "./numbers.css";
-import { numberText } from "./say";
+import { numberText } from "./sentence";
 
-/** What is written only while it is open. */
+/** Details whose content exists only while they are open. */
 export function Folded({ summary, children }: { summary: string; children(): preact.ComponentChildren }) {
   const open = useSignal(false);
   return (
@@ -17,7 +17,7 @@ export function Folded({ summary, children }: { summary: string; children(): pre
 export interface NumbersProps {
   caption: string;
   columns: Record<string, ArrayLike<number>>;
-  /** What a row is called; by default its number. */
+  /** The name of a row; by default its number. */
   name?(at: number): string;
 }
 
@@ -28,7 +28,7 @@ export function Numbers({ caption, columns, name }: NumbersProps) {
       <caption>{caption}</caption>
       <thead>
         <tr>
-          <th scope="col">{name ? "place" : "dim"}</th>
+          <th scope="col">{name ? "position" : "dim"}</th>
           {Object.keys(columns).map((title) => (
             <th key={title} scope="col">
               {title}

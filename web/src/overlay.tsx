@@ -1,8 +1,8 @@
-// A picture with weights over its patches: the more weight, the more yellow; what is looked from is framed.
+// An image with weights over its patches: the larger the weight, the more yellow; the query is framed.
 import type { ComponentProps, RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { bitmap } from "./colour";
-import { canvasOf } from "./heat";
+import { canvasOf } from "./heatmap";
 import type { Manifest } from "./types";
 
 export type Patches = NonNullable<Manifest["image"]>;
@@ -12,19 +12,19 @@ export interface OverlayProps {
   patches: Patches;
   /** One for each token; patches begin at patches.first. */
   weights: Float32Array;
-  /** 0 shows the picture alone, 1 the weights alone. */
+  /** 0 shows only the image, 1 only the weights. */
   opacity: number;
-  /** The token that looks. */
+  /** The query. */
   query: number;
   /** Pixels of the longer side. */
   size: number;
-  /** Lines between patches, and the one the pointer is on. */
+  /** Lines between patches, and the patch under the pointer. */
   lines?: boolean;
   under?: number | null;
   canvas?: RefObject<HTMLCanvasElement | null>;
 }
 
-/** The largest weight that lies on a patch. */
+/** The largest weight of a patch. */
 export function most(weights: Float32Array, { first }: Patches): number {
   return Math.max(0, ...weights.subarray(first));
 }

@@ -1,8 +1,8 @@
-// Principal components: the two directions in which vectors differ most, and how much of all their variance lies in them.
-// The covariance is never formed: its largest eigenvectors come from a small Krylov space, which is exact for few vectors.
+// Principal components: the two directions of the largest variance, and their shares of it. The covariance is never formed: its
+// largest eigenvectors come from a small Krylov space, which is exact for few vectors.
 
 export interface Plane {
-  /** One point a vector. */
+  /** One point per vector. */
   points: [x: number, y: number][];
   /** The part of the variance in each direction, 0..1. */
   shares: [number, number];
@@ -43,7 +43,7 @@ function centre(vectors: ArrayLike<number>, count: number, width: number): Float
   return centred;
 }
 
-/** An orthonormal basis of what repeated multiplication makes of one vector, begun anew where it runs dry. */
+/** An orthonormal basis of a Krylov space; restarted with another vector where it ends early. */
 function krylov(multiply: (vector: Float64Array) => Float64Array, width: number, size: number, scale: number): Float64Array[] {
   const basis: Float64Array[] = [];
   let candidate = anyVector(width, 0);
@@ -64,7 +64,7 @@ function krylov(multiply: (vector: Float64Array) => Float64Array, width: number,
   return basis;
 }
 
-/** Numbers without a pattern, the same every time. */
+/** Pseudorandom numbers, always the same. */
 function anyVector(width: number, seed: number): Float64Array {
   let state = seed + 1;
   return Float64Array.from({ length: width }, () => {
@@ -97,7 +97,7 @@ export function eigen(symmetric: number[][]): { values: number[]; vectors: numbe
   return { values: order.map((at) => a[at][at]), vectors: order.map((at) => v.map((row) => row[at])) };
 }
 
-/** A direction can be turned around: the farthest point is always on the positive side. */
+/** The sign of a direction is arbitrary: put the farthest point on the positive side. */
 function upright(coordinates: Float64Array): Float64Array {
   const farthest = coordinates.reduce((most, number) => (Math.abs(number) > Math.abs(most) * (1 + 1e-9) ? number : most), 0);
   return farthest < 0 ? coordinates.map((number) => -number) : coordinates;
@@ -113,13 +113,13 @@ function addTo(sum: Float64Array, vector: Float64Array, times: number): void {
   for (let at = 0; at < sum.length; at++) sum[at] += times * vector[at];
 }
 
-/** How far each row goes in a direction. */
+/** The product of each row with a direction. */
 function along(rows: Float64Array, direction: Float64Array, count: number): Float64Array {
   const width = direction.length;
   return Float64Array.from({ length: count }, (_, row) => dot(rows.subarray(row * width, (row + 1) * width), direction));
 }
 
-/** The sum of the rows, each taken so many times. */
+/** The weighted sum of the rows. */
 function back(rows: Float64Array, times: Float64Array, width: number): Float64Array {
   const sum = new Float64Array(width);
   times.forEach((often, row) => addTo(sum, rows.subarray(row * width, (row + 1) * width), often));

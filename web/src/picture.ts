@@ -1,24 +1,24 @@
-// What is looked at: the weights of one head as a picture of groups x groups, and the row of the chosen words in it.
+// The weights of one head as a picture of groups x groups, and the row of the selected words in it.
 import type { Recording } from "./recording";
 import type { Choice } from "./selection";
-import type { Attention } from "./types";
-import { arrange, arrangeMask, groupOf, groupTokens, stretches, type Group } from "./words";
+import type { AttentionInfo } from "./types";
+import { arrange, arrangeMask, groupOf, groupTokens, stretches, type Group } from "./word-groups";
 
 interface Looked {
-  attention: Attention;
+  attention: AttentionInfo;
   head: number;
   step: number;
   queries: Group[];
   keys: Group[];
-  /** Of a picture queries x keys; of a row one a key, of several queries the sum. */
+  /** Of a picture, queries x keys; of a row, one per key, summed over its queries. */
   values: Float32Array;
-  /** 1 where looking is not allowed. */
+  /** 1 where the mask hides the key. */
   masked: Uint8Array | null;
 }
 
 export interface Picture extends Looked {
   recording: Recording;
-  /** For every query the weight on keys that are not shown. */
+  /** For every query, the weight on keys that are not shown. */
   outside: Float32Array;
   /** Only a max-pooled picture of a long input. */
   pooled: boolean;
@@ -35,7 +35,7 @@ export function groupsOf(recording: Recording, sequence: string, how: Arrangemen
   return groupTokens(recording.tokens(sequence), how.merge, how.hide);
 }
 
-export async function paint(recording: Recording, attention: Attention, head: number, step: number, how: Arrangement): Promise<Picture> {
+export async function paint(recording: Recording, attention: AttentionInfo, head: number, step: number, how: Arrangement): Promise<Picture> {
   const pooled = recording.isPooled(attention);
   const common = { recording, attention, head, step, pooled };
   const mask = recording.mask(attention);
@@ -56,8 +56,8 @@ export async function paint(recording: Recording, attention: Attention, head: nu
 
 const masks = new WeakMap<Uint8Array, { name: string; masked: Uint8Array | null }>();
 
-/** The mask brought together by groups, kept because all heads share it. */
-function maskOf(visible: Uint8Array | null, attention: Attention, queries: Group[], keys: Group[], arrangement: string): Uint8Array | null {
+/** The mask by groups, cached because all heads share it. */
+function maskOf(visible: Uint8Array | null, attention: AttentionInfo, queries: Group[], keys: Group[], arrangement: string): Uint8Array | null {
   if (!visible) return null;
   const name = `${attention.queries} ${attention.keys} ${arrangement}`;
   const known = masks.get(visible);
@@ -67,7 +67,7 @@ function maskOf(visible: Uint8Array | null, attention: Attention, queries: Group
   return masked;
 }
 
-/** The row of the words that hold these tokens; null where they are hidden. */
+/** The row of the words that contain these tokens; null if they are hidden. */
 export async function rowOf(picture: Picture, tokens: readonly number[], how: Arrangement): Promise<Row | null> {
   const { recording, attention, head, step } = picture;
   const all = picture.pooled ? groupsOf(recording, attention.queries, how) : picture.queries;

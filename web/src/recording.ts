@@ -1,7 +1,7 @@
-// Typed access to the blobs of one recording. What was decoded is kept, the least recently used thrown away first.
-import { decodeHalf } from "./half";
+// Typed access to the blobs of one recording. Decoded blobs are cached; the least recently used are dropped first.
+import { decodeFloat16 } from "./float16";
 import { getJson, type Source } from "./source";
-import type { Attention, Manifest, Token } from "./types";
+import type { AttentionInfo, BlobKind, Manifest, Token } from "./types";
 
 const CAPACITY = 160_000_000;
 
@@ -21,16 +21,16 @@ export interface Vectors {
   energy: Float32Array | null;
 }
 
-/** A head, max-pooled to at most 32 x 32; 255 is a weight of 1. */
+/** A max-pooled head; 255 is a weight of 1. */
 export interface Thumbnail {
-  attention: Attention;
+  attention: AttentionInfo;
   head: number;
   rows: number;
   columns: number;
   values: Uint8Array;
 }
 
-/** Promises by name, dropped by age once their sizes go over a limit; a failed one is forgotten so that it can be tried again. */
+/** Promises by name. The least recently used are dropped once the total size exceeds a limit; a failed one is dropped at once, so that it can be tried again. */
 export class Cache {
   private readonly kept = new Map<string, { promise: Promise<unknown>; bytes: number }>();
   private total = 0;
@@ -64,7 +64,7 @@ export class Cache {
   private shrink(): void {
     for (const [name, entry] of this.kept) {
       if (this.total <= this.capacity || this.kept.size === 1) return;
-      if (!entry.bytes) continue; // it is on its way, and would be counted when it is there
+      if (!entry.bytes) continue; // still loading: its size is not counted yet
       this.total -= entry.bytes;
       this.kept.delete(name);
     }
@@ -89,7 +89,7 @@ export class Recording {
     return new Recording(source, id, manifest, capacity);
   }
 
-  attention(id: string): Attention | null {
+  attention(id: string): AttentionInfo | null {
     return this.manifest.attentions.find((attention) => attention.id === id) ?? null;
   }
 
@@ -97,47 +97,47 @@ export class Recording {
     return this.manifest.sequences[sequence] ?? [];
   }
 
-  /** Whether only a max-pooled picture and single rows of this attention can be had. */
-  isPooled(attention: Attention): boolean {
+  /** Whether only a max-pooled picture and single rows of this attention are available. */
+  isPooled(attention: AttentionInfo): boolean {
     return attention.pooled !== null && !this.manifest.whole;
   }
 
-  /** T x S weights of one head; where heads come one by one its neighbours are fetched too. */
-  async weights(attention: Attention, head: number, step: number): Promise<Float32Array> {
+  /** T x S weights of one head; where heads are fetched one by one, its neighbours are prefetched. */
+  async weights(attention: AttentionInfo, head: number, step: number): Promise<Float32Array> {
     const size = attention.rows * attention.columns;
     if (this.manifest.whole) {
-      const all = await this.numbers(`attention/${step}.f16`);
+      const name = this.name("all_weights", { step });
       const begin = this.offset(attention, (each) => each.rows * each.columns) + head * size;
-      return expect(all, begin + size, `attention/${step}.f16`).subarray(begin, begin + size);
+      return expect(await this.numbers(name), begin + size, name).subarray(begin, begin + size);
     }
-    const name = headName(attention, head, step);
+    const name = this.headName(attention, head, step);
     const loaded = this.numbers(name);
     loaded.then(() => this.prefetch(attention, head, step), () => undefined);
     return expect(await loaded, size, name);
   }
 
   /** The max-pooled picture of a head that is too large, as weights. */
-  async pooled(attention: Attention, head: number, step: number): Promise<Float32Array> {
-    const name = `pooled/${step}/${attention.id}/${head}.u8`;
+  async pooled(attention: AttentionInfo, head: number, step: number): Promise<Float32Array> {
+    const name = this.name("pooled", { step, attention: attention.id, head });
     return this.kept(name, (buffer) => Float32Array.from(new Uint8Array(buffer), (byte) => byte / 255));
   }
 
-  /** One row of weights, wherever it can be had from. */
-  async weightRow(attention: Attention, head: number, query: number, step: number): Promise<Float32Array> {
+  /** One row of weights, from whichever blob has it. */
+  async weightRow(attention: AttentionInfo, head: number, query: number, step: number): Promise<Float32Array> {
     if (this.isPooled(attention)) return (await this.row(attention, head, query)).weights;
     const weights = await this.weights(attention, head, step);
     return weights.subarray(query * attention.columns, (query + 1) * attention.columns);
   }
 
-  async row(attention: Attention, head: number, query: number): Promise<ScoreRow> {
-    const name = `row/${attention.id}/${head}/${query}.f32`;
+  async row(attention: AttentionInfo, head: number, query: number): Promise<ScoreRow> {
+    const name = this.name("row", { attention: attention.id, head, query });
     const parts = cut(await this.floats(name), attention.columns, attention.bias ? 3 : 2, name);
     return { scores: parts[0], bias: attention.bias ? parts[1] : null, weights: parts[parts.length - 1] };
   }
 
-  async vectors(attention: Attention, head: number): Promise<Vectors> {
+  async vectors(attention: AttentionInfo, head: number): Promise<Vectors> {
     const { rows, columns, width, value } = attention;
-    const name = `vectors/${attention.id}/${head}.f32`;
+    const name = this.name("vectors", { attention: attention.id, head });
     const all = await this.floats(name);
     const ends = [rows * width, columns * width, columns * value, rows * value];
     let at = 0;
@@ -147,19 +147,19 @@ export class Recording {
     return { query, key, value: values, mixed, energy };
   }
 
-  /** What queries (T x input) and keys (S x any) were made of; the same array twice where they come from one sequence. */
-  async input(attention: Attention): Promise<{ queries: Float32Array; keys: Float32Array }> {
-    const name = `input/${attention.id}.f32`;
+  /** What queries (T x input) and keys (S x any) are computed from; the same array twice if they come from one sequence. */
+  async input(attention: AttentionInfo): Promise<{ queries: Float32Array; keys: Float32Array }> {
+    const name = this.name("input", { attention: attention.id });
     const all = expect(await this.floats(name), attention.rows * attention.input, name);
     const queries = all.subarray(0, attention.rows * attention.input);
     return { queries, keys: attention.queries === attention.keys ? queries : all.subarray(queries.length) };
   }
 
   /** T x S bytes, 1 where the query may look at the key; null where it may look anywhere. */
-  async mask(attention: Attention): Promise<Uint8Array | null> {
+  async mask(attention: AttentionInfo): Promise<Uint8Array | null> {
     if (attention.mask === null) return null;
     const size = attention.rows * attention.columns;
-    return this.kept(`mask/${attention.mask}.bits`, (buffer) => {
+    return this.kept(this.name("mask", { mask: attention.mask }), (buffer) => {
       const bits = new Uint8Array(buffer);
       const visible = new Uint8Array(size);
       for (let at = 0; at < size; at++) visible[at] = (bits[at >> 3] >> (at & 7)) & 1;
@@ -167,15 +167,15 @@ export class Recording {
     });
   }
 
-  /** Every head in small, in the order of the manifest. */
+  /** Every head as a thumbnail, in the order of the manifest. */
   async overview(step: number): Promise<Thumbnail[]> {
-    const name = `overview/${step}.u8`;
+    const name = this.name("overview", { step });
     const bytes = await this.kept(name, (buffer) => new Uint8Array(buffer));
     const thumbnails: Thumbnail[] = [];
     let at = 0;
     for (const attention of this.manifest.attentions) {
-      const rows = Math.min(attention.rows, 32);
-      const columns = Math.min(attention.columns, 32);
+      const rows = Math.min(attention.rows, this.manifest.thumbnail);
+      const columns = Math.min(attention.columns, this.manifest.thumbnail);
       for (let head = 0; head < attention.heads; head++) {
         thumbnails.push({ attention, head, rows, columns, values: bytes.subarray(at, (at += rows * columns)) });
       }
@@ -186,35 +186,44 @@ export class Recording {
 
   /** T x D hidden states after a layer; layer 0 is the embedding. */
   hidden(sequence: string, layer: number): Promise<Float32Array> {
-    return this.floats(`hidden/${sequence}/${layer}.f32`);
+    return this.floats(this.name("hidden", { sequence, layer }));
   }
 
-  /** Logits over the vocabulary for what follows token `row`. */
-  next(row: number): Promise<Float32Array> {
-    return this.floats(`next/${row}.f32`);
+  /** Logits over the vocabulary for what follows a token. */
+  next(token: number): Promise<Float32Array> {
+    return this.floats(this.name("next", { token }));
   }
 
   vocabulary(): Promise<string[]> {
-    return this.kept("vocabulary.json", (buffer) => JSON.parse(new TextDecoder().decode(buffer)) as string[]);
+    return this.kept(this.name("vocabulary"), (buffer) => JSON.parse(new TextDecoder().decode(buffer)) as string[]);
   }
 
-  position(index: number): Promise<Float32Array> {
-    return this.floats(`position/${index}.f32`);
+  position(table: number): Promise<Float32Array> {
+    return this.floats(this.name("position", { table }));
   }
 
-  similarity(index: number): Promise<Float32Array> {
-    return this.floats(`similarity/${index}.f32`);
+  similarity(table: number): Promise<Float32Array> {
+    return this.floats(this.name("similarity", { table }));
   }
 
   image(): Promise<Blob> {
-    return this.kept("image.png", (buffer) => new Blob([buffer], { type: "image/png" }));
+    return this.kept(this.name("image"), (buffer) => new Blob([buffer], { type: "image/png" }));
   }
 
   rollout(): Promise<Float32Array> {
-    return this.numbers("rollout.f16");
+    return this.numbers(this.name("rollout"));
   }
 
-  private offset(attention: Attention, size: (each: Attention) => number): number {
+  /** The name of a blob: its pattern with the fields filled in. */
+  private name(kind: BlobKind, fields: Record<string, string | number> = {}): string {
+    return this.manifest.blobs[kind].replace(/\{(\w+)\}/g, (_, field: string) => String(fields[field]));
+  }
+
+  private headName(attention: AttentionInfo, head: number, step: number): string {
+    return this.name("weights", { step, attention: attention.id, head });
+  }
+
+  private offset(attention: AttentionInfo, size: (each: AttentionInfo) => number): number {
     let offset = 0;
     for (const each of this.manifest.attentions) {
       if (each === attention) return offset;
@@ -223,9 +232,9 @@ export class Recording {
     throw new Error(`The recording has no attention ${attention.id}.`);
   }
 
-  private prefetch(attention: Attention, head: number, step: number): void {
+  private prefetch(attention: AttentionInfo, head: number, step: number): void {
     const place = this.manifest.attentions.indexOf(attention);
-    const near: [Attention | undefined, number][] = [
+    const near: [AttentionInfo | undefined, number][] = [
       [attention, head + 1],
       [attention, head - 1],
       [this.manifest.attentions[place + 1], head],
@@ -233,13 +242,13 @@ export class Recording {
     ];
     for (const [each, other] of near) {
       if (!each || this.isPooled(each) || other < 0 || other >= each.heads) continue;
-      const name = headName(each, other, step);
+      const name = this.headName(each, other, step);
       if (!this.cache.has(name)) this.numbers(name).catch(() => undefined);
     }
   }
 
   private numbers(name: string): Promise<Float32Array> {
-    return this.kept(name, decodeHalf);
+    return this.kept(name, decodeFloat16);
   }
 
   private floats(name: string): Promise<Float32Array> {
@@ -252,17 +261,13 @@ export class Recording {
   }
 }
 
-function headName(attention: Attention, head: number, step: number): string {
-  return `attention/${step}/${attention.id}/${head}.f16`;
-}
-
 function weigh(value: unknown): number {
   if (ArrayBuffer.isView(value)) return value.byteLength;
   return value instanceof Blob ? value.size : 1000;
 }
 
 function expect<T extends { length: number }>(numbers: T, length: number, name: string): T {
-  if (numbers.length < length) throw new Error(`${name} holds ${numbers.length} numbers where ${length} are needed.`);
+  if (numbers.length < length) throw new Error(`${name} has ${numbers.length} numbers instead of ${length}.`);
   return numbers;
 }
 

@@ -1,19 +1,19 @@
-// Ribbons: at the query a ribbon is as wide as its weight (a row fills its word exactly), at the key they lie side by side.
-// Words stand in two rows where they fit, in two columns where they do not.
+// Ribbons: at the query, a ribbon is as wide as its weight (a row fills its word exactly); at the key, ribbons are side by side.
+// Words are in two rows if they fit, in two columns if they do not.
 import { useRef } from "preact/hooks";
 import { useApp, useDrawing } from "./app";
 import { elementSvg } from "./export";
-import { axesOf } from "./heat";
+import { axesOf } from "./heatmap";
 import type { Picture } from "./picture";
-import { heaviest, weightText } from "./say";
-import { useWidth } from "./size";
-import { groupOf, type Group } from "./words";
+import { heaviest, weightText } from "./sentence";
+import { useWidth } from "./use-width";
+import { groupOf, type Group } from "./word-groups";
 
 const MOST = 2000;
 const LEAST = 0.015;
 
 interface Place {
-  /** The middle of the word along its row or column, and how much room ribbons have there. */
+  /** The middle of the word along its row or column, and the width that ribbons have there. */
   at: number;
   room: number;
   width: number;
@@ -55,7 +55,7 @@ function inColumn(groups: Group[], line: number, count: number): Place[] {
   return groups.map((group, index) => ({ at: begin + (index + 0.5) * line, room: line * 0.8, width: textWidth(shortened(group.text)) + 14 }));
 }
 
-/** Ribbons with their two ends laid side by side; at a key that gets more than one whole row they are narrowed to fit. */
+/** Ribbons with their ends side by side; at a key whose weights sum to more than 1, they are narrowed to fit. */
 function weave(picture: Picture, queries: Place[], keys: Place[], curve: (ends: number[]) => string): Ribbon[] {
   const { values } = picture;
   const shown: { query: number; key: number; weight: number }[] = [];
@@ -170,7 +170,7 @@ interface Spot {
   numberAt: { x: number; y: number; "text-anchor": Anchor };
 }
 
-/** Where everything stands. */
+/** The positions of all words and ribbons. */
 function planned(picture: Picture, width: number) {
   const { queries, keys } = picture;
   const top = inRow(queries, width);
@@ -225,10 +225,10 @@ function planned(picture: Picture, width: number) {
 interface WordProps extends Spot {
   group: Group;
   chosen: boolean;
-  /** In the order of the Tab key: only one word of each side is. */
+  /** Whether Tab reaches it: only one word of each side. */
   reachable: boolean;
   marked?: boolean;
-  /** How much it is looked at. */
+  /** Its weight. */
   strength: number;
   number?: string | undefined;
   onHover?(over: boolean): void;

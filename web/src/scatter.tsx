@@ -1,8 +1,8 @@
-// Points in a plane with their words beside them, as far as they do not cover each other.
+// Points in a plane, with their words beside them if there is room.
 import { useRef } from "preact/hooks";
 import { useDrawing } from "./app";
 import { elementSvg } from "./export";
-import { useWidth } from "./size";
+import { useWidth } from "./use-width";
 
 export interface Point {
   x: number;
@@ -10,7 +10,7 @@ export interface Point {
   text: string;
   /** Drawn as a square: of the second text. */
   second: boolean;
-  /** One of the words that all is about. */
+  /** One of the two selected words. */
   marked: boolean;
 }
 
@@ -72,7 +72,7 @@ function fit(points: Point[], width: number): { places: { x: number; y: number }
   return { places, height };
 }
 
-/** Where each word is written: beside, above or below its point, and nowhere if it would cover another. */
+/** Where each word is written: beside, above or below its point, or not at all if it would cover another. */
 function labels(points: Point[], places: { x: number; y: number }[], width: number): (Box | undefined)[] {
   const taken: Box[] = places.map((place) => ({ left: place.x - 5, top: place.y - LINE / 2, width: 10 }));
   const boxes: (Box | undefined)[] = [];

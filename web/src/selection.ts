@@ -1,12 +1,12 @@
-// The one selection that all views share. It is a single immutable Choice behind a signal, always clamped to what the
-// recording holds, and can be written to and read from the hash of an address.
+// The selection that all views share: a single immutable Choice behind a signal, always clamped to what the recording has. It can
+// be written to and read from the hash of the address.
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
-import type { Attention, Manifest } from "./types";
+import type { AttentionInfo, Manifest } from "./types";
 
 export interface Choice {
   recording: string;
   view: string;
-  /** "" until a recording says where to begin. */
+  /** "" until a recording is open. */
   attention: string;
   head: number;
   /** Tokens, also while words are merged. */
@@ -14,7 +14,7 @@ export interface Choice {
   key: number;
   /** Index into manifest.steps; 0 where there are none. */
   step: number;
-  /** More queries, added up with the first. */
+  /** More queries, whose rows are added to the first. */
   pinned: readonly number[];
   /** Pieces of words are merged. */
   merge: boolean;
@@ -23,9 +23,9 @@ export interface Choice {
   renormalise: boolean;
   /** Colours show the square root of a weight. */
   root: boolean;
-  /** Look draws a heat map also where ribbons would do. */
+  /** Look draws a heat map even where ribbons are possible. */
   map: boolean;
-  /** What Compare holds this selection against; its own notation, "" for nothing. */
+  /** What Compare shows beside this selection, in the notation of comparison-side.ts; "" for nothing. */
   partner: string;
 }
 
@@ -48,7 +48,7 @@ export const nothing: Choice = {
 
 const within = (value: number, size: number): number => Math.max(0, Math.min(Math.trunc(value) || 0, size - 1));
 
-/** The nearest choice that exists; a choice of no or an unknown attention begins where the manifest says. */
+/** The nearest choice that exists; without a known attention, the manifest says where to begin. */
 export function clamp(choice: Choice, manifest: Manifest): Choice {
   const steps = Math.max(1, manifest.steps.length);
   const known = manifest.attentions.find((each) => each.id === choice.attention);
@@ -66,8 +66,8 @@ export function clamp(choice: Choice, manifest: Manifest): Choice {
   };
 }
 
-/** Rows of a long input are spread so thin that only their square roots are seen. */
-function fresh(attention: Attention, steps: number): Pick<Choice, "step" | "pinned" | "root"> {
+/** The weights of a long input are so small that only their square roots are visible. */
+function fresh(attention: AttentionInfo, steps: number): Pick<Choice, "step" | "pinned" | "root"> {
   return { step: steps - 1, pinned: [], root: attention.columns > 64 };
 }
 
@@ -89,7 +89,7 @@ export function write(choice: Choice): string {
   return fields.toString();
 }
 
-/** What an address asks for; what it does not name is left out, what cannot be read too. */
+/** What an address selects; fields that are missing or invalid are left out. */
 export function read(hash: string): Partial<Choice> {
   const fields = new URLSearchParams(hash.replace(/^#/, ""));
   const choice: Partial<Choice> = {};
@@ -108,7 +108,7 @@ export function read(hash: string): Partial<Choice> {
   return choice;
 }
 
-/** Signals to read, `choose` to change. Nothing else changes a selection. */
+/** The signals are read by views; only `choose` and `settle` change the selection. */
 export class Selection {
   private readonly state = signal<Choice>(nothing);
   private manifest: Manifest | null = null;
@@ -128,7 +128,7 @@ export class Selection {
   readonly map = computed(() => this.state.value.map);
   readonly partner = computed(() => this.state.value.partner);
 
-  /** Change some of the selection. Another recording begins where its manifest says, unless an attention is named too. */
+  /** Change the selection. Another recording begins where its manifest says, unless the change names an attention. */
   choose(change: Partial<Choice>): void {
     const before = this.state.peek();
     let after = { ...before, ...change };
@@ -139,7 +139,7 @@ export class Selection {
     this.state.value = this.manifest ? clamp(after, this.manifest) : after;
   }
 
-  /** From now on keep to what this recording holds. */
+  /** Clamp to this recording from now on. */
   settle(manifest: Manifest): void {
     this.manifest = manifest;
     this.state.value = clamp(this.state.peek(), manifest);

@@ -1,15 +1,15 @@
-// The frame around the views: the text box, the recordings, the tabs, the grid of heads, help and export.
+// The page around the views: query form, list of recordings, tabs, grid of heads, help and export.
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
-import { Ask } from "./ask";
-import { Elsewhere } from "./elsewhere";
+import { QueryForm } from "./query-form";
+import { UnavailableView } from "./unavailable";
 import { download, pictureCsv, rasterise } from "./export";
-import { HeadGrid } from "./grid";
+import { HeadGrid } from "./head-grid";
 import { listen, table } from "./keys";
-import { reason } from "./load";
+import { reason } from "./loading";
 import type { Recording } from "./recording";
-import { headName, Sentence } from "./say";
+import { headName, Sentence } from "./sentence";
 import { views } from "./views";
 
 export function Shell({ wide }: { wide: boolean }) {
@@ -26,7 +26,7 @@ export function Shell({ wide }: { wide: boolean }) {
     <div class="shell" ref={root}>
       <header>
         <h1>regard</h1>
-        <Ask />
+        <QueryForm />
         <Recordings />
         <div class="actions">
           <ExportMenu />
@@ -38,7 +38,7 @@ export function Shell({ wide }: { wide: boolean }) {
       {recording ? <Opened recording={recording} /> : <Closed />}
       <footer>
         <p class="caution">A weight is not an explanation.</p>
-        <p>Rows look, columns are looked at; each row sums to 1.</p>
+        <p>Rows are queries, columns are keys; each row sums to 1.</p>
       </footer>
       <Help />
     </div>
@@ -53,13 +53,13 @@ function Closed() {
 function Opened({ recording }: { recording: Recording }) {
   const { selection } = useApp();
   const { manifest } = recording;
-  const fitting = views.filter((view) => view.fits(manifest) === true);
+  const fitting = views.filter((view) => view.whyNot(manifest) === null);
   const view = fitting.find((each) => each.name === selection.view.value) ?? fitting[0];
   const attends = manifest.attentions.length > 0;
   return (
     <>
       <Tabs recording={recording} current={view?.name ?? ""} />
-      <Elsewhere recording={recording} />
+      <UnavailableView recording={recording} />
       <div class={attends ? "body" : "body alone"}>
         {attends && (
           <nav aria-label="Heads">
@@ -75,7 +75,7 @@ function Opened({ recording }: { recording: Recording }) {
               {note}
             </p>
           ))}
-          {view ? <view.component key={recording.id} recording={recording} /> : <p class="soft">None of the views has something to show of this recording.</p>}
+          {view ? <view.component key={recording.id} recording={recording} /> : <p class="soft">No view can show this recording.</p>}
         </main>
       </div>
     </>
@@ -93,17 +93,17 @@ function Tabs({ recording, current }: { recording: Recording; current: string })
     <nav aria-label="Views">
       <div class="tabs" role="tablist" aria-label="Views" ref={list}>
         {views.map((view) => {
-          const fits = view.fits(recording.manifest);
+          const why = view.whyNot(recording.manifest);
           return (
             <button
               key={view.name}
               type="button"
               role="tab"
               aria-selected={view.name === current}
-              aria-disabled={fits !== true}
-              aria-description={fits === true ? undefined : fits}
-              title={fits === true ? `${view.title} (key ${view.key.toUpperCase()})` : fits}
-              onClick={() => (fits === true ? selection.choose({ view: view.name }) : (refused.value = view.name))}
+              aria-disabled={why !== null}
+              aria-description={why ?? undefined}
+              title={why ?? `${view.title} (key ${view.key.toUpperCase()})`}
+              onClick={() => (why === null ? selection.choose({ view: view.name }) : (refused.value = view.name))}
             >
               {view.title} <kbd aria-hidden="true">{view.key.toUpperCase()}</kbd>
             </button>
@@ -132,7 +132,7 @@ function Recordings() {
   );
 }
 
-/** What is done with pieces of words and with special tokens. */
+/** Options for pieces of words and special tokens. */
 function Options() {
   const { selection, recording } = useApp();
   const tokens = Object.values(recording.value?.manifest.sequences ?? {}).flat();
@@ -141,7 +141,7 @@ function Options() {
   const flags = [
     { name: "merge", title: "Merge pieces into words", shown: pieces },
     { name: "hide", title: "Hide special tokens", shown: specials },
-    { name: "renormalise", title: "Scale what is left to 1", shown: specials && selection.hide.value },
+    { name: "renormalise", title: "Renormalise the rest to 1", shown: specials && selection.hide.value },
   ] as const;
   return (
     <div class="options">
@@ -167,7 +167,7 @@ function ExportMenu() {
   const problem = useSignal<string | null>(null);
   const id = useId();
   const open = app.exportOpen.value;
-  // before the next key can be pressed, as what is seen to be open must get it
+  // in a layout effect, so that the next key goes to the open menu
   useLayoutEffect(() => {
     if (open) menu.current?.querySelector<HTMLElement>("button:not(:disabled), a")?.focus();
   }, [open]);
@@ -217,12 +217,12 @@ function Help() {
     if (!open) dialog.current?.close();
   }, [open]);
   return (
-    // it is told later that it was closed, and may be open again by then
+    // the close event comes late, when the dialog may be open again
     <dialog ref={dialog} aria-labelledby={id} onClose={() => (app.helpOpen.value = dialog.current?.open ?? false)}>
       <h2 id={id}>Help</h2>
       <p>
-        Every picture shows one head: a row is a word that looks, a column a word it looks at, and the weights of a row sum to 1. Point to
-        preview, click to choose, shift-click to add up several words.
+        Each picture shows one head: a row is a query (a word that looks), a column is a key (a word looked at), and the weights of a row
+        sum to 1. Hover to preview, click to select, shift-click to add up several words.
       </p>
       <dl>
         {table.map((each) => (
@@ -235,7 +235,7 @@ function Help() {
         ))}
       </dl>
       <label>
-        <input type="checkbox" checked={app.keysOn.value} onChange={(event) => (app.keysOn.value = event.currentTarget.checked)} /> Keys are on
+        <input type="checkbox" checked={app.keysOn.value} onChange={(event) => (app.keysOn.value = event.currentTarget.checked)} /> Keyboard shortcuts
       </label>
       <button type="button" onClick={() => (app.helpOpen.value = false)}>
         Close

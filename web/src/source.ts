@@ -1,8 +1,8 @@
-// Where recordings come from: the server that sent the page, or a container that the page carries inside itself.
+// Where recordings come from: the server of the page, or an archive embedded in the page.
 
 export interface Source {
   get(path: string): Promise<ArrayBuffer>;
-  /** Only a server has it. */
+  /** Only a server has this. */
   post?(path: string, body: unknown): Promise<unknown>;
 }
 
@@ -10,7 +10,7 @@ export async function getJson<T>(source: Source, path: string): Promise<T> {
   return JSON.parse(new TextDecoder().decode(await source.get(path))) as T;
 }
 
-/** The server, asked with addresses relative to the page, so never another host. */
+/** The server; all addresses are relative to the page, so no other host is ever contacted. */
 export class HttpSource implements Source {
   async get(path: string): Promise<ArrayBuffer> {
     const response = await this.ask(path);
@@ -48,25 +48,25 @@ async function refusal(response: Response, path: string): Promise<string> {
 type Index = Record<string, [offset: number, size: number]>;
 
 /** zlib( uint32 length of the index | index {path: [offset, size]} | bytes ), offsets counted from the first of the bytes. */
-export class ContainerSource implements Source {
+export class ArchiveSource implements Source {
   private constructor(
     private readonly index: Index,
     private readonly bytes: ArrayBuffer,
   ) {}
 
-  static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<ContainerSource> {
+  static async unpack(packed: Uint8Array<ArrayBuffer>): Promise<ArchiveSource> {
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
     const content = await new Response(stream).arrayBuffer();
     const length = new DataView(content).getUint32(0, true);
     const index = JSON.parse(new TextDecoder().decode(new Uint8Array(content, 4, length))) as Index;
-    return new ContainerSource(index, content.slice(4 + length));
+    return new ArchiveSource(index, content.slice(4 + length));
   }
 
-  static async decode(base64: string): Promise<ContainerSource> {
+  static async decode(base64: string): Promise<ArchiveSource> {
     const characters = atob(base64.trim());
     const packed = new Uint8Array(characters.length);
     for (let at = 0; at < packed.length; at++) packed[at] = characters.charCodeAt(at);
-    return ContainerSource.unpack(packed);
+    return ArchiveSource.unpack(packed);
   }
 
   async get(path: string): Promise<ArrayBuffer> {

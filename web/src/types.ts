@@ -1,5 +1,25 @@
-// The shape of a recording's manifest: the same keys as the JSON that Python writes. In blobs everything is counted from 0;
-// what a person reads (L4.H2) counts layers and heads from 1.
+// The types of the JSON that Python writes: the same as in regard/viewer/manifest.py; a test compares the two. Everything is
+// counted from 0, except layers, which are counted from 1, as people read them.
+
+export type AttentionKind = "encoder" | "decoder" | "cross" | "self";
+export type ScoreKind = "dot" | "cosine" | "bilinear" | "reduced-rank" | "additive";
+export type PositionKind = "sinusoidal" | "learned" | "linear" | "rope" | "alibi" | "relative-bias";
+export type BlobKind =
+  | "all_weights"
+  | "weights"
+  | "pooled"
+  | "overview"
+  | "mask"
+  | "input"
+  | "vectors"
+  | "row"
+  | "hidden"
+  | "next"
+  | "vocabulary"
+  | "position"
+  | "similarity"
+  | "image"
+  | "rollout";
 
 export interface Token {
   text: string;
@@ -9,53 +29,87 @@ export interface Token {
   word: number;
 }
 
-export type Kind = "encoder" | "decoder" | "cross" | "self";
+export interface ScoreInfo {
+  kind: ScoreKind;
+  scale: number;
+  cap: number | null;
+}
 
-/** One number a head, for every recorded step: [step][head]; null where it makes no sense. */
-export type Statistic = (number | null)[][];
-export type StatisticName = "entropy" | "distance" | "previous" | "first";
+/** Statistics of the heads, as [step][head]; null where a statistic is undefined. */
+export interface StatisticsInfo {
+  entropy: (number | null)[][];
+  distance: (number | null)[][];
+  previous: (number | null)[][];
+  first: (number | null)[][];
+}
+export type StatisticName = keyof StatisticsInfo;
 
-export interface Attention {
+export interface AttentionInfo {
   /** Kind and layer: "cross.2". */
   id: string;
-  kind: Kind;
+  kind: AttentionKind;
   layer: number;
   /** Of the module: "stack.layers.0.mixer". */
   name: string;
   heads: number;
   /** Query heads that share a key head; 1 unless grouped. */
   groups: number;
-  /** Names of sequences. */
+  /** The sequence of the rows, and that of the columns. */
   queries: string;
   keys: string;
   rows: number;
   columns: number;
-  /** Blob mask/{mask}.bits; null: everything is visible. */
+  /** The name of its mask; null: every key is visible. */
   mask: string | null;
-  score: { kind: "dot" | "cosine" | "bilinear" | "reduced-rank" | "additive"; scale: number; cap: number | null };
+  score: ScoreInfo;
   position: string | null;
   bias: boolean;
-  /** Of what queries are made of. */
+  /** Width of the vectors that queries are computed from. */
   input: number;
-  /** Of a prepared query or key, and of a value. */
+  /** Width of a query or key, and of a value. */
   width: number;
   value: number;
-  /** Whether the vectors/ and row/ blobs are there. */
+  /** Whether vectors and rows are stored. */
   arithmetic: boolean;
-  /** Too large to send: only a max-pooled picture of this size, and single rows. */
-  pooled: [number, number] | null;
-  statistics: Record<StatisticName, Statistic>;
+  /** Too large to send: rows and columns of the max-pooled picture; only single rows are exact. */
+  pooled: number[] | null;
+  statistics: StatisticsInfo;
 }
 
-/** The sequence whose tokens make the queries. Rows of "written" are named by the word that is about to be written; what
- * the model has read there is the token of the target before it. */
-export function readBy(attention: Attention): string {
-  return attention.queries === "written" ? "target" : attention.queries;
+export interface Cell {
+  attention: string;
+  head: number;
+  query: number;
+  key: number;
 }
 
-export interface Position {
+/** The hidden states of a sequence; layer 0 is the embedding. */
+export interface HiddenInfo {
+  sequence: string;
+  layers: number;
+  width: number;
+}
+
+/** Next-token scores: the sequence, its first generated token, and the size of the vocabulary. */
+export interface NextInfo {
+  sequence: string;
+  begin: number;
+  vocabulary: number;
+}
+
+export interface AnswerGuess {
+  text: string;
+  probability: number;
+}
+
+export interface Answer {
+  question: string;
+  guesses: AnswerGuess[];
+}
+
+export interface PositionInfo {
   name: string;
-  kind: "sinusoidal" | "learned" | "linear" | "rope" | "alibi" | "relative-bias";
+  kind: PositionKind;
   rows: number;
   columns: number;
   rowLabel: string;
@@ -66,43 +120,54 @@ export interface Position {
   note: string;
 }
 
-export interface Answer {
-  question: string;
-  guesses: { text: string; probability: number }[];
+/** How an image is cut into patches; `first` is the token of the first patch. */
+export interface ImageInfo {
+  rows: number;
+  columns: number;
+  first: number;
+  width: number;
+  height: number;
 }
 
 export interface Manifest {
-  format: 1;
+  format: number;
   title: string;
   model: string;
   text: string;
-  /** Plain sentences for the person. */
+  /** What the model generated. */
+  written: string | null;
+  /** Sentences for the reader. */
   notes: string[];
   sequences: Record<string, Token[]>;
-  attentions: Attention[];
-  /** All weights of a step are in one blob. */
+  attentions: AttentionInfo[];
+  /** The weights of all heads of a step are one blob. */
   whole: boolean;
   /** Training steps; empty for an ordinary recording. */
   steps: number[];
-  begin: { attention: string; head: number; query: number; key: number } | null;
-  hidden: { sequence: string; layers: number; width: number }[];
-  next: { sequence: string; begin: number; vocabulary: number } | null;
+  /** Where the page begins. */
+  begin: Cell | null;
+  hidden: HiddenInfo[];
+  next: NextInfo | null;
   answers: Answer[];
-  positions: Position[];
-  image: { rows: number; columns: number; first: number; width: number; height: number } | null;
+  positions: PositionInfo[];
+  image: ImageInfo | null;
   rollout: boolean;
+  /** Rows and columns of a head in the overview, at most. */
+  thumbnail: number;
+  /** The pattern of each kind of blob's name, with fields in braces. */
+  blobs: Record<BlobKind, string>;
 }
 
-/** One line of recordings.json. */
-export interface Listed {
+/** One entry of recordings.json. */
+export interface RecordingInfo {
   id: string;
   title: string;
   model: string;
   text: string;
 }
 
-/** One line of models.json. */
-export interface Model {
+/** One entry of models.json. */
+export interface ModelInfo {
   name: string;
   what: string;
   verbs: string[];
@@ -110,4 +175,10 @@ export interface Model {
   error: string | null;
   image: boolean;
   path: string;
+}
+
+/** The sequence whose tokens make the queries. Rows of "written" are named by the word that is about to be written; what
+ * the model has read there is the token of the target before it. */
+export function readBy(attention: AttentionInfo): string {
+  return attention.queries === "written" ? "target" : attention.queries;
 }

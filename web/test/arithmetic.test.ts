@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 import { farthest, numpyScript, workOut, type Question } from "../src/arithmetic";
-import { gather, tell } from "../src/told";
+import { loadCell, explainCell } from "../src/arithmetic-cell";
 import { Recording } from "../src/recording";
-import type { Attention } from "../src/types";
+import type { AttentionInfo } from "../src/types";
 import { FakeSource, fakeFiles } from "./fake";
 
-type Change = Partial<Pick<Question, "allowed" | "key">> & { score?: Partial<Attention["score"]>; bias?: number[]; energy?: number[] };
+type Change = Partial<Pick<Question, "allowed" | "key">> & { score?: Partial<AttentionInfo["score"]>; bias?: number[]; energy?: number[] };
 
 /** One query and three keys of two dimensions: q.k is 2, -1 and 4. */
 function question({ score = {}, bias, energy, allowed = null, key = 0 }: Change = {}): Question {
@@ -15,7 +15,7 @@ function question({ score = {}, bias, energy, allowed = null, key = 0 }: Change 
     width: 2,
     value: 2,
     bias: bias !== undefined,
-  } as Attention;
+  } as AttentionInfo;
   return {
     attention,
     vectors: {
@@ -142,7 +142,7 @@ describe("what is told of a cell", () => {
   it("agrees with the recording", async () => {
     const recording = await Recording.open(new FakeSource(fakeFiles()), "translator");
     for (const id of ["cross.2", "decoder.1"]) {
-      const told = tell(await gather(recording, recording.attention(id)!, 1, 4), 99);
+      const told = explainCell(await loadCell(recording, recording.attention(id)!, 1, 4), 99);
       expect([told.key, told.looker, told.words.length]).toEqual([10, "dérive", 11]);
       expect(told.worked.far).toBe(false);
       expect(Math.max(...Object.values(told.worked.difference))).toBeLessThan(1e-4);

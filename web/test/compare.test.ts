@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { difference, largest } from "../src/compare";
-import { changeOf, coursesOf, mostChanged, placeOf, ticksOf } from "../src/course";
-import { otherSide, readPartner, writePartner } from "../src/partner";
+import { changeOf, entropyCurves, mostChanged, placeOf, ticksOf } from "../src/entropy-curves";
+import { otherSide, readPartner, writePartner } from "../src/comparison-side";
 import { paint } from "../src/picture";
 import { Recording } from "../src/recording";
 import { nothing } from "../src/selection";
@@ -71,14 +71,14 @@ describe("the difference", () => {
   });
 });
 
-describe("the course of a training", () => {
+describe("the curve of a training", () => {
   it("has a line for every head", async () => {
     const { manifest } = await open("speech");
-    const courses = coursesOf(manifest);
-    expect(courses).toHaveLength(18);
-    expect(courses[7].entropy).toEqual(manifest.attentions[1].statistics.entropy.map((heads) => heads[1]));
-    const most = mostChanged(courses)!;
-    for (const course of courses) expect(Math.abs(changeOf(course)!)).toBeLessThanOrEqual(Math.abs(changeOf(most)!));
+    const curves = entropyCurves(manifest);
+    expect(curves).toHaveLength(18);
+    expect(curves[7].entropy).toEqual(manifest.attentions[1].statistics.entropy.map((heads) => heads[1]));
+    const most = mostChanged(curves)!;
+    for (const curve of curves) expect(Math.abs(changeOf(curve)!)).toBeLessThanOrEqual(Math.abs(changeOf(most)!));
     expect(changeOf({ ...most, entropy: [null, 1] })).toBeNull();
     expect(mostChanged([])).toBeNull();
   });

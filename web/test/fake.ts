@@ -2,7 +2,7 @@
 // training steps, an image, a long input, and a model without attention. Weights are real softmaxes, so rows sum to 1.
 import { crc32, deflateSync } from "node:zlib";
 import type { Source } from "../src/source";
-import type { Attention, Kind, Listed, Manifest, Token } from "../src/types";
+import type { AttentionInfo, AttentionKind, RecordingInfo, Manifest, Token } from "../src/types";
 
 export type Files = Map<string, Uint8Array>;
 
@@ -60,7 +60,7 @@ const habits: ((rows: number, columns: number) => Focus)[] = [
 ];
 
 interface Spec {
-  kind: Kind;
+  kind: AttentionKind;
   layers: number;
   heads: number;
   queries: string;
@@ -70,7 +70,7 @@ interface Spec {
   pooled?: [number, number];
 }
 
-function attentionsOf(manifest: Manifest, spec: Spec): Attention[] {
+function attentionsOf(manifest: Manifest, spec: Spec): AttentionInfo[] {
   const rows = manifest.sequences[spec.queries].length;
   const columns = manifest.sequences[spec.keys].length;
   return Array.from({ length: spec.layers }, (_, layer) => ({
@@ -97,7 +97,7 @@ function attentionsOf(manifest: Manifest, spec: Spec): Attention[] {
   }));
 }
 
-function weightsOf(attention: Attention, head: number, sharpness: number, seed: number): Float32Array {
+function weightsOf(attention: AttentionInfo, head: number, sharpness: number, seed: number): Float32Array {
   const { rows, columns } = attention;
   const random = noise(seed);
   const focus = habits[(head + attention.layer - 1) % habits.length](rows, columns);
@@ -115,7 +115,7 @@ function weightsOf(attention: Attention, head: number, sharpness: number, seed: 
   return weights;
 }
 
-function measure(attention: Attention, heads: Float32Array[]): void {
+function measure(attention: AttentionInfo, heads: Float32Array[]): void {
   const { rows, columns, statistics } = attention;
   const mean = (of: (weight: number, i: number, j: number) => number) =>
     heads.map((weights) => weights.reduce((sum, weight, at) => sum + of(weight, Math.floor(at / columns), at % columns), 0) / rows);
@@ -153,7 +153,7 @@ function causalBits(rows: number, columns: number): Uint8Array {
 }
 
 /** Keys at right angles to each other, so that queries can be made whose scores are the logarithms of the weights. */
-function addArithmetic(files: Files, folder: string, attention: Attention, head: number, weights: Float32Array): void {
+function addArithmetic(files: Files, folder: string, attention: AttentionInfo, head: number, weights: Float32Array): void {
   const { rows, columns, width, value, id } = attention;
   const random = noise(head + 1);
   const floats = (size: number) => Float32Array.from({ length: size }, () => random() * 2 - 1);
@@ -180,6 +180,7 @@ const bare: Manifest = {
   title: "",
   model: "",
   text: "",
+  written: null,
   notes: [],
   sequences: {},
   attentions: [],
@@ -192,6 +193,24 @@ const bare: Manifest = {
   positions: [],
   image: null,
   rollout: false,
+  thumbnail: 32,
+  blobs: {
+    all_weights: "attention/{step}.f16",
+    weights: "attention/{step}/{attention}/{head}.f16",
+    pooled: "pooled/{step}/{attention}/{head}.u8",
+    overview: "overview/{step}.u8",
+    mask: "mask/{mask}.bits",
+    input: "input/{attention}.f32",
+    vectors: "vectors/{attention}/{head}.f32",
+    row: "row/{attention}/{head}/{query}.f32",
+    hidden: "hidden/{sequence}/{layer}.f32",
+    next: "next/{token}.f32",
+    vocabulary: "vocabulary.json",
+    position: "position/{table}.f32",
+    similarity: "similarity/{table}.f32",
+    image: "image.png",
+    rollout: "rollout.f16",
+  },
 };
 
 /** Put a recording with all its blobs into files. */
@@ -222,7 +241,7 @@ function addHidden(files: Files, folder: string, tokens: Token[], sequence: stri
   }
 }
 
-/** What was written is likely, but not always likeliest; ids are places in the text. */
+/** What was written is likely, but not always the most likely; ids are places in the text. */
 function addNext(files: Files, folder: string, tokens: Token[], vocabulary: number): void {
   tokens.forEach((_, row) => {
     const random = noise(row + 1);
@@ -244,7 +263,7 @@ function addStep(files: Files, folder: string, manifest: Manifest, step: number,
       if (step === 0 && attention.arithmetic) addArithmetic(files, folder, attention, head, weights);
       const halves = bytesOf(Uint16Array.from(weights, half));
       if (manifest.whole) whole.push(halves);
-      else if (attention.pooled) files.set(`${folder}/pooled/${step}/${attention.id}/${head}.u8`, maxPool(weights, rows, columns, ...attention.pooled));
+      else if (attention.pooled) files.set(`${folder}/pooled/${step}/${attention.id}/${head}.u8`, maxPool(weights, rows, columns, attention.pooled[0], attention.pooled[1]));
       else files.set(`${folder}/attention/${step}/${attention.id}/${head}.f16`, halves);
     });
   });
@@ -292,7 +311,7 @@ export function fakeFiles({ long = false } = {}): Files {
 
 function makeFiles(long: boolean): Files {
   const files: Files = new Map();
-  const listed: Listed[] = [];
+  const listed: RecordingInfo[] = [];
   const put = (id: string, given: Partial<Manifest>, specs: Spec[]) => {
     const manifest = add(files, id, given, specs);
     const { title, model, text } = manifest;
@@ -373,8 +392,8 @@ function makeFiles(long: boolean): Files {
   return files;
 }
 
-/** The container without its compression: uint32 length of the index | index | bytes. */
-export function container(files: Files): Uint8Array {
+/** The archive without its compression: uint32 length of the index | index | bytes. */
+export function archive(files: Files): Uint8Array {
   const index: Record<string, [number, number]> = {};
   let offset = 0;
   for (const [path, bytes] of files) {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
-import { cosine, counterpart, meanOf, shared } from "../src/hidden";
+import { cosine, counterpart, meanOf, shared } from "../src/word-vectors";
 import { eigen, pca } from "../src/pca";
-import { groupTokens } from "../src/words";
+import { groupTokens } from "../src/word-groups";
 import { noise, words } from "./fake";
 
 describe("principal components", () => {

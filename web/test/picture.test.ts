@@ -2,9 +2,9 @@
 import { describe, expect, it } from "vitest";
 import { shade, signedPalette, weightPalette } from "../src/colour";
 import { escapeXml, matrixSvg, pictureCsv } from "../src/export";
-import { axesOf, layOut, pool } from "../src/heat";
+import { axesOf, layOut, pool } from "../src/heatmap";
 import type { Picture } from "../src/picture";
-import { weightText } from "../src/say";
+import { weightText } from "../src/sentence";
 import { noise } from "./fake";
 
 describe("colours", () => {

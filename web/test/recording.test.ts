@@ -1,10 +1,10 @@
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { decodeHalf } from "../src/half";
+import { decodeFloat16 } from "../src/float16";
 import { paint, rowOf } from "../src/picture";
 import { Cache, Recording } from "../src/recording";
-import { ContainerSource } from "../src/source";
-import { add, container, FakeSource, fakeFiles, half, words, type Files } from "./fake";
+import { ArchiveSource } from "../src/source";
+import { add, archive, FakeSource, fakeFiles, half, words, type Files } from "./fake";
 
 const plain = { merge: false, hide: false, renormalise: false };
 
@@ -19,13 +19,13 @@ describe("float16", () => {
     [0x7bff, 65504],
     [0x7c00, Infinity],
     [0xc000, -2],
-  ])("%i is %d", (bits, value) => expect(decodeHalf(Uint16Array.of(bits).buffer)[0]).toBe(value));
+  ])("%i is %d", (bits, value) => expect(decodeFloat16(Uint16Array.of(bits).buffer)[0]).toBe(value));
 
-  it("keeps NaN", () => expect(decodeHalf(Uint16Array.of(0x7e00).buffer)[0]).toBeNaN());
+  it("keeps NaN", () => expect(decodeFloat16(Uint16Array.of(0x7e00).buffer)[0]).toBeNaN());
 
   it("is what the fake wrote", () => {
     const values = [0, 0.5, 0.1, 0.9999, 1e-6, 3e-5];
-    decodeHalf(Uint16Array.from(values, half).buffer).forEach((value, at) => expect(Math.abs(value - values[at])).toBeLessThan(6e-4));
+    decodeFloat16(Uint16Array.from(values, half).buffer).forEach((value, at) => expect(Math.abs(value - values[at])).toBeLessThan(6e-4));
   });
 });
 
@@ -86,7 +86,7 @@ describe("a recording", () => {
     files.set(name, whole);
     await expect(recording.weights(attention, 0, 0)).resolves.toHaveLength(121);
     files.set("recordings/translator/row/encoder.1/0/0.f32", new Uint8Array(8));
-    await expect(recording.row(attention, 0, 0)).rejects.toThrow("holds 2 numbers where 22 are needed");
+    await expect(recording.row(attention, 0, 0)).rejects.toThrow("has 2 numbers instead of 22");
   });
 
   it("refuses a format it does not know", async () => {
@@ -159,11 +159,11 @@ describe("a row", () => {
   });
 });
 
-describe("a container", () => {
+describe("an archive", () => {
   it("gives back what was packed, as bytes and as base64", async () => {
     const files = fakeFiles();
-    const packed = Uint8Array.from(deflateSync(container(files)));
-    for (const source of [await ContainerSource.unpack(packed), await ContainerSource.decode(`\n${Buffer.from(packed).toString("base64")}\n`)]) {
+    const packed = Uint8Array.from(deflateSync(archive(files)));
+    for (const source of [await ArchiveSource.unpack(packed), await ArchiveSource.decode(`\n${Buffer.from(packed).toString("base64")}\n`)]) {
       for (const [path, bytes] of files) expect(Buffer.from(await source.get(path)).equals(bytes)).toBe(true);
       await expect(source.get("toString")).rejects.toThrow("This file does not hold toString.");
     }

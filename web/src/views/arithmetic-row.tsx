@@ -3,15 +3,15 @@ import { useSignal } from "@preact/signals";
 import { useApp } from "../app";
 import { farthest, mixedOf, valueOf } from "../arithmetic";
 import { Of } from "../formulas";
-import { numberText, weightText } from "../say";
-import { reach, Strip } from "../strip";
-import type { Told } from "../told";
+import { numberText, weightText } from "../sentence";
+import { reach, VectorStrip } from "../vector-strip";
+import type { ArithmeticCell } from "../arithmetic-cell";
 
 const FEW = 24;
 const HEAVIEST = 12;
 const SHOWN = 4;
 
-export function Softmax({ told }: { told: Told }) {
+export function Softmax({ told }: { told: ArithmeticCell }) {
   const { selection } = useApp();
   const all = useSignal(false);
   const { row, worked, allowed, key, words, attention } = told;
@@ -24,7 +24,7 @@ export function Softmax({ told }: { told: Told }) {
   return (
     <>
       {long && (
-        <Strip
+        <VectorStrip
           name={<Of of="a" at="i" />}
           label={`The whole row: weights of ${words.length} keys`}
           values={row.weights}
@@ -61,7 +61,7 @@ export function Softmax({ told }: { told: Told }) {
                 </th>
                 <td>{numberText(row.scores[at])}</td>
                 {row.bias && <td>{numberText(row.scores[at] + row.bias[at])}</td>}
-                <td>{hidden ? "hidden" : numberText(worked.powers[at])}</td>
+                <td>{hidden ? "masked" : numberText(worked.powers[at])}</td>
                 <td class={hidden ? "wide hatched-cell" : "wide"}>
                   <span class="bar" style={{ width: `calc((100% - 86px) * ${row.weights[at]})` }} />
                   <span class="number">{weightText(row.weights[at], 4)}</span>
@@ -93,13 +93,13 @@ export function Softmax({ told }: { told: Told }) {
           </tr>
         </tfoot>
       </table>
-      {worked.powerSum === 0 && <p class="soft">Everything is hidden from this word, so it takes nothing from anywhere.</p>}
-      {attention.mask && !allowed?.includes(0) && <p class="soft">The mask hides nothing from this word.</p>}
+      {worked.powerSum === 0 && <p class="soft">Every key is masked for this word, so its output is zero.</p>}
+      {attention.mask && !allowed?.includes(0) && <p class="soft">No key is masked for this word.</p>}
     </>
   );
 }
 
-export function Output({ told }: { told: Told }) {
+export function Output({ told }: { told: ArithmeticCell }) {
   const { row, words, looker } = told;
   const mixed = mixedOf(told);
   const { places } = farthest(row.weights, SHOWN);
@@ -112,7 +112,7 @@ export function Output({ told }: { told: Told }) {
   return (
     <>
       {places.map((at, place) => (
-        <Strip
+        <VectorStrip
           key={place}
           name={
             <>
@@ -124,9 +124,9 @@ export function Output({ told }: { told: Told }) {
           scale={scale}
         />
       ))}
-      {words.length > places.length && <Strip name={`${words.length - places.length} others`} label="All other values, weighted and added up" values={others} scale={scale} />}
+      {words.length > places.length && <VectorStrip name={`${words.length - places.length} others`} label="All other values, weighted and added up" values={others} scale={scale} />}
       <div class="total">
-        <Strip name={<Of of="y" at="i" word={looker} />} label={`Output of the head for ${looker}`} values={mixed} scale={scale} />
+        <VectorStrip name={<Of of="y" at="i" word={looker} />} label={`Output of the head for ${looker}`} values={mixed} scale={scale} />
       </div>
     </>
   );

@@ -1,23 +1,24 @@
-// Arithmetic: how one head comes to one weight, in the model's own numbers, and whether the sum comes out the same here.
+// Arithmetic: how one head computes one weight, in the model's own numbers, checked by computing it again.
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
 import { CheckFormula, MadeFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
-import { useLoaded } from "../load";
+import { useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
 import type { Recording } from "../recording";
-import { headName, kindTitles, numberText, weightText } from "../say";
-import { reach, Strip } from "../strip";
-import { gather, tell, type Gathered, type Told } from "../told";
+import { headName, kindTitles, numberText, weightText } from "../sentence";
+import { reach, VectorStrip } from "../vector-strip";
+import { loadCell, explainCell, type LoadedCell, type ArithmeticCell } from "../arithmetic-cell";
 import type { Manifest } from "../types";
-import { readable } from "../words";
+import { readable } from "../word-groups";
 import "./arithmetic.css";
 import { Output, Softmax } from "./arithmetic-row";
 
-export function whyNoArithmetic({ attentions }: Manifest): true | string {
+export function whyNoArithmetic({ attentions }: Manifest): string | null {
   if (!attentions.length) return "This model has no attention.";
-  return attentions.some((each) => each.arithmetic) || "This recording holds no vectors; look at the model itself: regard look -m RUN";
+  if (attentions.some((each) => each.arithmetic)) return null;
+  return "This recording has no vectors; open the model itself: regard look TEXT -m RUN";
 }
 
 export function Arithmetic({ recording }: { recording: Recording }) {
@@ -27,13 +28,13 @@ export function Arithmetic({ recording }: { recording: Recording }) {
   const head = selection.head.value;
   const query = selection.query.value;
   const there = attention?.arithmetic ?? false;
-  const { value, error } = useLoaded(`${attention?.id} ${head} ${query}`, async () => (attention && there ? gather(recording, attention, head, query) : null));
-  const before = useRef<Gathered | null>(null);
-  if (value) before.current = value; // stays until the next is there, so that nothing jumps
-  if (!there) return <p class="soft">This recording holds no vectors of this layer; look at the model itself: regard look -m RUN</p>;
+  const { value, error } = useLoaded(`${attention?.id} ${head} ${query}`, async () => (attention && there ? loadCell(recording, attention, head, query) : null));
+  const before = useRef<LoadedCell | null>(null);
+  if (value) before.current = value; // kept until the next one is there, so that nothing jumps
+  if (!there) return <p class="soft">This recording has no vectors of this layer; open the model itself: regard look TEXT -m RUN</p>;
   if (error) return <p class="failure">{error}</p>;
   if (!before.current) return null;
-  const told = tell(before.current, selection.key.value);
+  const told = explainCell(before.current, selection.key.value);
   return (
     <div class="arithmetic">
       <Cell told={told} recording={recording} />
@@ -67,8 +68,8 @@ function Step({ title, formula, children }: { title: string; formula: preact.Com
   );
 }
 
-/** Which cell: the two words can be chosen here too. */
-function Cell({ told, recording }: { told: Told; recording: Recording }) {
+/** The selected cell; its two words can be changed here. */
+function Cell({ told, recording }: { told: ArithmeticCell; recording: Recording }) {
   const { selection } = useApp();
   const { attention, head } = told;
   const choice = (axis: "query" | "key", words: string[]) => (
@@ -97,21 +98,21 @@ function Cell({ told, recording }: { told: Told; recording: Recording }) {
   );
 }
 
-function Copy({ told, recording }: { told: Told; recording: Recording }) {
+function Copy({ told, recording }: { told: ArithmeticCell; recording: Recording }) {
   const said = useSignal("");
   const script = useSignal<string | null>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => area.current?.select(), [script.value]);
   const copy = async () => {
     const cell = `${told.attention.id}, ${headName(told.attention, told.head)}: ${JSON.stringify(told.looker)} looks at ${JSON.stringify(told.words[told.key])}`;
-    const text = numpyScript(told, `${cell}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs NumPy alone.`);
+    const text = numpyScript(told, `${cell}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs only NumPy.`);
     try {
       await navigator.clipboard.writeText(text);
       script.value = null;
-      said.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It runs with NumPy alone.`;
+      said.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It needs only NumPy.`;
     } catch {
       script.value = text;
-      said.value = "The browser keeps its clipboard to itself; copy it from here.";
+      said.value = "The browser does not allow access to the clipboard; copy the script from here.";
     }
   };
   return (
@@ -129,41 +130,41 @@ function Copy({ told, recording }: { told: Told; recording: Recording }) {
 
 const difference = (value: number) => (value === 0 ? "0" : value.toExponential(1));
 
-function CheckLine({ told: { worked, row, key } }: { told: Told }) {
+function CheckLine({ told: { worked, row, key } }: { told: ArithmeticCell }) {
   const { score, weight, output } = worked.difference;
   return (
     <p class={worked.far ? "failure" : "soft"} role="status" data-check>
-      Check: weight recomputed {weightText(worked.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; of score,
-      weight and output together at most {difference(Math.max(score, weight, output))}.
-      {worked.far && " That is more than rounding explains: take this page's account of the cell with care, and tell those who made it."}
+      Check: weight recomputed {weightText(worked.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; the largest difference of
+      score, weight and output is {difference(Math.max(score, weight, output))}.
+      {worked.far && " That is more than rounding explains, so do not trust this account of the cell."}
     </p>
   );
 }
 
-function Inputs({ told }: { told: Told }) {
+function Inputs({ told }: { told: ArithmeticCell }) {
   const { from, looker, words, key } = told;
   const scale = { kind: "signed" as const, limit: reach(...from) };
   return (
-    <Step title="What comes in" formula={<p class="soft">What this attention reads of the two: the embedding, or what earlier layers made of it. Blue is negative, orange positive.</p>}>
-      <Strip name={<Of of="x" at="i" word={looker} />} label={`Input of ${looker}`} values={from[0]} scale={scale} />
-      <Strip name={<Of of="x" at="j" word={words[key]} />} label={`Input of ${words[key]}`} values={from[1]} scale={scale} />
+    <Step title="Input" formula={<p class="soft">The vectors that this attention reads: embeddings, or the output of earlier layers. Blue is negative, orange positive.</p>}>
+      <VectorStrip name={<Of of="x" at="i" word={looker} />} label={`Input of ${looker}`} values={from[0]} scale={scale} />
+      <VectorStrip name={<Of of="x" at="j" word={words[key]} />} label={`Input of ${words[key]}`} values={from[1]} scale={scale} />
     </Step>
   );
 }
 
-function Made({ told }: { told: Told }) {
+function Made({ told }: { told: ArithmeticCell }) {
   const { attention, looker, words, key } = told;
   const [q, k, v] = [queryOf(told), keyOf(told, key), valueOf(told, key)];
   const scale = { kind: "signed" as const, limit: reach(q, k) };
   return (
     <Step title="Query, key and value" formula={<MadeFormulas attention={attention} bare={told.bare} />}>
-      <Strip name={<Of of="q" at="i" word={looker} />} label={`Query of ${looker}`} values={q} scale={scale} />
-      <Strip name={<Of of="k" at="j" word={words[key]} />} label={`Key of ${words[key]}`} values={k} scale={scale} />
-      <Strip name={<Of of="v" at="j" word={words[key]} />} label={`Value of ${words[key]}`} values={v} scale={{ kind: "signed", limit: reach(v) }} />
+      <VectorStrip name={<Of of="q" at="i" word={looker} />} label={`Query of ${looker}`} values={q} scale={scale} />
+      <VectorStrip name={<Of of="k" at="j" word={words[key]} />} label={`Key of ${words[key]}`} values={k} scale={scale} />
+      <VectorStrip name={<Of of="v" at="j" word={words[key]} />} label={`Value of ${words[key]}`} values={v} scale={{ kind: "signed", limit: reach(v) }} />
       <p class="soft">
-        {attention.position === "rope" && "Query and key are turned to their positions (rope). "}
+        {attention.position === "rope" && "Query and key are rotated to their positions (rope). "}
         {attention.groups > 1 && `Keys and values are shared by ${attention.groups} heads. `}
-        {!told.bare && "Biases and norms, where the model has them here, are in these numbers."}
+        {!told.bare && "These numbers include the model's biases and norms, if it has any here."}
       </p>
     </Step>
   );
@@ -171,7 +172,7 @@ function Made({ told }: { told: Told }) {
 
 const LARGEST = 6;
 
-function Score({ told }: { told: Told }) {
+function Score({ told }: { told: ArithmeticCell }) {
   const { attention, worked, row, allowed, key, words } = told;
   const { scale, cap, kind } = attention.score;
   const additive = kind === "additive";
@@ -186,7 +187,7 @@ function Score({ told }: { told: Told }) {
   );
   return (
     <Step title={additive ? "Energy" : "Score"} formula={<ScoreFormula attention={attention} />}>
-      <Strip
+      <VectorStrip
         name={additive ? "terms" : "products"}
         label={additive ? "Terms of the energy" : "Products of query and key"}
         values={terms}
@@ -215,7 +216,7 @@ function Score({ told }: { told: Told }) {
           {row.bias && line(`plus the bias ${signed(row.bias[key])} (${attention.position ?? "position"})`, row.scores[key] + row.bias[key], true)}
           {allowed && (
             <tr>
-              <th scope="row">{allowed[key] ? "the mask lets it through" : `the mask hides ${words[key]}: no weight, whatever the score`}</th>
+              <th scope="row">{allowed[key] ? "the mask allows this key" : `the mask hides ${words[key]}: its weight is 0`}</th>
               <td>{allowed[key] ? "" : <span class="hatched" />}</td>
             </tr>
           )}
@@ -227,7 +228,7 @@ function Score({ told }: { told: Told }) {
 
 const signed = (value: number) => (value < 0 ? numberText(value) : `+${numberText(value)}`);
 
-function Term({ told, at }: { told: Told; at: number }) {
+function Term({ told, at }: { told: ArithmeticCell; at: number }) {
   const q = numberText(queryOf(told)[at]);
   const other = keyOf(told, told.key)[at];
   const { energy } = told.vectors;
@@ -235,7 +236,7 @@ function Term({ told, at }: { told: Told; at: number }) {
   return <span class="number">{energy ? `${numberText(energy[at])} × tanh(${q} ${other < 0 ? "−" : "+"} ${k})` : `${q} × ${numberText(other)}`}</span>;
 }
 
-function Check({ told }: { told: Told }) {
+function Check({ told }: { told: ArithmeticCell }) {
   const { worked, row, key } = told;
   const own = mixedOf(told);
   const far = farthest(worked.output.map((number, at) => number - own[at]), 1).places[0] ?? 0;
@@ -270,7 +271,7 @@ function Check({ told }: { told: Told }) {
   );
 }
 
-function Everything({ told }: { told: Told }) {
+function Everything({ told }: { told: ArithmeticCell }) {
   const { from, worked, key, words, looker } = told;
   return (
     <Folded summary="All numbers as tables">

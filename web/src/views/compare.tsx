@@ -1,20 +1,20 @@
-// Compare: the chosen head held against another head, another recording or another step of training, and their difference.
+// Compare: the chosen head beside another head, another recording or another training step, and their difference.
 import { useApp, useDrawing } from "../app";
 import { difference, largest, type Difference } from "../compare";
 import { matrixSvg } from "../export";
-import { useKept, useLoaded } from "../load";
+import { useKept, useLoaded } from "../loading";
 import { Matrix, type MatrixProps } from "../matrix";
-import { otherSide, readPartner, useOther, writePartner, type Partner, type Side } from "../partner";
+import { otherSide, readPartner, useOther, writePartner, type Partner, type Side } from "../comparison-side";
 import { paint, type Picture } from "../picture";
 import type { Recording } from "../recording";
-import { headName, kindTitles, numberText, weightText } from "../say";
-import type { Attention } from "../types";
-import { groupOf } from "../words";
+import { headName, kindTitles, numberText, weightText } from "../sentence";
+import type { AttentionInfo } from "../types";
+import { groupOf } from "../word-groups";
 import "./compare.css";
 import { headMatrix } from "./look";
 
 const LINES = 8;
-/** Keys of heads that are small enough to stand three in a row. */
+/** Heads with at most this many keys fit three in a row. */
 const FEW = 16;
 
 export function Compare({ recording }: { recording: Recording }) {
@@ -47,7 +47,7 @@ interface ChooseProps {
   side: Side | null;
 }
 
-/** What the selection is held against. */
+/** Chooses what the selection is compared with. */
 function Choose({ recording, other, partner, side }: ChooseProps) {
   const { selection, recordings } = useApp();
   const change = (to: Partial<Partner>) => selection.choose({ partner: writePartner({ ...partner, ...(side ?? {}), ...to }) });
@@ -60,10 +60,10 @@ function Choose({ recording, other, partner, side }: ChooseProps) {
     selection.choose({ recording: other.id, ...side, partner: writePartner({ recording: back, attention: id, head, step, word: null }) });
   };
   return (
-    <div class="against" role="group" aria-label="Held against">
+    <div class="against" role="group" aria-label="Compare with">
       {recordings.value.length > 1 && (
         <Pick
-          title="Held against"
+          title="Compare with"
           value={partner.recording || recording.id}
           options={recordings.value.map((each) => [each.id, each.id === recording.id ? "this recording" : `${each.title}: ${each.text || each.model}`])}
           onPick={(id) => selection.choose({ partner: writePartner({ ...readPartner(""), recording: id === recording.id ? "" : id }) })}
@@ -100,9 +100,9 @@ function Pick({ title, value, options, onPick }: { title: string; value: string;
   );
 }
 
-const attentionName = (attention: Attention) => `${kindTitles[attention.kind]}, layer ${attention.layer}`;
+const attentionName = (attention: AttentionInfo) => `${kindTitles[attention.kind]}, layer ${attention.layer}`;
 
-/** What tells a side from the other: its head, and what else is not the same. */
+/** The name of a side: its head, and whatever differs from the other side. */
 function nameOf(side: Picture, other: Picture): string {
   const kind = side.attention.kind === other.attention.kind ? "" : `${kindTitles[side.attention.kind]} `;
   const head = `${kind}${headName(side.attention, side.head)}`;
@@ -121,7 +121,7 @@ function Both({ here, there }: { here: Picture; there: Picture }) {
   const left = headMatrix(app, here);
   const right: MatrixProps = { ...left, label: `Heat map of ${names[1]}`, rows: there.queries.map((group) => group.text), columns: there.keys.map((group) => group.text), values: there.values, masked: there.masked };
   if (!found) Object.assign(right, { marked: undefined, onHover: undefined, onPick: undefined });
-  const middle: MatrixProps | null = found && { ...left, label: `${names[0]} less ${names[1]}`, values: found.values, masked: found.masked, scale: { kind: "signed", limit: found.limit || 1 } };
+  const middle: MatrixProps | null = found && { ...left, label: `${names[0]} minus ${names[1]}`, values: found.values, masked: found.masked, scale: { kind: "signed", limit: found.limit || 1 } };
   useDrawing(() => matrixSvg(middle ?? left, app.dark.value));
   return (
     <>
@@ -154,7 +154,7 @@ function Unlike({ here, there }: { here: Picture; there: Picture }) {
   const size = (side: Picture) => `${side.queries.length} × ${side.keys.length}`;
   return (
     <p class="sentence" aria-live="polite">
-      One is {size(here)} tokens, the other {size(there)}: no cell has a counterpart, so there is no difference to show.
+      One has {size(here)} tokens, the other {size(there)}, so their cells cannot be compared.
     </p>
   );
 }
@@ -166,7 +166,7 @@ interface FoundProps {
   found: Difference;
 }
 
-/** "*rivière* → *river*: 0.83 in L2.H1, 0.10 in L3.H4", for the chosen word, or if that looks alike in both, for all. */
+/** "*rivière* → *river*: 0.83 in L2.H1, 0.10 in L3.H4": the largest difference of the chosen word, or of all if that has none. */
 function Said({ here, there, names, found }: FoundProps) {
   const { selection, hover } = useApp();
   const columns = here.keys.length;
@@ -185,8 +185,8 @@ function Said({ here, there, names, found }: FoundProps) {
           </>
         )}
       </p>
-      {!found.same && <p class="note">The two texts are of one length, but not of the same words: cells are held against each other by their places.</p>}
-      {(here.pooled || there.pooled) && <p class="note">These inputs are long: each cell is the largest weight of a stretch.</p>}
+      {!found.same && <p class="note">The two texts have the same length but different words: cells are compared by position.</p>}
+      {(here.pooled || there.pooled) && <p class="note">These inputs are long: each cell is the largest weight of a block of tokens.</p>}
     </>
   );
 }

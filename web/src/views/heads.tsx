@@ -1,10 +1,10 @@
-// Heads: every head in small with what it does in numbers, in the order of the layers or sorted by one of the numbers.
+// Heads: a thumbnail and a statistic of every head, in the order of the layers or sorted by a statistic.
 import { useSignal } from "@preact/signals";
 import { useApp } from "../app";
-import { HeadButton } from "../grid";
-import { useKept, useLoaded } from "../load";
+import { HeadButton } from "../head-grid";
+import { useKept, useLoaded } from "../loading";
 import type { Recording, Thumbnail } from "../recording";
-import { headName, kindTitles } from "../say";
+import { headName, kindTitles } from "../sentence";
 import type { StatisticName } from "../types";
 
 type Order = "layer" | StatisticName;
@@ -12,9 +12,9 @@ type Order = "layer" | StatisticName;
 const orders: { name: Order; title: string; what: string; digits: number; descending: boolean }[] = [
   { name: "layer", title: "Layer", what: "In the order of the layers.", digits: 2, descending: false },
   { name: "entropy", title: "Entropy", what: "Mean entropy of a row in bits: 0 looks at one word only. Most peaked first.", digits: 2, descending: false },
-  { name: "distance", title: "Distance", what: "Mean distance looked, in tokens. Farthest first.", digits: 1, descending: true },
-  { name: "previous", title: "Previous", what: "Mean weight on the token just before. Most first.", digits: 2, descending: true },
-  { name: "first", title: "First", what: "Mean weight on the first token; near 1 the head is a sink. Most first.", digits: 2, descending: true },
+  { name: "distance", title: "Distance", what: "Mean distance between query and key, in tokens. Farthest first.", digits: 1, descending: true },
+  { name: "previous", title: "Previous", what: "Mean weight on the previous token. Largest first.", digits: 2, descending: true },
+  { name: "first", title: "First", what: "Mean weight on the first token; near 1, the head is a sink. Largest first.", digits: 2, descending: true },
 ];
 
 export function statistic(thumbnail: Thumbnail, name: StatisticName, step: number): number | null {
@@ -77,7 +77,7 @@ interface CardProps {
   name: StatisticName;
   digits: number;
   step: number;
-  /** Say the kind too: cards of several kinds stand beside each other. */
+  /** Show the kind too, since cards of several kinds are side by side. */
   kind?: boolean;
 }
 
@@ -92,7 +92,7 @@ function Card({ thumbnail, name, digits, step, kind }: CardProps) {
   );
 }
 
-/** Heads without the number come last. */
+/** Heads without the statistic come last. */
 function sorted(thumbnails: Thumbnail[], name: StatisticName, step: number, descending: boolean): Thumbnail[] {
   const rank = (each: Thumbnail) => {
     const value = statistic(each, name, step);

@@ -1,36 +1,36 @@
-// Image: which patches of a picture a patch, or the class token, looks at; every head of a layer over the picture itself.
+// Image: which patches a patch, or the class token, looks at; every head of a layer, drawn over the image.
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { useApp, useDrawing } from "../app";
 import { canvasSvg } from "../export";
-import { useLoaded } from "../load";
+import { useLoaded } from "../loading";
 import { most, Overlay, type OverlayProps, type Patches } from "../overlay";
 import type { Recording } from "../recording";
-import { headName, weightText } from "../say";
-import { RowTable } from "../table";
-import type { Answer, Attention, Manifest } from "../types";
+import { headName, weightText } from "../sentence";
+import { RowTable } from "../row-table";
+import type { Answer, AttentionInfo, Manifest } from "../types";
 import "./image.css";
 
-export function whyNoImage({ image, attentions }: Manifest): true | string {
-  return (image !== null && attentions.length > 0) || "This model does not look at an image.";
+export function whyNoImage({ image, attentions }: Manifest): string | null {
+  return image !== null && attentions.length > 0 ? null : "This model does not read images.";
 }
 
 /** The row of one query in every head of a layer, and in the rollout. */
 interface Rows {
-  attention: Attention;
+  attention: AttentionInfo;
   query: number;
   heads: Float32Array[];
   rollout: Float32Array | null;
 }
 
-async function rowsOf(recording: Recording, attention: Attention, query: number, step: number): Promise<Rows> {
+async function rowsOf(recording: Recording, attention: AttentionInfo, query: number, step: number): Promise<Rows> {
   const all = Array.from({ length: attention.heads }, (_, head) => recording.weightRow(attention, head, query, step));
   const rollout = recording.manifest.rollout ? await recording.rollout() : null;
   const heads = await Promise.all(all);
   return { attention, query, heads, rollout: rollout && rollout.subarray(query * attention.columns, (query + 1) * attention.columns) };
 }
 
-/** "row 3, column 4", as people count. */
+/** "row 3, column 4", counted from 1. */
 function place({ columns }: Patches, patch: number): string {
   return `row ${Math.floor(patch / columns) + 1}, column ${(patch % columns) + 1}`;
 }
@@ -46,7 +46,7 @@ export function Image({ recording }: { recording: Recording }) {
   const { value: picture, error: trouble } = useLoaded("image", async () => createImageBitmap(await recording.image()));
   const { value: loaded, error } = useLoaded(`${attention?.id} ${query} ${step}`, async () => attention && rowsOf(recording, attention, query, step));
   const before = useRef<Rows | null>(null);
-  if (loaded) before.current = loaded; // stays until the next is there, so that nothing jumps
+  if (loaded) before.current = loaded; // kept until the next one is there, so that nothing jumps
   const rows = before.current;
   if (trouble || error) return <p class="failure">{trouble ?? error}</p>;
   if (!picture || !rows || !patches) return null;
@@ -57,7 +57,7 @@ export function Image({ recording }: { recording: Recording }) {
       <div class="large">
         <Large {...common} weights={rows.heads[head]} label={headName(rows.attention, head)} />
         <label class="slider">
-          Weights over the picture
+          Opacity of the weights
           <input type="range" min={0} max={1} step={0.05} value={opacity.value} onInput={(event) => (opacity.value = Number(event.currentTarget.value))} />
         </label>
         <RowTable />
@@ -67,7 +67,7 @@ export function Image({ recording }: { recording: Recording }) {
           <Answers key={answer.question} answer={answer} />
         ))}
         <section>
-          <h3>All heads of layer {rows.attention.layer}, each in colours up to its largest weight</h3>
+          <h3>All heads of layer {rows.attention.layer}, each scaled to its largest weight</h3>
           <div class="tiles">
             {rows.heads.map((weights, at) => (
               <button key={at} type="button" aria-pressed={at === head} onClick={() => selection.choose({ head: at })}>
@@ -85,8 +85,8 @@ export function Image({ recording }: { recording: Recording }) {
             <div class="rollout">
               <Overlay {...common} weights={rows.rollout} size={264} role="img" aria-label={`Rollout: patches up to ${weightText(most(rows.rollout, patches), 3)}`} />
               <p class="soft">
-                derived (Abnar &amp; Zuidema 2020): not a weight of any head. The mean of the heads of each layer, with as much for what passes by them, multiplied through
-                the layers; up to {weightText(most(rows.rollout, patches), 3)}.
+                derived (Abnar &amp; Zuidema 2020), not the weight of any head: the mean of the heads of each layer, averaged with the identity for the residual
+                connection, and multiplied through all layers; up to {weightText(most(rows.rollout, patches), 3)}.
               </p>
             </div>
           </section>
@@ -119,7 +119,7 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
     if (!move) return;
     event.preventDefault();
     const middle = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
-    const patch = app.selection.query.value - first; // what is drawn may be that of an earlier key
+    const patch = app.selection.query.value - first; // the drawn row may still belong to an earlier key press
     const row = Math.max(0, Math.min(rows - 1, Math.floor(patch / columns) + move[0]));
     const column = Math.max(0, Math.min(columns - 1, (patch % columns) + move[1]));
     app.pick(first + (patch < 0 ? middle : row * columns + column), null, false);
@@ -134,7 +134,7 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
             class token
           </button>
         ))}
-        <span class="soft">{query < first ? "looks; click a patch to let that look" : `${looker} looks`}</span>
+        <span class="soft">{query < first ? "looks; click a patch to choose another query" : `${looker} looks`}</span>
       </div>
       <Overlay
         {...props}
@@ -153,13 +153,13 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
       <p class="soft number">
         {under.value !== null
           ? `${place(patches, under.value)}: ${weightText(weights[first + under.value], 4)}`
-          : `${label}: yellow is ${weightText(most(weights, patches), 3)}${first > 0 ? `; ${weightText(onToken)} lies on the class token` : ""}`}
+          : `${label}: yellow is ${weightText(most(weights, patches), 3)}${first > 0 ? `; ${weightText(onToken)} is on the class token` : ""}`}
       </p>
     </>
   );
 }
 
-/** What the model says the picture is. */
+/** How the model classifies the image. */
 function Answers({ answer }: { answer: Answer }) {
   return (
     <table class="row answers">

@@ -1,4 +1,4 @@
-// The views. A view is one file here and one line in this table, in the order of the tabs.
+// The views: one file and one line of this table each, in the order of the tabs.
 import type { ComponentType } from "preact";
 import type { Recording } from "../recording";
 import type { Manifest } from "../types";
@@ -13,28 +13,28 @@ import { Training, whyNoSteps } from "./training";
 import { Words, whyNoWords } from "./words";
 
 export interface View {
-  /** In the address. */
+  /** Its name in the address. */
   name: string;
-  /** On the keyboard. */
+  /** Its key. */
   key: string;
   title: string;
   component: ComponentType<{ recording: Recording }>;
-  /** Whether it has something to show; else one sentence that says why not. */
-  fits(manifest: Manifest): true | string;
-  /** It says in a sentence of its own what is chosen, so that the usual one is left out. */
+  /** Why it has nothing to show for a recording, as one sentence; null if it has. */
+  whyNot(manifest: Manifest): string | null;
+  /** It describes the selection in a sentence of its own, so that the usual one is left out. */
   says?: true;
 }
 
-const attends = (manifest: Manifest): true | string => manifest.attentions.length > 0 || "This model has no attention.";
+const whyNoAttention = (manifest: Manifest): string | null => (manifest.attentions.length > 0 ? null : "This model has no attention.");
 
 export const views: View[] = [
-  { name: "look", key: "1", title: "Look", component: Look, fits: attends },
-  { name: "heads", key: "2", title: "Heads", component: Heads, fits: attends },
-  { name: "arithmetic", key: "3", title: "Arithmetic", component: Arithmetic, fits: whyNoArithmetic },
-  { name: "words", key: "4", title: "Words", component: Words, fits: whyNoWords, says: true },
-  { name: "next", key: "5", title: "Next", component: Next, fits: whyNoNext, says: true },
-  { name: "position", key: "6", title: "Position", component: Position, fits: whyNoPositions, says: true },
-  { name: "training", key: "7", title: "Training", component: Training, fits: whyNoSteps },
-  { name: "image", key: "8", title: "Image", component: Image, fits: whyNoImage },
-  { name: "compare", key: "c", title: "Compare", component: Compare, fits: attends, says: true },
+  { name: "look", key: "1", title: "Look", component: Look, whyNot: whyNoAttention },
+  { name: "heads", key: "2", title: "Heads", component: Heads, whyNot: whyNoAttention },
+  { name: "arithmetic", key: "3", title: "Arithmetic", component: Arithmetic, whyNot: whyNoArithmetic },
+  { name: "words", key: "4", title: "Words", component: Words, whyNot: whyNoWords, says: true },
+  { name: "next", key: "5", title: "Next", component: Next, whyNot: whyNoNext, says: true },
+  { name: "position", key: "6", title: "Position", component: Position, whyNot: whyNoPositions, says: true },
+  { name: "training", key: "7", title: "Training", component: Training, whyNot: whyNoSteps },
+  { name: "image", key: "8", title: "Image", component: Image, whyNot: whyNoImage },
+  { name: "compare", key: "c", title: "Compare", component: Compare, whyNot: whyNoAttention, says: true },
 ];

@@ -1,14 +1,14 @@
-// Look: ribbons from the words that look to the words looked at, up to 64 of them; a heat map above that or on request.
+// Look: ribbons from queries to keys for up to 64 tokens; a heat map for more, or on request.
 import { useApp, useDrawing, type App } from "../app";
 import { matrixSvg } from "../export";
-import { axesOf } from "../heat";
+import { axesOf } from "../heatmap";
 import { Matrix, type MatrixProps } from "../matrix";
 import type { Picture } from "../picture";
 import type { Recording } from "../recording";
 import { Ribbons } from "../ribbons";
-import { headName, kindTitles } from "../say";
-import { RowTable } from "../table";
-import { groupOf } from "../words";
+import { headName, kindTitles } from "../sentence";
+import { RowTable } from "../row-table";
+import { groupOf } from "../word-groups";
 
 const RIBBONS = 64;
 
@@ -31,7 +31,7 @@ export function Look(_: { recording: Recording }) {
           </button>
           <span class="soft">
             {kindTitles[picture.attention.kind]} {headName(picture.attention, picture.head)}
-            {!few && (picture.pooled ? ", each cell the largest weight of a stretch" : `, ribbons are for up to ${RIBBONS} tokens`)}
+            {!few && (picture.pooled ? ", each cell is the largest weight of a block of tokens" : `; ribbons show up to ${RIBBONS} tokens`)}
           </span>
         </div>
         {map ? <HeatMap picture={picture} /> : <Ribbons picture={picture} />}
@@ -50,7 +50,7 @@ function HeatMap({ picture }: { picture: Picture }) {
   return <Matrix {...props} />;
 }
 
-/** A head as a heat map, with the chosen words marked; pointing and clicking choose. */
+/** A head as a heat map, with the selected words marked. Hovering previews, clicking selects. */
 export function headMatrix(app: App, picture: Picture): MatrixProps {
   const { query, pinned, key, root } = app.selection;
   const rows = [query.value, ...pinned.value].map((token) => groupOf(picture.queries, token)).filter((row) => row >= 0);

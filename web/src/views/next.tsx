@@ -1,24 +1,24 @@
-// Next: what may come after the chosen token, how temperature changes that, and writing token by token, with what the chosen
-// head looks at meanwhile.
+// Next: the probabilities of the next token, how temperature changes them, and generation token by token, with what the chosen
+// head looks at.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useApp } from "../app";
-import { useToken } from "../chosen";
-import { isMark, likeliest, probabilities, rankOf, writtenOn } from "../following";
-import { Line } from "../line";
-import { reason, useKept, useLoaded } from "../load";
+import { useToken } from "../use-token";
+import { isControlToken, mostLikely, probabilities, rankOf, continued } from "../next-token";
+import { WordLine } from "../word-line";
+import { reason, useKept, useLoaded } from "../loading";
 import type { Recording } from "../recording";
-import { headName, kindTitles, numberText, weightText } from "../say";
-import { RowTable } from "../table";
+import { headName, kindTitles, numberText, weightText } from "../sentence";
+import { RowTable } from "../row-table";
 import { readBy, type Answer, type Manifest } from "../types";
-import { groupTokens, readable } from "../words";
+import { groupTokens, readable } from "../word-groups";
 import "./next.css";
 
 const SHOWN = 10;
 
-export function whyNoNext({ next, answers, steps }: Manifest): true | string {
-  if (next || answers.length) return true;
-  return steps.length ? "Training keeps weights, not what may come next; look at the model itself: regard look TEXT -m RUN" : "This model says nothing about what comes next.";
+export function whyNoNext({ next, answers, steps }: Manifest): string | null {
+  if (next || answers.length) return null;
+  return steps.length ? "Training snapshots hold weights but no predictions; open the model itself: regard look TEXT -m RUN" : "This model does not predict a next token.";
 }
 
 export function Next({ recording }: { recording: Recording }) {
@@ -31,7 +31,7 @@ export function Next({ recording }: { recording: Recording }) {
   );
 }
 
-/** What a model answers that writes nothing. */
+/** The answers of a model that does not generate text. */
 function Answers({ answer }: { answer: Answer }) {
   const [best] = answer.guesses;
   return (
@@ -109,7 +109,7 @@ function Following({ recording, sequence, begin }: { recording: Recording; seque
           Temperature
           <input type="range" min={0} max={2} step={0.05} value={temperature.value} onInput={(event) => (temperature.value = Number(event.currentTarget.value))} />
           <output class="number">{temperature.value.toFixed(2)}</output>
-          {temperature.value === 0 && <span class="soft">greedy: always the likeliest</span>}
+          {temperature.value === 0 && <span class="soft">greedy: always the most likely</span>}
         </label>
       </div>
       {error && <p class="failure">{error}</p>}
@@ -127,7 +127,7 @@ function Following({ recording, sequence, begin }: { recording: Recording; seque
                 <RowTable />
               </>
             ) : (
-              attention && <p class="soft">The chosen head does not look from this text. Choose one that does, at the left, to see where it looks.</p>
+              attention && <p class="soft">The chosen head has no queries in this text. Choose one that has, on the left, to see where it looks.</p>
             )}
           </div>
         </div>
@@ -144,7 +144,7 @@ interface TextsProps {
   choose(token: number): void;
 }
 
-/** The text so far, tinted by the weights of the chosen head; the source above it where that is what the head looks at. */
+/** The text so far, tinted by the weights of the chosen head; the source above it if the head looks at that. */
 function Texts({ recording, sequence, begin, at, choose }: TextsProps) {
   const app = useApp();
   const row = app.row.value.value;
@@ -163,11 +163,11 @@ function Texts({ recording, sequence, begin, at, choose }: TextsProps) {
       {source && (
         <>
           <h3>Source</h3>
-          <Line label="Source" groups={groups(source)} chosen={looks === source ? app.selection.key.value : -1} strength={tint(source)} title={title(source)} onPick={(token) => looks === source && app.pick(null, token, false)} />
+          <WordLine label="Source" groups={groups(source)} chosen={looks === source ? app.selection.key.value : -1} strength={tint(source)} title={title(source)} onPick={(token) => looks === source && app.pick(null, token, false)} />
         </>
       )}
       <h3>Text so far</h3>
-      <Line
+      <WordLine
         label="Text so far"
         groups={groups(sequence)}
         chosen={at}
@@ -178,7 +178,7 @@ function Texts({ recording, sequence, begin, at, choose }: TextsProps) {
       />
       <span />
       <p class="soft">
-        Underlined is what was written, pale what comes later{looks && "; the tint is the weight of the chosen head"}.
+        Underlined tokens were generated, pale ones come later{looks && "; the tint is the weight of the chosen head"}.
       </p>
     </div>
   );
@@ -197,29 +197,29 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
   const { at, logits, vocabulary } = found;
   const tokens = recording.tokens(sequence);
   const actual = tokens[at + 1]?.id ?? null;
-  const best = useMemo(() => likeliest(logits, SHOWN), [logits]);
+  const best = useMemo(() => mostLikely(logits, SHOWN), [logits]);
   const chance = useMemo(() => probabilities(logits, temperature), [logits, temperature]);
   const shown = actual === null || best.includes(actual) ? best : [...best, actual];
   const rest = Math.max(0, shown.reduce((left, id) => left - chance(id), 1));
   const rank = actual === null ? 0 : rankOf(logits, actual);
-  const verb = at + 1 < begin ? "stands in the text" : "was written";
+  const verb = at + 1 < begin ? "is in the text" : "was written";
   const word = (id: number) => readable(vocabulary[id] ?? `#${id}`);
   const writing = useWriting(recording, sequence, at, vocabulary);
   return (
     <div class="guesses">
       <p class="sentence" aria-live="polite">
         After <em>{readable(tokens[at].text)}</em>, {temperature !== 1 && `at temperature ${temperature}, `}
-        <em>{word(best[0])}</em> is likeliest ({weightText(chance(best[0]))}
+        <em>{word(best[0])}</em> is the most likely ({weightText(chance(best[0]))}
         {actual === best[0] && `, and ${verb}`})
         {actual !== null && actual !== best[0] && (
           <>
-            ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, place {rank})
+            ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, rank {rank})
           </>
         )}
         {actual === null && <span class="aside"> · nothing more was written</span>}
       </p>
       <table class="row bars">
-        <caption>What may come next, of {logits.length} tokens</caption>
+        <caption>The most likely next tokens, of {logits.length}</caption>
         <thead>
           <tr>
             <th scope="col">token</th>
@@ -231,8 +231,8 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
           {shown.map((id) => (
             <tr key={id} class={id === actual ? "chosen" : ""}>
               <th scope="row">
-                {writing.model && !isMark(vocabulary[id]) ? (
-                  <button type="button" disabled={writing.running} title="Write this, and see what comes after it" onClick={() => writing.write(vocabulary[id])}>
+                {writing.model && !isControlToken(vocabulary[id]) ? (
+                  <button type="button" disabled={writing.running} title="Continue with this token" onClick={() => writing.write(vocabulary[id])}>
                     {word(id)}
                   </button>
                 ) : (
@@ -254,13 +254,13 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
         </tfoot>
       </table>
       <p class={writing.problem ? "failure" : "soft"} role="status">
-        {writing.problem ?? (writing.running ? "Writing …" : writing.model ? "Click a token to write it here, and see what comes after it." : app.live ? "" : "In a running viewer a click on a token writes on from here.")}
+        {writing.problem ?? (writing.running ? "Writing …" : writing.model ? "Click a token to continue with it, and see what comes next." : app.live ? "" : "In a running viewer, click a token to continue from here.")}
       </p>
     </div>
   );
 }
 
-/** Let the model read the text so far with another token, and go on after that. */
+/** Runs the model on the text so far and one more token. */
 function useWriting(recording: Recording, sequence: string, at: number, vocabulary: readonly string[]) {
   const app = useApp();
   const running = useSignal(false);
@@ -269,11 +269,11 @@ function useWriting(recording: Recording, sequence: string, at: number, vocabula
   const model = app.modelOf(manifest);
   const write = async (token: string) => {
     if (!model) return;
-    const text = writtenOn(recording.tokens(sequence), at, token, vocabulary);
+    const text = continued(recording.tokens(sequence), at, token, vocabulary);
     running.value = true;
     problem.value = null;
     try {
-      const id = await app.ask({ model: model.name, ...(sequence === "target" ? { text: manifest.text, target: text } : { text }) });
+      const id = await app.record({ model: model.name, ...(sequence === "target" ? { text: manifest.text, target: text } : { text }) });
       const { attention, head } = app.selection.choice.peek();
       app.selection.choose({ recording: id, attention, head, query: at + 1, pinned: [] });
     } catch (error) {

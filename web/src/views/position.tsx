@@ -1,19 +1,19 @@
-// Position: how the model knows where a token is. Its real table, how alike two positions are to it, and one row of both.
+// Position: how the model encodes positions. Its table, the similarity of two positions, and one row of both.
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { useApp, useDrawing } from "../app";
 import { Curve } from "../curve";
 import { matrixSvg } from "../export";
-import { useLoaded } from "../load";
+import { useLoaded } from "../loading";
 import { Matrix, type MatrixProps } from "../matrix";
 import { Folded, Numbers } from "../numbers";
 import type { Recording } from "../recording";
-import { numberText } from "../say";
-import { reach, Strip } from "../strip";
-import type { Manifest, Position as Table } from "../types";
+import { numberText } from "../sentence";
+import { reach, VectorStrip } from "../vector-strip";
+import type { Manifest, PositionInfo } from "../types";
 import "./position.css";
 
-const kinds: Record<Table["kind"], string> = {
+const kinds: Record<PositionInfo["kind"], string> = {
   sinusoidal: "Sinusoidal",
   learned: "Learned",
   linear: "Linear",
@@ -22,24 +22,24 @@ const kinds: Record<Table["kind"], string> = {
   "relative-bias": "Relative bias",
 };
 
-export function whyNoPositions(manifest: Manifest): true | string {
-  if (manifest.positions.length) return true;
-  if (manifest.steps.length) return "A recording of training holds no positions; look at the model itself: regard look -m RUN";
-  const looksBack = manifest.attentions.some((each) => each.queries === each.keys);
-  if (looksBack) return "This model is told no positions: only its mask, or a layer without attention, gives it the order.";
-  return "This model has no positions: its recurrence carries the order.";
+export function whyNoPositions(manifest: Manifest): string | null {
+  if (manifest.positions.length) return null;
+  if (manifest.steps.length) return "Training snapshots hold no positions; open the model itself: regard look TEXT -m RUN";
+  const selfAttends = manifest.attentions.some((each) => each.queries === each.keys);
+  if (selfAttends) return "This model has no position encoding: it knows the order only from its mask or from layers without attention.";
+  return "This model has no position encoding: its recurrence carries the order.";
 }
 
-const isBias = (table: Table) => table.kind === "alibi" || table.kind === "relative-bias";
+const isBias = (table: PositionInfo) => table.kind === "alibi" || table.kind === "relative-bias";
 const numbered = (count: number) => Array.from({ length: count }, (_, at) => String(at));
 
-/** How far a key of a bias is from its query. */
-function distance(table: Table, column: number): string {
+/** The distance of a key from its query. */
+function distance(table: PositionInfo, column: number): string {
   const away = column - (table.columns - 1) / 2;
   return away === 0 ? "the query itself" : `key ${Math.abs(away)} ${away < 0 ? "before" : "after"} the query`;
 }
 
-function dimension(table: Table, column: number): string {
+function dimension(table: PositionInfo, column: number): string {
   if (isBias(table)) return distance(table, column);
   const half = table.columns / 2;
   return table.kind === "rope" ? `${column < half ? "cosine" : "sine"} of pair ${column % half}` : `${table.columnLabel} ${column}`;
@@ -68,11 +68,11 @@ export function Position({ recording }: { recording: Recording }) {
   );
 }
 
-function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array; alike: Float32Array }) {
+function Shown({ table, numbers, alike }: { table: PositionInfo; numbers: Float32Array; alike: Float32Array }) {
   const app = useApp();
   const query = app.selection.query.value;
   const picked = useSignal<number | null>(null);
-  useLayoutEffect(() => void (picked.value = null), [query]); // before anything else can be picked
+  useLayoutEffect(() => void (picked.value = null), [query]); // in a layout effect, before anything else can be picked
   const bias = isBias(table);
   const head = Math.min(app.selection.head.value, table.similarities - 1);
   const at = Math.min(picked.value ?? query, table.size - 1);
@@ -95,7 +95,7 @@ function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array;
     instead,
   };
   const both: MatrixProps = {
-    label: bias ? `What head ${head + 1} adds to the score of each pair` : "How alike each two positions are",
+    label: bias ? `The bias of head ${head + 1} for each pair` : "Similarity of every two positions",
     rows: numbered(table.size),
     columns: numbered(table.size),
     values: pairs,
@@ -126,10 +126,10 @@ function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array;
           <Curve title={bias ? `Head ${head + 1} by distance` : `Position ${at}: its numbers`} values={vector} name={(place) => dimension(table, place)} />
         </section>
         <section>
-          <h3>{bias ? `Head ${head + 1}: what is added for each pair` : "How alike two positions are"}</h3>
+          <h3>{bias ? `Head ${head + 1}: the bias of each pair` : "Similarity of two positions"}</h3>
           <Matrix {...both} />
           <Curve
-            title={bias ? `Head ${head + 1}, from position ${at} to each` : `Position ${at}: how alike to each`}
+            title={bias ? `Head ${head + 1}, from position ${at} to each` : `Position ${at}: similarity to each`}
             values={likeness}
             at={at}
             name={(place) => `position ${place}`}
@@ -140,7 +140,7 @@ function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array;
         {() => (
           <>
             <Numbers caption={bias ? "By distance" : `Position ${at}`} columns={{ [bias ? "bias" : "number"]: vector }} name={(place) => dimension(table, place)} />
-            <Numbers caption={bias ? `From position ${at}` : `Alike to position ${at}`} columns={{ [bias ? "bias" : "likeness"]: likeness }} name={(place) => `position ${place}`} />
+            <Numbers caption={bias ? `From position ${at}` : `Similarity to position ${at}`} columns={{ [bias ? "bias" : "similarity"]: likeness }} name={(place) => `position ${place}`} />
           </>
         )}
       </Folded>
@@ -148,7 +148,7 @@ function Shown({ table, numbers, alike }: { table: Table; numbers: Float32Array;
   );
 }
 
-/** The sentence: what the chosen position is most and least alike to, or what a head adds most and least to. */
+/** The sentence: which positions are most and least similar to the chosen one, or get the largest and smallest bias. */
 function extremes(likeness: Float32Array, at: number, bias: boolean, head: number): string {
   const others = Array.from(likeness.keys())
     .filter((place) => bias || place !== at)
@@ -160,14 +160,14 @@ function extremes(likeness: Float32Array, at: number, bias: boolean, head: numbe
   return `Position ${at} is most like position ${first}, least like ${last}`;
 }
 
-/** One strip a head; clicking it chooses the head. */
-function Biases({ table, numbers }: { table: Table; numbers: Float32Array }) {
+/** One strip per head; a click chooses the head. */
+function Biases({ table, numbers }: { table: PositionInfo; numbers: Float32Array }) {
   const { selection } = useApp();
   const scale = { kind: "signed" as const, limit: reach(numbers) };
   return (
     <div class="biases">
       {numbered(table.rows).map((_, head) => (
-        <Strip
+        <VectorStrip
           key={head}
           name={
             <button type="button" aria-pressed={head === selection.head.value} onClick={() => selection.choose({ head })}>

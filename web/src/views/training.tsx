@@ -1,28 +1,28 @@
-// Training: how heads came to look as they do. A scrubber over the recorded steps, the chosen head at that step, and the entropy
-// of every head from the first step to the last.
+// Training: how heads developed. A scrubber over the recorded steps, the chosen head at that step, and the entropy of every head
+// from the first step to the last.
 import { useRef, useState } from "preact/hooks";
 import { useApp, useDrawing } from "../app";
-import { changeOf, coursesOf, mostChanged, placeOf, ticksOf, type Course } from "../course";
+import { changeOf, entropyCurves, mostChanged, placeOf, ticksOf, type EntropyCurve } from "../entropy-curves";
 import { elementSvg } from "../export";
 import { Matrix } from "../matrix";
 import { Folded, Numbers } from "../numbers";
 import type { Recording } from "../recording";
-import { headName, kindTitles } from "../say";
-import { useWidth } from "../size";
+import { headName, kindTitles } from "../sentence";
+import { useWidth } from "../use-width";
 import type { Manifest, StatisticName } from "../types";
 import { headMatrix } from "./look";
 import "./training.css";
 
-export function whyNoSteps({ steps }: Manifest): true | string {
-  return steps.length > 1 || "This recording has no training steps. Training saves them: regard look -m RUN shows those of a run.";
+export function whyNoSteps({ steps }: Manifest): string | null {
+  return steps.length > 1 ? null : "This recording has no training snapshots. Training saves them in the run: regard look -m RUN";
 }
 
 export function Training({ recording }: { recording: Recording }) {
   const app = useApp();
   const { selection } = app;
   const { manifest } = recording;
-  const courses = coursesOf(manifest);
-  const chosen = courses.find((each) => each.attention.id === selection.attention.value && each.head === selection.head.value) ?? courses[0];
+  const curves = entropyCurves(manifest);
+  const chosen = curves.find((each) => each.attention.id === selection.attention.value && each.head === selection.head.value) ?? curves[0];
   const { value: picture, error } = app.picture.value;
   const drawn = picture ?? { attention: chosen.attention, head: chosen.head, step: selection.step.value };
   return (
@@ -37,8 +37,8 @@ export function Training({ recording }: { recording: Recording }) {
         </section>
         <section>
           <h3>Entropy of every head, in bits</h3>
-          <Lines courses={courses} chosen={chosen} steps={manifest.steps} />
-          <Told courses={courses} chosen={chosen} steps={manifest.steps} />
+          <Lines curves={curves} chosen={chosen} steps={manifest.steps} />
+          <EntropyNote curves={curves} chosen={chosen} steps={manifest.steps} />
           <Folded summary={`${name(chosen)} in numbers`}>{() => <Statistics chosen={chosen} steps={manifest.steps} />}</Folded>
         </section>
       </div>
@@ -46,7 +46,7 @@ export function Training({ recording }: { recording: Recording }) {
   );
 }
 
-const name = ({ attention, head }: Pick<Course, "attention" | "head">) => `${attention.kind === "self" ? "" : `${kindTitles[attention.kind]} `}${headName(attention, head)}`;
+const name = ({ attention, head }: Pick<EntropyCurve, "attention" | "head">) => `${attention.kind === "self" ? "" : `${kindTitles[attention.kind]} `}${headName(attention, head)}`;
 
 function Scrubber({ steps }: { steps: number[] }) {
   const app = useApp();
@@ -66,10 +66,10 @@ function Scrubber({ steps }: { steps: number[] }) {
         <input type="range" min={0} max={steps.length - 1} step={1} value={at} aria-valuetext={`step ${steps[at]}`} onInput={(event) => go(Number(event.currentTarget.value))} />
       </label>
       <span class="choices">
-        <button type="button" aria-label="The step before" disabled={at === 0} onClick={() => go(at - 1)}>
+        <button type="button" aria-label="Previous step" disabled={at === 0} onClick={() => go(at - 1)}>
           [
         </button>
-        <button type="button" aria-label="The step after" disabled={at === steps.length - 1} onClick={() => go(at + 1)}>
+        <button type="button" aria-label="Next step" disabled={at === steps.length - 1} onClick={() => go(at + 1)}>
           ]
         </button>
       </span>
@@ -82,11 +82,11 @@ function Scrubber({ steps }: { steps: number[] }) {
 
 const bits = (value: number | null | undefined) => (value == null ? "unknown" : value.toFixed(1));
 
-function Told({ courses, chosen, steps }: { courses: Course[]; chosen: Course; steps: number[] }) {
+function EntropyNote({ curves, chosen, steps }: { curves: EntropyCurve[]; chosen: EntropyCurve; steps: number[] }) {
   const { selection } = useApp();
   const at = selection.step.value;
   const last = steps.length - 1;
-  const most = mostChanged(courses);
+  const most = mostChanged(curves);
   const change = most && changeOf(most);
   return (
     <p aria-live="polite">
@@ -109,42 +109,42 @@ function Told({ courses, chosen, steps }: { courses: Course[]; chosen: Course; s
 const HEIGHT = 300;
 const PAD = { left: 30, right: 14, top: 14, bottom: 40 };
 
-/** All heads as thin lines, the chosen one bold with its name. Pointing names a line, a click chooses it, and the step under it. */
-function Lines({ courses, chosen, steps }: { courses: Course[]; chosen: Course; steps: number[] }) {
+/** All heads as thin lines, the chosen one bold with its name. Hovering names a line, a click chooses it and the step. */
+function Lines({ curves, chosen, steps }: { curves: EntropyCurve[]; chosen: EntropyCurve; steps: number[] }) {
   const { selection } = useApp();
   const [frame, width] = useWidth<HTMLDivElement>();
   const svg = useRef<SVGSVGElement>(null);
-  const [under, setUnder] = useState<{ course: Course; at: number } | null>(null);
+  const [under, setUnder] = useState<{ curve: EntropyCurve; at: number } | null>(null);
   useDrawing(() => (svg.current ? elementSvg(svg.current) : ""));
   const last = steps[steps.length - 1];
-  const most = Math.max(0.5, ...courses.flatMap((course) => course.entropy.map((value) => value ?? 0))) * 1.05;
+  const most = Math.max(0.5, ...curves.flatMap((curve) => curve.entropy.map((value) => value ?? 0))) * 1.05;
   const stride = Math.max(1, Math.ceil(most / 5));
   const inner = width - PAD.left - PAD.right;
   const x = (step: number) => PAD.left + placeOf(step, last) * inner;
   const y = (value: number) => HEIGHT - PAD.bottom - (value / most) * (HEIGHT - PAD.top - PAD.bottom);
-  const path = ({ entropy }: Course) =>
+  const path = ({ entropy }: EntropyCurve) =>
     entropy.map((value, at) => (value === null ? "" : `${at && entropy[at - 1] !== null ? "L" : "M"}${x(steps[at]).toFixed(1)} ${y(value).toFixed(1)}`)).join("");
   const nearest = (event: MouseEvent) => {
     const box = svg.current?.getBoundingClientRect();
     if (!box) return null;
     const from = (at: number) => Math.abs(x(steps[at]) - (event.clientX - box.left));
     const at = steps.reduce((best, _, each) => (from(each) < from(best) ? each : best), 0);
-    const gap = (course: Course) => Math.abs(y(course.entropy[at] ?? Infinity) - (event.clientY - box.top));
-    return { course: courses.reduce((best, each) => (gap(each) < gap(best) ? each : best)), at };
+    const gap = (curve: EntropyCurve) => Math.abs(y(curve.entropy[at] ?? Infinity) - (event.clientY - box.top));
+    return { curve: curves.reduce((best, each) => (gap(each) < gap(best) ? each : best)), at };
   };
   const pick = (event: MouseEvent) => {
     const found = nearest(event);
-    if (found) selection.choose({ attention: found.course.attention.id, head: found.course.head, step: found.at });
+    if (found) selection.choose({ attention: found.curve.attention.id, head: found.curve.head, step: found.at });
   };
   const now = selection.step.value;
   const end = chosen.entropy[now];
-  const label = (course: Course, at: number, kind: string) => {
-    const value = course.entropy[at];
+  const label = (curve: EntropyCurve, at: number, kind: string) => {
+    const value = curve.entropy[at];
     if (value === null) return null;
     const late = x(steps[at]) > width / 2;
     return (
       <text class={kind} x={x(steps[at]) + (late ? -8 : 8)} y={Math.max(PAD.top + 6, y(value) - 9)} text-anchor={late ? "end" : "start"}>
-        {name(course)} {value.toFixed(2)}
+        {name(curve)} {value.toFixed(2)}
       </text>
     );
   };
@@ -156,7 +156,7 @@ function Lines({ courses, chosen, steps }: { courses: Course[]; chosen: Course; 
           width={width}
           height={HEIGHT}
           role="img"
-          aria-label={`Entropy of ${courses.length} heads over ${steps.length} steps; ${name(chosen)} from ${bits(chosen.entropy[0])} to ${bits(chosen.entropy[steps.length - 1])} bits. The table below has its numbers.`}
+          aria-label={`Entropy of ${curves.length} heads over ${steps.length} steps; ${name(chosen)} from ${bits(chosen.entropy[0])} to ${bits(chosen.entropy[steps.length - 1])} bits. The table below has its numbers.`}
           onMouseMove={(event) => setUnder(nearest(event))}
           onMouseLeave={() => setUnder(null)}
           onClick={pick}
@@ -177,14 +177,14 @@ function Lines({ courses, chosen, steps }: { courses: Course[]; chosen: Course; 
           <text class="axis" x={PAD.left} y={HEIGHT - 4}>
             training step, on a logarithmic scale →
           </text>
-          {courses.map((course, at) => (
-            <path key={at} class={course.attention.id === chosen.attention.id ? "course near" : "course"} d={path(course)} />
+          {curves.map((curve, at) => (
+            <path key={at} class={curve.attention.id === chosen.attention.id ? "course near" : "course"} d={path(curve)} />
           ))}
           <path class="now" d={`M${x(steps[now])} ${PAD.top}V${HEIGHT - PAD.bottom}`} />
-          {under && under.course !== chosen && <path class="course pointed" d={path(under.course)} />}
+          {under && under.curve !== chosen && <path class="course pointed" d={path(under.curve)} />}
           <path class="course chosen" d={path(chosen)} />
           {end !== null && end !== undefined && <circle cx={x(steps[now])} cy={y(end)} r={4.5} />}
-          {under && under.course !== chosen ? label(under.course, under.at, "pointed") : label(chosen, now, "chosen")}
+          {under && under.curve !== chosen ? label(under.curve, under.at, "pointed") : label(chosen, now, "chosen")}
         </svg>
       )}
     </div>
@@ -194,11 +194,11 @@ function Lines({ courses, chosen, steps }: { courses: Course[]; chosen: Course; 
 const columns: [StatisticName, string][] = [
   ["entropy", "entropy"],
   ["distance", "distance"],
-  ["previous", "on the token before"],
+  ["previous", "on the previous token"],
   ["first", "on the first token"],
 ];
 
-function Statistics({ chosen, steps }: { chosen: Course; steps: number[] }) {
+function Statistics({ chosen, steps }: { chosen: EntropyCurve; steps: number[] }) {
   const numbers = columns.map(([statistic, title]) => [title, steps.map((_, at) => chosen.attention.statistics[statistic][at]?.[chosen.head])] as const);
   const there = numbers.filter((column): column is [string, number[]] => column[1].every((value) => value != null));
   return <Numbers caption={`${name(chosen)}, by step`} columns={Object.fromEntries(there)} name={(at) => String(steps[at])} />;

@@ -1,27 +1,27 @@
-// Words: one word in two places. How alike its vectors are after each layer, and where they lie among all other words.
+// Words: one word in two contexts. The cosine of its vectors after each layer, and their place among all other words.
 import { useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { useApp } from "../app";
-import { useToken } from "../chosen";
-import { cosine, counterpart, meanOf, same, shared } from "../hidden";
-import { Line } from "../line";
-import { reason, useKept, useLoaded } from "../load";
+import { useToken } from "../use-token";
+import { cosine, counterpart, meanOf, same, shared } from "../word-vectors";
+import { WordLine } from "../word-line";
+import { reason, useKept, useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
-import { readPartner, useOther, writePartner, type Partner } from "../partner";
+import { readPartner, useOther, writePartner, type Partner } from "../comparison-side";
 import { pca } from "../pca";
 import { Recording } from "../recording";
-import { numberText } from "../say";
+import { numberText } from "../sentence";
 import { Scatter, type Point } from "../scatter";
 import type { Manifest } from "../types";
-import { groupOf, groupTokens, type Group } from "../words";
+import { groupOf, groupTokens, type Group } from "../word-groups";
 import "./words.css";
 
-export function whyNoWords({ hidden, steps }: Manifest): true | string {
-  if (hidden.length) return true;
-  return steps.length ? "Training keeps weights, no vectors of words; look at the model itself: regard look TEXT -m RUN" : "This recording holds no vectors of words.";
+export function whyNoWords({ hidden, steps }: Manifest): string | null {
+  if (hidden.length) return null;
+  return steps.length ? "Training snapshots hold weights but no hidden states; open the model itself: regard look TEXT -m RUN" : "This recording has no hidden states.";
 }
 
-/** One text: its words, and the states of its tokens after each layer. */
+/** One text: its words, and the hidden states of its tokens after each layer. */
 interface Text {
   id: string;
   title: string;
@@ -65,7 +65,7 @@ export function Words({ recording }: { recording: Recording }) {
     if (word) choose(word.tokens[0]);
     change({ recording: opened === recording ? "" : opened.id, word: null });
   };
-  const why = error ?? trouble ?? (other && !theirs ? "That recording holds no vectors of words; choose another." : other && !fits ? "The two models have vectors of different sizes, which cannot be held against each other." : null);
+  const why = error ?? trouble ?? (other && !theirs ? "That recording has no hidden states; choose another." : other && !fits ? "The two models have hidden states of different sizes, which cannot be compared." : null);
   return (
     <div class="words">
       {hidden.length > 1 && (
@@ -83,17 +83,17 @@ export function Words({ recording }: { recording: Recording }) {
   );
 }
 
-/** Which text is the second one: another recording, or one that is made here. */
+/** Chooses the second text: another recording, or a new one. */
 function Second({ recording, partner, onPick }: { recording: Recording; partner: Partner; onPick(opened: Recording): void }) {
   const app = useApp();
   const text = useSignal("");
   const running = useSignal(false);
-  /** What is being opened. */
+  /** The id of the recording that is loading. */
   const coming = useSignal<string | null>(null);
   const latest = useRef(0);
   const problem = useSignal<string | null>(null);
   const model = app.modelOf(recording.manifest);
-  /** Of two that are asked for, the one asked for last is shown, whichever comes first. */
+  /** Of two requests, the later one wins, whichever arrives first. */
   const pick = async (get: () => Promise<string> | string) => {
     const mine = ++latest.current;
     const isLatest = () => mine === latest.current;
@@ -130,11 +130,11 @@ function Second({ recording, partner, onPick }: { recording: Recording; partner:
           class="ask"
           onSubmit={(event) => {
             event.preventDefault();
-            void pick(() => app.ask({ model: model.name, text: text.value }));
+            void pick(() => app.record({ model: model.name, text: text.value }));
           }}
         >
           <label class="field grow">
-            <span>or a new one, read by {model.name}</span>
+            <span>or a new text, read by {model.name}</span>
             <input type="text" required value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
           </label>
           <button type="submit" disabled={running.value}>
@@ -151,7 +151,7 @@ interface PairProps {
   texts: [Text, Text];
   tokens: [number, number | null];
   choose(token: number): void;
-  /** Null: the same word as the first, if it is there. */
+  /** Null: the same word as the first, if the text has it. */
   chooseOther(token: number | null): void;
 }
 
@@ -166,7 +166,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
   const b = known >= 0 ? known : counterpart(second.groups, first.groups[a]?.text ?? "", own ? a : -1);
   const words = own ? spots(first, false, [a, b]) : [...spots(first, false, [a]), ...spots(second, true, [b])];
   const plane = useMemo(() => planeOf(words, layer), [texts, layer, words.length]);
-  if (!first.groups.length || !second.groups.length) return <p class="failure">All of it is hidden; show special tokens again.</p>;
+  if (!first.groups.length || !second.groups.length) return <p class="failure">Everything is hidden; show special tokens again.</p>;
   const cosines = first.states.map((states, at) => cosine(meanOf(states, first.width, first.groups[a].tokens), meanOf(second.states[at], second.width, second.groups[b].tokens)));
   const pickFirst = (at: number) => {
     choose(first.groups[at].tokens[0]);
@@ -185,17 +185,17 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
         <h3>
           <span class="sign" aria-hidden="true" /> First word
         </h3>
-        <Line label="First text" groups={first.groups} chosen={a} style={shares(first, second)} onPick={pickFirst} />
+        <WordLine label="First text" groups={first.groups} chosen={a} style={shares(first, second)} onPick={pickFirst} />
         <h3>
           <span class={own ? "sign" : "sign square"} aria-hidden="true" /> Second word
         </h3>
-        <Line label="Second text" groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
+        <WordLine label="Second text" groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
       </div>
       <p class="sentence" aria-live="polite">
         <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {told(cosines)}
-        {own && a === b && <span class="aside"> · one word, twice; choose another, or another text</span>}
+        {own && a === b && <span class="aside"> · the same word twice; choose another word or another text</span>}
       </p>
-      {first.title !== second.title && <p class="note">These vectors are of two models. Each has directions of its own, so a cosine between them says little.</p>}
+      {first.title !== second.title && <p class="note">These vectors come from two models, whose dimensions are unrelated, so a cosine between them says little.</p>}
       <div class="alike">
         <Cosines cosines={cosines} layer={layer} onPick={(at) => (wanted.value = at)} />
         <figure>
@@ -211,7 +211,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
               </span>
             )}
           </figcaption>
-          <Folded summary="All points in numbers">
+          <Folded summary="All points as numbers">
             {() => <Numbers caption={after(layer)} columns={{ x: points.map((point) => point.x), y: points.map((point) => point.y) }} name={(at) => points[at].text} />}
           </Folded>
         </figure>
@@ -228,7 +228,7 @@ function told(cosines: (number | null)[]): string {
   return last > 0 ? `cosine ${text(cosines[0])} in the embedding, ${text(cosines[last])} after layer ${last}` : `cosine ${text(cosines[0])}`;
 }
 
-/** A word that has a place in the plane. */
+/** A word that is drawn in the plane. */
 interface Spot {
   text: Text;
   group: Group;
@@ -237,7 +237,7 @@ interface Spot {
   marked: boolean;
 }
 
-/** Special tokens and punctuation lie so far from all words that little else would be seen; only a chosen one is among them. */
+/** Special tokens and punctuation are far from all words and would hide the rest, so only a selected one is drawn. */
 function spots(text: Text, second: boolean, marked: number[]): Spot[] {
   const all = text.groups.map((group, at) => ({ text, group, at, second, marked: marked.includes(at) }));
   return all.filter(({ group, marked: chosen }) => chosen || (!group.special && /[\p{L}\p{N}]/u.test(group.text)));
@@ -250,7 +250,7 @@ function planeOf(words: Spot[], layer: number) {
   return pca(all, words.length, width);
 }
 
-/** A bar for each layer, which chooses the layer of the plane too. */
+/** A bar for each layer; a click also chooses the layer of the plane. */
 function Cosines({ cosines, layer, onPick }: { cosines: (number | null)[]; layer: number; onPick(at: number): void }) {
   const negative = cosines.some((value) => (value ?? 0) < 0);
   const bar = (value: number) => (negative ? { left: `calc((100% - 60px) * ${0.5 + Math.min(0, value) / 2})`, width: `calc((100% - 60px) * ${Math.abs(value) / 2})` } : { width: `calc((100% - 60px) * ${value})` });

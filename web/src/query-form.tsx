@@ -1,10 +1,10 @@
-// The text box: run a model on something new. Only where a server stands behind the page.
+// The text box: run a model on a new query. Only if the page has a server.
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
-import { reason, useKept } from "./load";
+import { reason, useKept } from "./loading";
 
-export function Ask() {
+export function QueryForm() {
   const app = useApp();
   const name = useSignal("");
   const text = useSignal<string | null>(null);
@@ -14,7 +14,7 @@ export function Ask() {
   const problem = useSignal<string | null>(null);
   const asked = useSignal<string | null>(null);
   const manifest = useKept(app.recording.value)?.manifest;
-  // what was asked stands in the box until the recording of it is open; what was typed meanwhile stays
+  // the query stays in the box until its recording is open; what is typed meanwhile is kept
   useLayoutEffect(() => {
     if (asked.value !== null && asked.value === text.value) text.value = null;
     asked.value = null;
@@ -23,7 +23,7 @@ export function Ask() {
   const models = app.models.value;
   if (!app.live || !models.length) return <p class="text">{shown}</p>;
 
-  // until one is chosen, the one that made what is shown
+  // until the user chooses a model, the one that made the recording
   const model = models.find((each) => each.name === (name.value || manifest?.title)) ?? models[0];
   const translates = model.verbs.includes("translate");
   const run = async (event: Event) => {
@@ -32,12 +32,13 @@ export function Ask() {
     running.value = true;
     problem.value = null;
     try {
-      await app.record({
+      const recording = await app.record({
         model: model.name,
         text: given,
         ...(translates && target.value && { target: target.value }),
         ...(model.image && image.value && { image: await base64(image.value) }),
       });
+      app.selection.choose({ recording });
       asked.value = given;
     } catch (error) {
       problem.value = reason(error);
@@ -62,7 +63,7 @@ export function Ask() {
       )}
       {translates && (
         <label class="field">
-          <span>Translation, if given</span>
+          <span>Translation (optional)</span>
           <input type="text" value={target.value} onInput={(event) => (target.value = event.currentTarget.value)} />
         </label>
       )}
@@ -86,7 +87,7 @@ export function Ask() {
   );
 }
 
-/** The bytes of a file as base64, without the head of a data address. */
+/** The bytes of a file as base64. */
 async function base64(file: File): Promise<string> {
   const bytes = new Uint8Array(await file.arrayBuffer());
   let characters = "";

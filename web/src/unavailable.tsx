@@ -1,15 +1,15 @@
-// Said when somebody asks for a view that has nothing to show of this recording: why, and which recordings it would fit.
+// Shown when the user requests a view that cannot show this recording: why, and which recordings it can show.
 import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
-import { useLoaded } from "./load";
+import { useLoaded } from "./loading";
 import { Recording } from "./recording";
-import type { Listed } from "./types";
+import type { RecordingInfo } from "./types";
 import { views, type View } from "./views";
 
-export function Elsewhere({ recording }: { recording: Recording }) {
+export function UnavailableView({ recording }: { recording: Recording }) {
   const { refused, selection } = useApp();
   const shown = selection.view.value;
-  // before the next key can be pressed, or it would take back what that key asked for
+  // in a layout effect, or it would undo what the next key requests
   useLayoutEffect(() => {
     refused.value = "";
   }, [recording.id, shown]);
@@ -25,15 +25,15 @@ function Offer({ view, recording }: { view: View; recording: Recording }) {
   const { source, recordings, selection, refused } = useApp();
   const { value: found } = useLoaded(view.name, async () => {
     const others = recordings.value.filter((each) => each.id !== recording.id);
-    const opened = others.map(async (each): Promise<Listed[]> => {
+    const opened = others.map(async (each): Promise<RecordingInfo[]> => {
       const { manifest } = await Recording.open(source, each.id);
-      return view.fits(manifest) === true ? [each] : [];
+      return view.whyNot(manifest) === null ? [each] : [];
     });
     return (await Promise.all(opened.map((each) => each.catch(() => [])))).flat();
   });
   return (
-    <div class="elsewhere">
-      <span>{view.fits(recording.manifest)}</span>
+    <div class="unavailable">
+      <span>{view.whyNot(recording.manifest)}</span>
       {found?.map((each) => (
         <button key={each.id} type="button" onClick={() => selection.choose({ recording: each.id, view: view.name })}>
           Open {each.title}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { arrange, arrangeMask, groupOf, groupTokens, readable, stretches } from "../src/words";
+import { arrange, arrangeMask, groupOf, groupTokens, readable, stretches } from "../src/word-groups";
 import { noise, words } from "./fake";
 
 const tokens = words("<s> slow ##ly down </s>", ["<s>", "</s>"]);

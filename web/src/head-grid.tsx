@@ -1,11 +1,11 @@
-// All heads in small. Thumbnail draws one; HeadGrid is the grid at the left: a block for each kind, layers down, heads across.
+// Thumbnails of all heads. HeadGrid is the grid on the left: a block for each kind, layers down, heads across.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { bitmap } from "./colour";
-import { useKept, useLoaded } from "./load";
+import { useKept, useLoaded } from "./loading";
 import type { Recording, Thumbnail as Small } from "./recording";
-import { headName, kindTitles } from "./say";
-import type { Kind } from "./types";
+import { headName, kindTitles } from "./sentence";
+import type { AttentionKind } from "./types";
 
 export function Thumbnail({ thumbnail }: { thumbnail: Small }) {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -54,7 +54,7 @@ export function HeadGrid({ recording }: { recording: Recording }) {
   );
 }
 
-function Block({ kind, thumbnails }: { kind: Kind; thumbnails: Small[] }) {
+function Block({ kind, thumbnails }: { kind: AttentionKind; thumbnails: Small[] }) {
   const layers = [...new Set(thumbnails.map((each) => each.attention.layer))];
   return (
     <section class="block" aria-label={`Heads: ${kindTitles[kind]}`}>

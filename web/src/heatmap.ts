@@ -1,4 +1,4 @@
-// Drawing a heat map: how large cells are, the bitmap with one pixel a cell, hatching, marks and labels. No component here.
+// Drawing a heat map: the size of cells, the bitmap with one pixel per cell, hatching, marks and labels. No component here.
 import { bitmap, type Scale } from "./colour";
 
 export interface Cell {
@@ -12,14 +12,14 @@ export interface Heat {
   columns: string[];
   /** rows x columns. */
   values: Float32Array;
-  /** 1 where there is nothing to show: hatched. */
+  /** 1 for masked cells, which are hatched. */
   masked?: Uint8Array | null;
   scale: Scale;
   /** Marked rows and columns. */
   marked?: { rows: number[]; columns: number[] };
 }
 
-/** The fixed convention: rows look, columns are looked at. */
+/** The fixed convention: rows are queries, columns are keys. */
 export type Axes = [rows: string, columns: string];
 
 /** Who looks at whom, as written on the axes. */
@@ -31,7 +31,7 @@ const LABELLED = 12;
 const LARGEST = 40;
 const FONT = "12px system-ui, sans-serif";
 
-/** How large a cell is drawn; below a pixel `block` of them (not a whole number) share one. Labels have left and top. */
+/** The size of a cell; if it is below a pixel, `block` cells (not a whole number) share one. `left` and `top` are for labels. */
 export interface Layout {
   cell: number;
   block: number;
@@ -56,7 +56,7 @@ export interface Pooled {
   columns: number;
 }
 
-/** Of the cells that share a place the one farthest from 0, so that a peak never vanishes. */
+/** Keep the value farthest from 0 of the cells that share a pixel, so that a peak never vanishes. */
 export function pool(values: Float32Array, rows: number, columns: number, block: number): Pooled {
   if (block <= 1) return { values, rows, columns };
   const height = Math.ceil(rows / block);
@@ -74,13 +74,13 @@ export function pool(values: Float32Array, rows: number, columns: number, block:
   return { values: pooled, rows: height, columns: width };
 }
 
-/** The colours of all cells, a pixel each. */
+/** The colours of all cells, one pixel each. */
 export function colours({ rows, columns, values, scale }: Heat, block: number, dark: boolean): HTMLCanvasElement {
   const small = pool(values, rows.length, columns.length, block);
   return canvasOf(bitmap(small.values, small.rows, small.columns, scale, dark));
 }
 
-/** The cells to hatch, a pixel each; of cells that share a pixel all must be masked. */
+/** The cells to hatch, one pixel each; a shared pixel is hatched if all its cells are masked. */
 export function hatches({ rows, columns, masked }: Heat, block: number): HTMLCanvasElement | null {
   if (!masked) return null;
   const open = new Float32Array(masked.length);
@@ -109,10 +109,10 @@ interface Size {
   height: number;
 }
 
-/** A layout and how far it is scrolled. */
+/** A layout and its scroll position. */
 export type Window = Layout & { x: number; y: number };
 
-/** Draw what is seen through the window. */
+/** Draw the visible part. */
 export function render(canvas: HTMLCanvasElement, at: Window, view: Size, heat: Heat, { picture, hatch }: Plate, under: Cell | null): void {
   const ratio = devicePixelRatio || 1;
   resize(canvas, view, ratio);
@@ -147,7 +147,7 @@ function resize(canvas: HTMLCanvasElement, view: Size, ratio: number): void {
 
 let cover: HTMLCanvasElement | null = null;
 
-/** Slanted lines on paper wherever the mask is, as large as the view. */
+/** Slanted lines on every masked cell, in the size of the view. */
 function hatching(mask: HTMLCanvasElement, place: readonly [number, number, number, number], view: Size, ratio: number, paper: string, ink: string): HTMLCanvasElement {
   cover ??= document.createElement("canvas");
   resize(cover, view, ratio);

@@ -1,4 +1,4 @@
-// float16 to float32 through a table: browsers of today do not all have Float16Array.
+// float16 to float32 through a table, since not all browsers have Float16Array.
 
 let table: Float32Array | null = null;
 
@@ -11,7 +11,7 @@ function value(bits: number): number {
   return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
-export function decodeHalf(buffer: ArrayBuffer): Float32Array {
+export function decodeFloat16(buffer: ArrayBuffer): Float32Array {
   table ??= Float32Array.from({ length: 65536 }, (_, bits) => value(bits));
   const bits = new Uint16Array(buffer);
   const numbers = new Float32Array(bits.length);

@@ -1,7 +1,7 @@
 // The selected row as a real table: what the canvas shows, for reading and for screen readers.
 import { useApp } from "./app";
-import { heaviest, weightText } from "./say";
-import { groupOf } from "./words";
+import { heaviest, weightText } from "./sentence";
+import { groupOf } from "./word-groups";
 
 const LINES = 12;
 

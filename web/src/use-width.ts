@@ -1,4 +1,4 @@
-// How wide an element is, kept up to date.
+// The width of an element, kept up to date.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /** A ref for the element, and its width in pixels; 0 before it is known. */

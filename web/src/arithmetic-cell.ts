@@ -1,25 +1,25 @@
-// What the Arithmetic view tells of one cell: the model's vectors and numbers, brought together and worked out again.
+// Everything that the Arithmetic view shows of one cell: the model's vectors and numbers, and the same computed again.
 import { valueOf, workOut, type Question, type Worked } from "./arithmetic";
 import type { Recording } from "./recording";
-import type { Attention } from "./types";
-import { readable } from "./words";
+import type { AttentionInfo } from "./types";
+import { readable } from "./word-groups";
 
-/** A cell with all that is said about it. */
-export interface Told extends Question {
+/** A cell with everything the view shows of it. */
+export interface ArithmeticCell extends Question {
   head: number;
   worked: Worked;
-  /** What query and key were made of. */
+  /** The inputs that query and key are computed from. */
   from: [query: Float32Array, key: Float32Array];
-  /** Whether values are what they were made of, as in the attention of a recurrence. */
+  /** Whether values equal their inputs, as in the attention of a recurrent model. */
   bare: boolean;
   /** The words of the query and of all keys. */
   looker: string;
   words: string[];
 }
 
-export type Gathered = Omit<Told, "worked" | "from" | "bare" | "key"> & { input: Awaited<ReturnType<Recording["input"]>> };
+export type LoadedCell = Omit<ArithmeticCell, "worked" | "from" | "bare" | "key"> & { input: Awaited<ReturnType<Recording["input"]>> };
 
-export async function gather(recording: Recording, attention: Attention, head: number, query: number): Promise<Gathered> {
+export async function loadCell(recording: Recording, attention: AttentionInfo, head: number, query: number): Promise<LoadedCell> {
   const { columns } = attention;
   const [vectors, row, mask, input] = await Promise.all([
     recording.vectors(attention, head),
@@ -32,12 +32,12 @@ export async function gather(recording: Recording, attention: Attention, head: n
   return { attention, head, query, vectors, row, allowed: mask?.subarray(query * columns, (query + 1) * columns) ?? null, input, looker, words };
 }
 
-export function tell({ input, ...gathered }: Gathered, wanted: number): Told {
+export function explainCell({ input, ...gathered }: LoadedCell, wanted: number): ArithmeticCell {
   const { attention, query } = gathered;
   const key = Math.min(wanted, attention.columns - 1);
   const question = { ...gathered, key };
   const wide = input.keys.length / attention.columns;
-  const from: Told["from"] = [
+  const from: ArithmeticCell["from"] = [
     input.queries.subarray(query * attention.input, (query + 1) * attention.input),
     input.keys.subarray(key * wide, (key + 1) * wide),
   ];

@@ -1,5 +1,5 @@
-// What a row or a column of a picture stands for: a token, a word made of several, or a stretch of a long input. Merging
-// sums over the pieces of a key and takes the mean over the pieces of a query, so that a row still sums to 1.
+// What a row or column of a picture is: a token, a word of several tokens, or a block of a long input. Merging sums over the
+// pieces of a key and averages over the pieces of a query, so that a row still sums to 1.
 import type { Token } from "./types";
 
 export interface Group {
@@ -9,7 +9,7 @@ export interface Group {
   special: boolean;
 }
 
-/** A token as a person reads it: the marks of tokenizers off, white space made visible. */
+/** A token in readable form: without the marks of tokenizers, with visible white space. */
 export function readable(text: string): string {
   const bare = text.replace(/^##(?=.)|^[▁Ġ](?=.)|@@$|<\/w>$/gu, "");
   if (bare === "▁" || bare === "Ġ" || (bare !== "" && bare.trim() === "")) return bare.replace(/\n/g, "⏎").replace(/[^⏎]/g, "␣");
@@ -36,7 +36,7 @@ export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Gro
   return groups;
 }
 
-/** A long sequence in `count` stretches, as max-pooling cuts it. */
+/** A long sequence in `count` blocks, as max-pooling cuts it. */
 export function stretches(tokens: Token[], count: number): Group[] {
   return Array.from({ length: count }, (_, part) => {
     const begin = Math.floor((part * tokens.length) / count);
@@ -47,23 +47,23 @@ export function stretches(tokens: Token[], count: number): Group[] {
   });
 }
 
-/** Which group a token is in; -1 if it is hidden. */
+/** The group of a token; -1 if it is hidden. */
 export function groupOf(groups: Group[], token: number): number {
   return groups.findIndex((group) => group.tokens.includes(token));
 }
 
-/** Whether the groups are simply all tokens, one by one: then nothing has to be brought together. */
+/** Whether each group is one token and none is missing, so that there is nothing to merge. */
 function every(groups: Group[], size: number): boolean {
   return groups.length === size && groups.every((group) => group.tokens.length === 1);
 }
 
-/** Values of groups x groups, and for each row the weight that lies on keys that are not shown. */
+/** Values of groups x groups, and for each row the weight on keys that are not shown. */
 export interface Arranged {
   values: Float32Array;
   outside: Float32Array;
 }
 
-/** Weights (any x columns) brought together by groups; renormalised to sum to 1 over what is shown only on request. */
+/** Weights (any x columns) merged by groups; renormalised to sum to 1 over what is shown only on request. */
 export function arrange(weights: Float32Array, columns: number, queries: Group[], keys: Group[], renormalise: boolean): Arranged {
   const rows = weights.length / columns;
   if (every(queries, rows) && every(keys, columns)) return { values: weights, outside: new Float32Array(rows) };
@@ -91,7 +91,7 @@ export function arrange(weights: Float32Array, columns: number, queries: Group[]
   return { values, outside };
 }
 
-/** 1 where no piece of the query may look at any piece of the key; null if nothing is hidden that way. */
+/** 1 where no piece of the query may look at any piece of the key; null if there is no mask. */
 export function arrangeMask(visible: Uint8Array | null, columns: number, queries: Group[], keys: Group[]): Uint8Array | null {
   if (!visible) return null;
   if (every(queries, visible.length / columns) && every(keys, columns)) return visible.map((seen) => 1 - seen);

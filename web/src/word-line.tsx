@@ -1,10 +1,10 @@
-// A text as a line of words to choose from. One of them is in the order of the Tab key, arrows go from word to word.
+// A text as a line of words to choose from. Tab reaches one of them, the arrow keys move from word to word.
 import { useRef } from "preact/hooks";
-import "./line.css";
-import type { Group } from "./words";
+import "./word-line.css";
+import type { Group } from "./word-groups";
 
-export interface LineProps {
-  /** What text it is. */
+export interface WordLineProps {
+  /** The name of the text. */
   label: string;
   groups: Group[];
   /** The chosen word; -1 for none. */
@@ -17,7 +17,7 @@ export interface LineProps {
   title?(at: number): string | undefined;
 }
 
-export function Line({ label, groups, chosen, onPick, strength, style, title }: LineProps) {
+export function WordLine({ label, groups, chosen, onPick, strength, style, title }: WordLineProps) {
   const line = useRef<HTMLDivElement>(null);
   const press = (event: KeyboardEvent) => {
     const next = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: groups.length - 1 }[event.key];

@@ -1,14 +1,14 @@
-// Hidden states of words: the mean over the pieces of a word, and how alike two of them are.
-import type { Group } from "./words";
+// Hidden states of words: the mean over the pieces of a word, and the cosine of two.
+import type { Group } from "./word-groups";
 
-/** `states` holds one vector of this width a token. */
+/** The mean vector of some tokens; `states` has one vector of this width per token. */
 export function meanOf(states: Float32Array, width: number, tokens: readonly number[]): Float64Array {
   const mean = new Float64Array(width);
   for (const token of tokens) for (let at = 0; at < width; at++) mean[at] += states[token * width + at] / tokens.length;
   return mean;
 }
 
-/** 1 for the same direction, 0 for right angles, -1 for the opposite; null where one is nothing at all. */
+/** 1 for the same direction, 0 for right angles, -1 for opposite directions; null if a vector is zero. */
 export function cosine(a: Float64Array, b: Float64Array): number | null {
   let product = 0;
   let one = 0;
@@ -25,13 +25,13 @@ export function same(one: Group, other: Group): boolean {
   return one.text.toLowerCase() === other.text.toLowerCase();
 }
 
-/** Which word of another text to hold against this one: the same word, else the first that is one. */
+/** The word of another text to compare with: the same word, or else the first one that is not special. */
 export function counterpart(groups: readonly Group[], text: string, not = -1): number {
   const found = groups.findIndex((group, at) => at !== not && !group.special && group.text.toLowerCase() === text.toLowerCase());
   return found >= 0 ? found : Math.max(0, groups.findIndex((group, at) => at !== not && !group.special));
 }
 
-/** The longest word that two texts share, or null if the chosen one is shared or none is. */
+/** The longest word that two texts share; null if the selected word is shared, or none is. */
 export function shared(groups: readonly Group[], others: readonly Group[], chosen: number): Group | null {
   const both = groups.filter((group) => others.some((other) => same(group, other)));
   if (both.includes(groups[chosen])) return null;

@@ -1,15 +1,15 @@
 import { describe, expect, it } from "vitest";
-import { isMark, likeliest, probabilities, rankOf, writtenOn } from "../src/following";
+import { isControlToken, mostLikely, probabilities, rankOf, continued } from "../src/next-token";
 import { noise } from "./fake";
 
 const random = noise(3);
 const logits = Float32Array.from({ length: 500 }, () => random() * 10 - 5);
 
 describe("what may follow", () => {
-  it("is sorted, the likeliest first", () => {
+  it("is sorted, the most likely first", () => {
     const sorted = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]);
-    expect(likeliest(logits, 10)).toEqual(sorted.slice(0, 10));
-    expect(likeliest(Float32Array.of(1, 3, 3, 2), 10)).toEqual([1, 2, 3, 0]);
+    expect(mostLikely(logits, 10)).toEqual(sorted.slice(0, 10));
+    expect(mostLikely(Float32Array.of(1, 3, 3, 2), 10)).toEqual([1, 2, 3, 0]);
     expect(sorted.map((id) => rankOf(logits, id))).toEqual(sorted.map((_, at) => at + 1));
   });
 
@@ -22,7 +22,7 @@ describe("what may follow", () => {
 
   it("is one token at temperature 0, or those that are equal", () => {
     const chance = probabilities(logits, 0);
-    expect(chance(likeliest(logits, 1)[0])).toBe(1);
+    expect(chance(mostLikely(logits, 1)[0])).toBe(1);
     expect(Array.from(logits.keys(), chance).filter((value) => value > 0)).toHaveLength(1);
     expect(probabilities(Float32Array.of(2, 1, 2), 0)(2)).toBe(0.5);
   });
@@ -34,18 +34,18 @@ describe("what may follow", () => {
 });
 
 it("knows what cannot be written on from", () => {
-  expect(["</s>", "<pad>", "[SEP]", "<|endoftext|>", "", "\\xb0"].map(isMark)).toEqual(Array(6).fill(true));
-  expect([" ", "\n", "la", "<", "a<b>", "[x"].map(isMark)).toEqual(Array(6).fill(false));
+  expect(["</s>", "<pad>", "[SEP]", "<|endoftext|>", "", "\\xb0"].map(isControlToken)).toEqual(Array(6).fill(true));
+  expect([" ", "\n", "la", "<", "a<b>", "[x"].map(isControlToken)).toEqual(Array(6).fill(false));
 });
 
 it("writes on from any token, leaving out what is no text", () => {
   const tokens = ["<s>", "La", " rivière", " est"].map((text, id) => ({ text, id, special: id === 0, word: id }));
-  expect(writtenOn(tokens, 2, " dort", ["<s>", " dort"])).toBe("La rivière dort");
-  expect(writtenOn(tokens, 0, "Le", ["<s>", " dort"])).toBe("Le");
+  expect(continued(tokens, 2, " dort", ["<s>", " dort"])).toBe("La rivière dort");
+  expect(continued(tokens, 0, "Le", ["<s>", " dort"])).toBe("Le");
 });
 
 it("puts blanks between tokens that are words", () => {
   const tokens = ["<s>", "La", "rivière"].map((text, id) => ({ text, id, special: id === 0, word: id }));
-  expect(writtenOn(tokens, 2, "dort", ["<s>", "La", "dort"])).toBe("La rivière dort");
-  expect(writtenOn(tokens, 0, "Le", ["<s>", "La", "dort"])).toBe("Le");
+  expect(continued(tokens, 2, "dort", ["<s>", "La", "dort"])).toBe("La rivière dort");
+  expect(continued(tokens, 0, "Le", ["<s>", "La", "dort"])).toBe("Le");
 });

@@ -1,4 +1,4 @@
-// Things that arrive later: a value, or one sentence that says why there is none.
+// Values that arrive later: a value, or one sentence that says why there is none.
 import { effect, type Signal } from "@preact/signals";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
@@ -10,12 +10,12 @@ export interface Loaded<T> {
 export const waiting: Loaded<never> = { value: null, error: null };
 
 export function reason(error: unknown): string {
-  return error instanceof Error && error.message ? error.message : "Something went wrong; the browser's console may say what.";
+  return error instanceof Error && error.message ? error.message : "Something went wrong; see the browser's console.";
 }
 
 /**
- * Keep `target` at what `load` gives, again whenever a signal changes that it read before its first await. The earlier value
- * stays until the next is there, so what is loaded must say itself what it is of. Gives the function that ends this.
+ * Set `target` to what `load` returns, and load again whenever a signal changes that `load` read before its first await. The old
+ * value stays until the new one is there, so a value must say what it belongs to. Returns a function that stops this.
  */
 export function follow<T>(target: Signal<Loaded<T>>, load: () => Promise<T | null>): () => void {
   let latest = 0;
@@ -32,7 +32,7 @@ export function follow<T>(target: Signal<Loaded<T>>, load: () => Promise<T | nul
   });
 }
 
-/** For views: what `load` gives, anew whenever `name` changes. A cached blob is there before the screen is painted. */
+/** For views: what `load` returns, loaded again whenever `name` changes. A cached blob is there before the screen is painted. */
 export function useLoaded<T>(name: string, load: () => Promise<T>): Loaded<T> {
   const [state, setState] = useState<{ name: string; loaded: Loaded<T> }>({ name: "", loaded: waiting });
   useLayoutEffect(() => {
@@ -48,7 +48,7 @@ export function useLoaded<T>(name: string, load: () => Promise<T>): Loaded<T> {
   return state.name === name ? state.loaded : waiting;
 }
 
-/** For views: the last value that was there, so that nothing jumps until the next one is. */
+/** For views: the last value, kept until the next one is there, so that nothing jumps. */
 export function useKept<T>(value: T | null): T | null {
   const kept = useRef<T | null>(null);
   if (value !== null) kept.current = value;

@@ -1,6 +1,6 @@
-// The other side of a comparison, as the address keeps it: `ID*cross.2*3*0*5`. What is empty is as in the selection itself.
+// The other side of a comparison, as the address keeps it: `ID*cross.2*3*0*5`. An empty field is the same as in the selection.
 import { useApp } from "./app";
-import { useLoaded, type Loaded } from "./load";
+import { useLoaded, type Loaded } from "./loading";
 import { Recording } from "./recording";
 import type { Choice } from "./selection";
 import type { Manifest } from "./types";
@@ -15,7 +15,7 @@ export interface Partner {
   word: number | null;
 }
 
-/** Heads are counted from 1 where people see them. */
+/** Heads are counted from 1 in the address. */
 export function readPartner(text: string): Partner {
   const [recording = "", attention = "", head = "", step = "", word = ""] = text.split("*");
   const number = (field: string) => (/^\d{1,9}$/.test(field) ? Number(field) : null);
@@ -34,8 +34,8 @@ export interface Side {
 }
 
 /**
- * What a selection is held against: as the partner says, and where it says nothing the same head of another recording or
- * the first step of training; failing these the next head.
+ * What a selection is compared with: what the partner names, or else the same head of another recording or of the first
+ * training step, or else the next head.
  */
 export function otherSide(partner: Partner, choice: Choice, manifest: Manifest, own: boolean): Side {
   const wanted = partner.attention || choice.attention;

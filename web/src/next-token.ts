@@ -1,8 +1,8 @@
-// What may follow: logits as probabilities at a temperature, and the likeliest of them.
+// Next tokens: logits as probabilities at a temperature, and the most likely tokens.
 import type { Token } from "./types";
 
-/** Ids of tokens, the likeliest first; equal ones by id. */
-export function likeliest(logits: Float32Array, count: number): number[] {
+/** Token ids, the most likely first; ties are ordered by id. */
+export function mostLikely(logits: Float32Array, count: number): number[] {
   const best: number[] = [];
   for (let id = 0; id < logits.length; id++) {
     if (best.length === count && !(logits[id] > logits[best[count - 1]])) continue;
@@ -14,7 +14,7 @@ export function likeliest(logits: Float32Array, count: number): number[] {
   return best;
 }
 
-/** Probabilities by id. At temperature 0 only the likeliest is left, or those that are equally likely. */
+/** Probabilities by id. At temperature 0, only the most likely tokens have any. */
 export function probabilities(logits: Float32Array, temperature: number): (id: number) => number {
   const most = logits.reduce((high, logit) => Math.max(high, logit), -Infinity);
   const power = (id: number) => (temperature > 0 ? Math.exp((logits[id] - most) / temperature) : Number(logits[id] === most));
@@ -23,18 +23,18 @@ export function probabilities(logits: Float32Array, temperature: number): (id: n
   return (id) => power(id) / total;
 }
 
-/** From 1: how many tokens are likelier, and one. */
+/** The rank of a token, from 1. */
 export function rankOf(logits: Float32Array, id: number): number {
   return logits.reduce((count, logit) => count + Number(logit > logits[id]), 1);
 }
 
-/** Tokens that stand for no text, or for a part of a character (`\xb0`), cannot be written on from. */
-export function isMark(text: string): boolean {
+/** Whether a token has no text, or is a part of a character (`\xb0`), so that generation cannot continue from it. */
+export function isControlToken(text: string): boolean {
   return text.trim() === "" ? text === "" : /^(<[^<>\s]+>|\[[A-Z]+\])$|\\x[0-9a-f]{2}/.test(text);
 }
 
-/** The text up to a token, and one more. A vocabulary in which nothing holds a blank is one of words, with blanks between them. */
-export function writtenOn(tokens: readonly Token[], last: number, more: string, vocabulary: readonly string[]): string {
+/** The text up to a token, and one more token. If no token of the vocabulary has a blank, tokens are words, joined by blanks. */
+export function continued(tokens: readonly Token[], last: number, more: string, vocabulary: readonly string[]): string {
   const before = tokens.slice(0, last + 1).filter((token) => !token.special);
   const between = vocabulary.some((text) => /\s/.test(text)) ? "" : " ";
   return [...before.map((token) => token.text), more].join(between);

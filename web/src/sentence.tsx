@@ -1,10 +1,10 @@
-// Numbers and heads as a person reads them, and the sentence that says what is selected.
+// How numbers and heads are written, and the sentence that describes the selection.
 import { useApp } from "./app";
 import type { Row } from "./picture";
-import type { Attention, Kind } from "./types";
-import { groupOf } from "./words";
+import type { AttentionInfo, AttentionKind } from "./types";
+import { groupOf } from "./word-groups";
 
-export const kindTitles: Record<Kind, string> = {
+export const kindTitles: Record<AttentionKind, string> = {
   encoder: "Encoder",
   decoder: "Decoder",
   cross: "Cross",
@@ -12,7 +12,7 @@ export const kindTitles: Record<Kind, string> = {
 };
 
 /** L4.H2: layers and heads counted from 1. */
-export function headName(attention: Attention, head: number): string {
+export function headName(attention: AttentionInfo, head: number): string {
   return `L${attention.layer}.H${head + 1}`;
 }
 
@@ -28,7 +28,7 @@ export function numberText(value: number, digits = 3): string {
   return value < 0 ? `−${text}` : text;
 }
 
-/** The keys of a row, the heaviest first; keys that may not be looked at are left out. */
+/** The keys of a row with the largest weights, in order; masked keys are left out. */
 export function heaviest(row: Row, count: number): number[] {
   const order = Array.from(row.values.keys()).filter((key) => !row.masked?.[key]);
   return order.sort((a, b) => row.values[b] - row.values[a]).slice(0, count);
@@ -62,7 +62,7 @@ function Said({ row }: { row: Row }) {
         </>
       ))}
       {top === undefined ? (
-        " can look at nothing that is shown"
+        " cannot look at anything that is shown"
       ) : (
         <>
           {several ? " together look mostly at " : " looks mostly at "}
@@ -74,13 +74,13 @@ function Said({ row }: { row: Row }) {
       {chosen >= 0 && chosen !== top && (
         <span class="aside">
           {" "}
-          · at <em>{row.keys[chosen].text}</em> {row.masked?.[chosen] ? "it may not look" : weightText(row.values[chosen])}
+          · <em>{row.keys[chosen].text}</em> {row.masked?.[chosen] ? "is masked" : weightText(row.values[chosen])}
         </span>
       )}
       {row.outside > 0.0005 && (
         <span class="aside">
           {" "}
-          · {weightText(row.outside)} lies on hidden special tokens{app.selection.renormalise.value ? ", the rest is scaled up to 1" : ""}
+          · {weightText(row.outside)} is on hidden special tokens{app.selection.renormalise.value ? "; the rest is renormalised to 1" : ""}
         </span>
       )}
     </>

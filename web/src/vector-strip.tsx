@@ -1,35 +1,35 @@
-// A vector as a strip of coloured cells. Pointing, or the arrow keys once it has the focus, read its numbers one by one.
+// A vector as a strip of coloured cells. Hovering, or the arrow keys when it has the focus, reads its numbers.
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { bitmap, type Scale } from "./colour";
 import "./numbers.css";
-import { numberText } from "./say";
+import { numberText } from "./sentence";
 
-export interface StripProps {
-  /** What it is, in front of it. */
+export interface VectorStripProps {
+  /** The name before the strip. */
   name: preact.ComponentChildren;
-  /** The same for those who do not see it. */
+  /** The same for screen readers. */
   label: string;
   values: ArrayLike<number>;
   scale: Scale;
-  /** What a cell is called: "dimension 3". */
+  /** The name of a cell: "dimension 3". */
   cell?(at: number): string;
-  /** 1 where there is no number: hatched. */
+  /** 1 for masked cells, which are hatched. */
   masked?: ArrayLike<number> | null;
   onPick?(at: number): void;
 }
 
 const FIRST = 4;
 
-/** The number farthest from 0, which colours reach to. */
+/** The number farthest from 0: the end of the colour scale. */
 export function reach(...vectors: ArrayLike<number>[]): number {
   let most = 0;
   for (const values of vectors) for (let at = 0; at < values.length; at++) most = Math.max(most, Math.abs(values[at]));
   return most || 1;
 }
 
-export function Strip({ name, label, values, scale, cell, masked, onPick }: StripProps) {
+export function VectorStrip({ name, label, values, scale, cell, masked, onPick }: VectorStripProps) {
   const dark = useApp().dark.value;
   const canvas = useRef<HTMLCanvasElement>(null);
   const at = useSignal<number | null>(null);
@@ -52,7 +52,7 @@ export function Strip({ name, label, values, scale, cell, masked, onPick }: Stri
     else return;
     event.preventDefault();
   };
-  const text = (place: number) => (masked?.[place] ? "hidden" : numberText(values[place]));
+  const text = (place: number) => (masked?.[place] ? "masked" : numberText(values[place]));
   const under = at.value !== null && at.value < size ? at.value : null;
   return (
     <div class="strip">

@@ -1,9 +1,9 @@
-// The chosen token of any sequence: that of the shared selection where the chosen attention reads the sequence.
+// The selected token of any sequence: that of the shared selection if the selected attention reads the sequence.
 import { useSignal } from "@preact/signals";
 import { useApp } from "./app";
 import { readBy } from "./types";
 
-/** The token, and what chooses another. A sequence that the attention does not read has a token of the view's own. */
+/** The token, and a function that selects another. For a sequence that the attention does not read, the view has its own. */
 export function useToken(sequence: string, begin = 0): [number, (token: number) => void] {
   const { selection, attention, recording } = useApp();
   const own = useSignal<number | null>(null);
