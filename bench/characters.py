@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.train import B, Plain, T, trainer
-from regard.training.decide import plan
+from regard.training.planning import RunRequest, plan_run
 from regard.training.ranks import Ranks
 
 GOAL = 1.88
@@ -65,7 +65,7 @@ def plain_loss(model: Plain, valid: Tensor) -> float:
 def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
     """Train as the command does; give (seconds, validation loss) as it goes."""
     ranks = Ranks(0, 1, torch.device("cpu"))
-    found = plan({"kind": "language", "train": [str(path)]}, ranks=ranks)
+    found = plan_run(RunRequest({"kind": "language", "train": [str(path)]}), ranks)
     running = trainer(found, ranks, folder / "run")
     draws, seconds = running.draws(), 0.0
     while running.step < found.config.train.steps:

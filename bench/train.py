@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from bench.timing import Row, milliseconds, show
 from regard.models.recipe import load_recipe
-from regard.training.decide import Planned, plan
 from regard.training.log import Log
 from regard.training.loop import Trainer, Window
+from regard.training.planning import RunPlan, RunRequest, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.run import create_run
-from regard.training.start import build_model
+from regard.training.trial import build_model
 
 LAYERS, D, H, T, B = 4, 128, 4, 64, 12
 ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself anew for each round, so that is longer
@@ -36,7 +36,7 @@ def text(size: int) -> str:
     return "".join(letters[np.random.default_rng(0).integers(len(letters), size=size)])
 
 
-def planned(folder: Path, device: str, *changes: str) -> tuple[Planned, Ranks]:
+def planned(folder: Path, device: str, *changes: str) -> tuple[RunPlan, Ranks]:
     """Plan a run of GPT-2 in some size on that text."""
     corpus = folder / "text.txt"
     if not corpus.exists():
@@ -44,10 +44,11 @@ def planned(folder: Path, device: str, *changes: str) -> tuple[Planned, Ranks]:
     ranks = Ranks(0, 1, torch.device(device))
     task = {"kind": "language", "train": [str(corpus)]}
     fixed = ("train.optimizer.kind=adamw", "train.optimizer.rate=0.001", "train.validate_every=100000")
-    return plan(task, *NO_DROPOUT, *fixed, *changes, recipe="gpt2", ranks=ranks), ranks
+    request = RunRequest(task, (*NO_DROPOUT, *fixed, *changes), recipe="gpt2")
+    return plan_run(request, ranks), ranks
 
 
-def trainer(found: Planned, ranks: Ranks, folder: Path) -> Trainer:
+def trainer(found: RunPlan, ranks: Ranks, folder: Path) -> Trainer:
     """Make the trainer of a run."""
     found.task.to(ranks.device)
     run = create_run(folder, found.config)

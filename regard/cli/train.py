@@ -1,4 +1,4 @@
-"""`regard train`: train a model on one's own files, or by a recipe, or go on with a run."""
+"""`regard train`: train a model on files, by a recipe, or continue a run."""
 
 from contextlib import suppress
 from difflib import get_close_matches
@@ -15,88 +15,122 @@ from regard.errors import ConfigError
 from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from rich.console import Console
+    from rich.table import Table
 
-    from regard.training.decide import Planned
-    from regard.training.ranks import Ranks
+    from regard.training.planning import RunPlan
+    from regard.training.start import PlannedRun
 
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as train.steps=500 model.depth=2.")
+TASKS = {  # those of the package; torch is not imported to list them
+    "translation": "Train a translator on pairs of sentences.",
+    "language": "Train a language model on texts.",
+    "masked": "Train an encoder that predicts masked words of texts (BERT).",
+    "classification": "Train a classifier on tables of texts and labels.",
+    "vision": "Train a Vision Transformer on labelled images.",
+}
+EXAMPLES = {
+    "translation": "regard train translation train.de train.en --valid valid.de --valid valid.en",
+    "language": "regard train language corpus.txt more.txt.gz --size small train.minutes=10",
+    "masked": "regard train masked corpus.txt task.documents=line",
+    "classification": "regard train classification reviews.tsv --valid valid.tsv",
+    "vision": "regard train vision photos/ --valid others/",
+}
+FILES_HELP = {
+    "translation": "A source and a target file of as many lines, or one table (tsv, csv, jsonl, parquet) of pairs",
+    "language": "Text files, plain or compressed, or tables with one text in each row",
+    "masked": "Text files, plain or compressed, or tables with one text in each row",
+    "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row",
+    "vision": "A folder of class folders, idx files or an npz file",
+}
+RunFolder = Annotated[
+    Path | None, typer.Option("--run", metavar="FOLDER", help="Folder of the run.", show_default="runs/TASK-NUMBER")
 ]
-RunFolder = Annotated[Path | None, typer.Option("--run", help="Folder of the run; default: runs/TASK-NUMBER.")]
-SizeName = Annotated[str, typer.Option("--size", help="auto (from the data), tiny, small, base or big.")]
-RecipeName = Annotated[str | None, typer.Option("--recipe", help="Another architecture: see `regard recipes`.")]
-InitFrom = Annotated[Path | None, typer.Option(help="Begin with the weights and tokenizer of this run or model.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan with memory and time, and stop.")]
+SizeName = Annotated[
+    str,
+    typer.Option("--size", metavar="SIZE", help="Size of the model: auto (from the data), tiny, small, base or big."),
+]
+RecipeName = Annotated[
+    str | None, typer.Option("--recipe", metavar="NAME", help="Another architecture; `regard recipes` lists them.")
+]
+InitFrom = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="Start from the weights and tokenizer of this run or model.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan, where each value comes from, memory and time; train nothing.")
+]
 ValidFiles = Annotated[
-    list[Path] | None, typer.Option("--valid", help="Validation file, may be repeated; default: a part is kept back.")
+    list[str] | None,
+    typer.Option("--valid", metavar="FILE", help="Validation file; may be repeated. Default: a part is held out."),
 ]
-Files = Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE...]", help="Files, then changes.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as train.steps=500 model.depth=2.")
+]
 
 
 class _Verbs(TyperGroup):
-    """The tasks; what is none of them is a recipe, and `--resume RUN` goes on with a run."""
+    """The tasks as commands; another first word is a recipe or a registered task. `--resume RUN` continues a run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] == "--resume":
             _, equals, folder = args[0].partition("=")
             args = ["resume", *([folder] if equals else []), *args[1:]]
         elif any(text.partition("=")[0] == "--resume" for text in args[1:]):
-            raise ConfigError("--resume stands before all else, without task and files: regard train --resume RUN")
+            raise ConfigError("--resume must be the first option, without task and files: regard train --resume RUN")
         elif args and not args[0].startswith("-") and args[0] not in self.commands:
-            self._check_recipe(args[0])
-            args = ["recipe", *args]
+            args = [_find_other(args[0]), *args]
         return super().parse_args(ctx, args)
 
-    def _check_recipe(self, name: str) -> None:
-        """Tell a task that was misspelt, or left out, from a recipe."""
-        tasks = [task for task, command in self.commands.items() if not command.hidden]
-        if name.endswith(".toml") or name in recipe_names():
-            return
-        if (Path(name) / "recipe.toml").exists():
-            raise ConfigError(f"{name}: is a run; go on with it by --resume {name}, or repeat {name}/recipe.toml")
-        if Path(name).exists():
-            raise ConfigError(f"{name}: name the task before the files: {', '.join(tasks)}")
-        if near := get_close_matches(name, tasks, n=1):
-            raise ConfigError(f"{name!r} is neither a task nor a recipe; did you mean the task {near[0]!r}?")
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Show the commands that are not typed as such as they are typed."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return {"resume": "--resume", "recipe": "", "task": ""}.get(name or "", name), command, rest
+
+
+def _find_other(name: str) -> str:
+    """Return the command for a first word that is not a task of the package: that of a recipe, or of another task."""
+    if name.endswith(".toml") or name in recipe_names():
+        return "recipe"
+    from regard.tasks.kinds import TASKS as REGISTERED
+
+    if name in REGISTERED:
+        return "task"
+    tasks = ", ".join(REGISTERED)
+    if (Path(name) / "recipe.toml").exists():
+        raise ConfigError(f"{name}: is a run; continue it with --resume {name}, or repeat it with {name}/recipe.toml")
+    if Path(name).exists():
+        raise ConfigError(f"{name}: name the task before the files: {tasks}")
+    near = get_close_matches(name, REGISTERED, n=1)
+    hint = f"did you mean the task {near[0]!r}?" if near else f"tasks: {tasks}; `regard recipes` lists the recipes"
+    raise ConfigError(f"{name!r} is neither a task nor a recipe; {hint}")
 
 
 train = typer.Typer(
     cls=_Verbs,
     no_args_is_help=True,
     help="Train a model on your own files.\n\n"
-    "regard train TASK FILES...: one of the tasks below; sizes and schedules are chosen from the data.\n\n"
-    "regard train RECIPE.toml KEY=VALUE...: a recipe that has a task table.\n\n"
-    "regard train --resume RUN: go on with a run that was stopped.",
+    "regard train TASK FILE... [KEY=VALUE]...: one of the tasks below; the data decides sizes and schedules.\n\n"
+    "regard train RECIPE.toml [KEY=VALUE]...: a recipe that has a task table.\n\n"
+    "regard train --resume RUN [KEY=VALUE]...: continue a run that was stopped.",
+    epilog="Example: regard train language corpus.txt train.minutes=10",
 )
 
 
-@train.command()
-def translation(
-    source: Annotated[
-        list[Path], typer.Option(help="Source sentences, one a line, or pairs in a table; may be repeated.")
-    ],
-    target: Annotated[list[Path] | None, typer.Option(help="Their translations, line by line.")] = None,
-    valid_source: Annotated[list[Path] | None, typer.Option(help="Sources to validate on.")] = None,
-    valid_target: Annotated[list[Path] | None, typer.Option(help="Their translations.")] = None,
-    changes: Overrides = None,
-    run: RunFolder = None,
-    size: SizeName = "auto",
-    recipe: RecipeName = None,
-    init_from: InitFrom = None,
-    allow_pickle: AllowPickle = False,
-    device: DeviceName = "auto",
-    dry_run: DryRun = False,
+@train.callback()
+def _options(
+    resume: Annotated[  # only for the help: `_Verbs` reads it before
+        str | None, typer.Option("--resume", metavar="RUN", help="Continue a run that was stopped.")
+    ] = None,
 ) -> None:
-    """Train a translator on parallel files."""
-    given = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
-    task = {"kind": "translation", **{key: _names(value) for key, value in given.items() if value}}
-    _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
+    pass
 
 
-def _text_command(kind: str, help_text: str) -> None:
+def _add_task_command(kind: str) -> None:
     def command(
-        files: Files,
+        files: Annotated[
+            list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help=f"{FILES_HELP[kind]}; then changes.")
+        ],
         valid: ValidFiles = None,
         run: RunFolder = None,
         size: SizeName = "auto",
@@ -106,23 +140,27 @@ def _text_command(kind: str, help_text: str) -> None:
         device: DeviceName = "auto",
         dry_run: DryRun = False,
     ) -> None:
-        names, changes = _split(files)
-        task = {"kind": kind, "train": names, **({"valid": _names(valid)} if valid else {})}
-        _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
+        options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
+        _start_task(kind, files, valid or [], run, device, dry_run, options)
 
-    train.command(kind, help=help_text)(command)
-
-
-_text_command("language", "Train a language model on texts.")
-_text_command("masked", "Train an encoder that guesses masked words of texts (BERT).")
-_text_command("classification", "Train a classifier on tables (tsv, csv, jsonl, parquet) of texts and labels.")
+    train.command(kind, help=TASKS[kind], epilog=f"Example: {EXAMPLES[kind]}")(command)
 
 
-@train.command()
-def vision(
-    images: Annotated[Path, typer.Argument(help="A folder of class folders, idx files or an npz file.")],
-    changes: Overrides = None,
-    valid: Annotated[Path | None, typer.Option(help="Images to validate on.")] = None,
+@train.command("translation", help=TASKS["translation"], epilog=f"Example: {EXAMPLES['translation']}")
+def translation_command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]... [KEY=VALUE]...", help=f"{FILES_HELP['translation']}; then changes."),
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Source file or table of pairs; may be repeated.")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Target file, line by line; may be repeated.")
+    ] = None,
+    valid: ValidFiles = None,
+    valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Source file to validate on.")] = None,
+    valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target file to validate on.")] = None,
     run: RunFolder = None,
     size: SizeName = "auto",
     recipe: RecipeName = None,
@@ -131,14 +169,38 @@ def vision(
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
-    """Train a Vision Transformer on labelled images."""
-    task = {"kind": "vision", "train": str(images), **({"valid": str(valid)} if valid else {})}
-    _start(task, changes, run, size, recipe, init_from, allow_pickle, device, dry_run)
+    """Train a translator; its files may also be named by options."""
+    options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
+    named = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
+    _start_task("translation", files or [], valid or [], run, device, dry_run, options, named)
 
 
-@train.command(hidden=True)
-def recipe(
-    path: Annotated[str, typer.Argument(help="A recipe with a [task] table.")],
+for kind in TASKS:
+    if kind != "translation":
+        _add_task_command(kind)
+
+
+@train.command("task", hidden=True)
+def task_command(
+    kind: Annotated[str, typer.Argument(metavar="TASK", help="A registered task.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Its files, then changes.")],
+    valid: ValidFiles = None,
+    run: RunFolder = None,
+    size: SizeName = "auto",
+    recipe: RecipeName = None,
+    init_from: InitFrom = None,
+    allow_pickle: AllowPickle = False,
+    device: DeviceName = "auto",
+    dry_run: DryRun = False,
+) -> None:
+    """Train on a task that was registered with `regard.register`."""
+    options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
+    _start_task(kind, files, valid or [], run, device, dry_run, options)
+
+
+@train.command("recipe", hidden=True)
+def recipe_command(
+    path: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe with a [task] table.")],
     changes: Overrides = None,
     run: RunFolder = None,
     size: SizeName = "auto",
@@ -148,85 +210,91 @@ def recipe(
     dry_run: DryRun = False,
 ) -> None:
     """Train by a recipe that says everything, or most of it."""
-    _start(path, changes, run, size, None, init_from, allow_pickle, device, dry_run)
+    for text in changes or []:
+        if "=" not in text and Path(text).exists():
+            rule = "is a file or folder where a change KEY=VALUE belongs"
+            raise ConfigError(f"{text}: {rule}; a recipe names its files itself, in its [task] table")
+    options = {"size": size, "init_from": init_from, "allow_pickle": allow_pickle}
+    _start(path, changes or [], run, device, dry_run, options)
 
 
-@train.command(hidden=True)
-def resume(
-    folder: Annotated[Path, typer.Argument(help="The folder of the run.")],
+@train.command("resume", hidden=True)
+def resume_command(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
     changes: Overrides = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Go on with a run."""
-    from regard.training.start import resume as go_on
+    """Continue a run that was stopped; settings of its training may change: train.steps=2000."""
+    from regard.training.start import resume
 
-    go_on(folder, *(changes or []), device=device, console=make_console())
-
-
-def _names(paths: list[Path] | None) -> list[str]:
-    return [str(path) for path in paths or []]
+    resume(folder, *(changes or []), device=device, console=make_console())
 
 
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Tell files from changes: a change has an equals sign, and no file has its name."""
+def _start_task(
+    kind: str,
+    arguments: list[str],
+    valid: list[str],
+    run: Path | None,
+    device: str,
+    dry_run: bool,
+    options: dict[str, Any],
+    named: dict[str, list[str] | None] | None = None,
+) -> None:
+    """Make the table of a task from its files and start it; `named` are files that have an option of their own."""
+    from regard.tasks.kinds import TASKS as REGISTERED
+
     changes = [text for text in arguments if "=" in text and not Path(text).exists()]
-    return [text for text in arguments if text not in changes], changes
+    files = [text for text in arguments if text not in changes]
+    by_option = {key: names for key, names in (named or {}).items() if names}
+    if files and by_option:
+        given = ", ".join(f"--{key.replace('_', '-')}" for key in by_option)
+        raise ConfigError(f"{', '.join(files)}: files are given either in order or by {given}, not both")
+    if not files and not by_option:
+        raise ConfigError(
+            f"{kind} needs files to train on: regard train {kind} FILE...; see regard train {kind} --help"
+        )
+    table = {**(REGISTERED[kind].from_files(files, valid) if files or valid else {}), **by_option}
+    _start({"kind": kind, **table}, changes, run, device, dry_run, options)
 
 
 def _start(
     what: str | dict[str, Any],
-    changes: list[str] | None,
+    changes: list[str],
     run: Path | None,
-    size: str,
-    recipe: str | None,
-    init_from: Path | None,
-    allow_pickle: bool,
     device: str,
     dry_run: bool,
+    options: dict[str, Any],
 ) -> None:
-    from regard.runs.folder import check_free
-    from regard.training.decide import plan
-    from regard.training.ranks import join_ranks
-    from regard.training.start import begin, run_folder
+    from regard.training import start
+    from regard.training.planning import RunRequest
+    from regard.training.progress import duration
 
-    for text in changes or []:
-        if "=" not in text and Path(text).exists():
-            rule = "is a file or folder where a change KEY=VALUE belongs"
-            raise ConfigError(f"{text}: {rule}; -h says how this task's files are named")
     console = make_console()
-    with join_ranks(device) as ranks:
-        console.quiet = not ranks.first
-        if run is not None and ranks.first:
-            check_free(run)  # before the data is read, which may take long
-        with console.status("reading the data") as status:
-            planned = plan(
-                what,
-                *(changes or []),
-                size=size,
-                recipe=recipe,
-                init_from=init_from,
-                allow_pickle=allow_pickle,
-                ranks=ranks,
-                say=lambda text: status.update(text),
-            )
-        folder = run_folder(run, planned.task.name, ranks)
-        if ranks.first:
-            with suppress(SystemExit):  # of rich, when who read this (`| head`) has left: no reason not to train
-                _print_plan(console, planned, folder, ranks)
-        if dry_run:
-            _print_estimate(console, planned, ranks)
-        else:
-            begin(planned, folder, ranks, console)
+
+    def show(planned: "PlannedRun") -> None:
+        with suppress(SystemExit):  # rich exits when its output is closed (`| head`); that must not prevent training
+            _print_plan(console, planned)
+
+    if not dry_run:
+        start.train(what, *changes, run=run, device=device, console=console, on_plan=show, **options)
+        return
+    request = RunRequest(what, tuple(changes), **options)
+    plan, trial = start.dry_run(request, run, device, console, show)
+    console.print("where the values come from", style="bold")
+    console.print(_source_table(plan))
+    whole = duration(trial.seconds * plan.config.train.steps)
+    speed = f"about {1000 * trial.seconds:.0f} ms an update"
+    console.print(f"memory {size(trial.memory)}, {speed}, {whole} in all")
+    console.print("without the validations. Nothing was written.", style="dim")
 
 
-def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ranks") -> None:
-    from rich.table import Table
-
+def _print_plan(console: "Console", planned: "PlannedRun") -> None:
+    """Print what was decided, before training."""
     from regard.config import to_table
     from regard.models.count import cost
     from regard.models.recipe import build_empty
 
-    config, task = planned.config, planned.task
+    config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     facts = task.facts()
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
@@ -236,31 +304,46 @@ def _print_plan(console: "Console", planned: "Planned", folder: Path, ranks: "Ra
     if config.tokenizer is not None and task.tokenizer is not None:
         kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
-    named = f"{planned.size} " if planned.size else ""
+    named = f"{planned.plan.size} " if planned.plan.size else ""
     rows["model"] = f"{named}{model['kind']}, {number(parameters)} parameters, width {model['dim']}"
     training = config.train
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
-    rows["training"] = f"{training.steps:,} updates of {training.tokens:,} tokens, {optimizer}, {schedule}"
+    asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""
+    rows["training"] = f"{training.steps:,} updates{asked} of {training.tokens:,} tokens, {optimizer}, {schedule}"
     rows["can go to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
     rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
-    rows["run"] = str(folder)
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="bold cyan", no_wrap=True)
-    table.add_column()
-    for name, text in rows.items():
-        table.add_row(name, text)
-    console.print(table)
+    rows["run"] = str(planned.folder)
+    console.print(_two_columns(rows.items()))
     console.print()
 
 
-def _print_estimate(console: "Console", planned: "Planned", ranks: "Ranks") -> None:
-    """Try a few updates to say what the run would take."""
-    from regard.training.progress import duration
-    from regard.training.start import try_updates
+def _source_table(plan: "RunPlan") -> "Table":
+    """Lay out every value that was decided, by where it comes from."""
+    from regard.config import to_table
 
-    with console.status("trying a few updates"):
-        seconds, memory = try_updates(planned, ranks)
-    whole = duration(seconds * planned.config.train.steps)
-    if ranks.first:
-        console.print(f"memory {size(memory)}, about {1000 * seconds:.0f} ms an update, {whole} in all")
-        console.print("without the validations. Nothing was written.", style="dim")
+    groups: dict[str, list[str]] = {}
+    for path, value in _values(to_table(plan.config), ""):
+        if source := plan.sources.get(path):
+            groups.setdefault(source, []).append(f"{path}={value}")
+    return _two_columns((source, "\n".join(values)) for source, values in groups.items())
+
+
+def _values(table: Any, path: str) -> "Iterator[tuple[str, Any]]":
+    """Walk over the values of a table with their dotted paths."""
+    if not isinstance(table, dict):
+        yield path, f"{table:.3g}" if isinstance(table, float) else table
+        return
+    for key, value in table.items():
+        yield from _values(value, f"{path}.{key}" if path else key)
+
+
+def _two_columns(rows: "Iterable[tuple[str, str]]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    return table

@@ -1,6 +1,6 @@
 """Classification of texts: one label for each; accuracy and F1."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -16,10 +16,11 @@ from regard.data.read import Skipped, read_labelled
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
+from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task, TaskConfig
+from regard.tasks.task import Batch, Task
 from regard.tasks.text import (
     framed,
     hold_out,
@@ -34,23 +35,49 @@ from regard.tasks.text import (
     with_skips,
 )
 
+LONGEST = 256  # tokens of a text, where the model can take them
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(TaskConfig):
     """Tables with a text and a label in every row; the columns by name, or found by their usual names."""
+
+    recipe = "reader"
+    models = ("encoder",)
+    hub_heads = ("ForSequenceClassification",)
+    length_key = "longest"
+    passes = 5
 
     train: tuple[str, ...]
     valid: tuple[str, ...] = ()
     text: str | None = None
     label: str | None = None
     classes: tuple[str, ...] = ()  # found in the training data when left out
-    longest: Count = 256  # tokens; longer texts are cut
+    longest: Count = LONGEST  # tokens; longer texts are cut
     smoothing: Rate = 0.0
 
     def validate(self) -> None:
         """Check the rules between values."""
         if not self.train:
             raise ConfigError("train must name at least one file")
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name these tables."""
+        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the names of the tables to train on."""
+        return self.train
+
+    def suggest_length(self, device: str, positions: int | None) -> int | None:
+        """Return at most the positions that the model has."""
+        return None if positions is None else min(LONGEST, positions)
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return the dropout, and a head for classes over the mean of all tokens."""
+        head = {"kind": "classes", "pool": {"kind": "mean"}, "dropout": 0.1}
+        return {"layers": {"block": {"dropout": 0.1}}, "head": head}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Classification":
         """Read, learn the tokenizer, tokenise."""
@@ -174,6 +201,14 @@ class Classification(Task):
             "classes": len(self.classes),
             "validation texts": len(self.valid.rows),
         }
+
+    def amount(self) -> Amount:
+        """Return the texts and their tokens."""
+        return Amount(len(self.train.rows), int(self.train.lengths.sum()))
+
+    def longest(self) -> int:
+        """Return the tokens at which texts are cut."""
+        return int(self.config.longest)
 
     def needs(self) -> Table:
         """The vocabulary and the classes."""

@@ -2,9 +2,9 @@
 
 from regard.config import Kinds
 from regard.tasks.classification import ClassificationConfig
+from regard.tasks.defaults import TaskConfig as TaskConfig  # with its kinds
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
-from regard.tasks.task import TaskConfig as TaskConfig  # with its kinds
 from regard.tasks.translation import TranslationConfig
 from regard.tasks.vision import VisionTaskConfig
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.config import Table
 from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_for, whole_streams
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -23,6 +24,7 @@ from regard.models.language import LanguageModel
 from regard.models.model import Model
 from regard.parts.recurrent import Recurrent
 from regard.parts.state import Hidden, State
+from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import Losses, cross_entropy
 from regard.tasks.metric import perplexities
@@ -36,6 +38,23 @@ LANES = 16  # in which recurrence reads what it is measured on: each begins with
 @dataclass(frozen=True, kw_only=True)
 class LanguageTaskConfig(TextConfig):
     """Texts to model."""
+
+    recipe = "writer"
+    models = ("language",)
+    hub_heads = ("ForCausalLM", "LMHeadModel")
+    letters = True
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return dropout for all but the smallest model."""
+        return {"layers": {"block": {"dropout": 0.0 if size == "tiny" else 0.1}}}
+
+    def suggest_optimizer_kind(self, pretrained: bool) -> str:
+        """Return Muon, which learns from a text in fewer updates; what it is not for (tables, LSTMs) gets AdamW."""
+        return "adamw" if pretrained else "muon"
+
+    def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
+        """Return the schedule that is usual with Muon."""
+        return "linear" if pretrained or optimizer == "muon" else "cosine"
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Language":
         """Read, learn the tokenizer, tokenise."""

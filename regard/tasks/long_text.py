@@ -1,9 +1,9 @@
 """What language and masked modelling share: all texts as one long row of tokens, a part of it for validation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,10 +16,14 @@ from regard.data.read import Piece, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
-from regard.tasks.task import Batch, Task, TaskConfig
+from regard.tasks.defaults import Amount, TaskConfig, text_bytes
+from regard.tasks.task import Batch, Task
 from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
 
 By = Literal["file", "line", "blank-line"]
+
+CHARACTERS_BELOW = 3_000_000  # bytes of text under which characters are learned better than pieces
+SHORTEST = 8  # tokens of a window, however little text there is
 
 VALID_SHARE = 0.1  # of the text is kept for validation when no file is given for it,
 VALID_TOKENS = 500_000  # and at most so many tokens
@@ -31,6 +35,9 @@ AT_ONCE = 4096  # tokens that are measured together: their logits must fit the m
 class TextConfig(TaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; rows of a table are texts anyway."""
 
+    length_key = "window"
+    letters: ClassVar[bool] = False  # whether a little text is learned by characters
+
     train: tuple[str, ...]
     valid: tuple[str, ...] = ()
     documents: By = "file"
@@ -41,6 +48,28 @@ class TextConfig(TaskConfig):
         """Check the rules between values."""
         if not self.train:
             raise ConfigError("train must name at least one file")
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name these files."""
+        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the names of the files to train on."""
+        return self.train
+
+    def suggest_length(self, device: str, positions: int | None) -> int | None:
+        """Return the window: shorter for characters, on a CPU, and where there is little text."""
+        size = text_bytes(self.train)
+        letters = self.letters and size < CHARACTERS_BELOW
+        window = (128 if letters else 256) if device == "cpu" else 256 if letters else 512
+        few = max(size // (16 if letters else 80), SHORTEST)  # so that the validation text has some windows, too
+        return min(window, few, positions or window)
+
+    def suggest_tokenizer(self, pieces: bool) -> Table | None:
+        """Return characters for a little text, which has too few repetitions for pieces, and BPE for more."""
+        letters = self.letters and text_bytes(self.train) < CHARACTERS_BELOW and not pieces
+        return {"kind": "char" if letters else "bpe"}
 
     def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
         """Read, learn the tokenizer, tokenise; give the part for training and the part for validation."""
@@ -189,6 +218,18 @@ class LongTextTask(Task):
     def facts(self) -> dict[str, int]:
         """Texts and tokens."""
         return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
+
+    def amount(self) -> Amount:
+        """Return the texts and their tokens."""
+        return Amount(self.train.texts, self.train.tokens)
+
+    def longest(self) -> int:
+        """Return the window."""
+        return int(self.config.window)
+
+    def usual_length(self) -> int:
+        """Return the window, which all rows fill."""
+        return self.longest()
 
     def needs(self) -> Table:
         """The vocabulary."""

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.config import Rate
+from regard.config import Rate, Table
 from regard.data.batches import Draw, Order, Windows, passages, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.models.model import Model
+from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
 from regard.tasks.sample import Sample
@@ -24,7 +25,17 @@ from regard.tasks.text import ignore_empty
 class MaskedConfig(TextConfig):
     """Texts with a share `rate` of their tokens to be guessed."""
 
+    recipe = "reader"
+    models = ("encoder",)
+    hub_heads = ("ForMaskedLM",)
+    update_tokens = 4096
+    passes = 20
+
     rate: Rate = 0.15
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return the dropout."""
+        return {"layers": {"block": {"dropout": 0.1}}}
 
     def validate(self) -> None:
         """Check the rules between values."""

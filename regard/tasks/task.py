@@ -5,20 +5,18 @@ then draws rows in the task's `order`, turns each draw into a `batch` on the dev
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from regard.config import Config, Table
+from regard.config import Table
 from regard.data.batches import Draw, Order
 from regard.data.read import Skipped
-from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.errors import ConfigError
+from regard.data.tokenizer import Tokenizer
 from regard.models.model import Model
-from regard.recipe_files import merge
+from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
 from regard.tasks.sample import Sample
 
@@ -26,14 +24,6 @@ Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
 HELD_OUT_ROWS = 2000  # and at most so many rows
-
-
-class TaskConfig(Config):
-    """Base of the configs of tasks: what the `[task]` table of a recipe says."""
-
-    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Task":
-        """Read the data, learn the tokenizer, tokenise."""
-        raise NotImplementedError
 
 
 class Task(ABC):
@@ -54,8 +44,25 @@ class Task(ABC):
         """Count what was read, for the plan, the report, and to notice that files have changed."""
 
     @abstractmethod
+    def amount(self) -> Amount:
+        """Return how much there is to learn from."""
+
+    @abstractmethod
+    def longest(self) -> int | None:
+        """Return the most tokens that a row has; None if the model itself decides it, as for images."""
+
+    def usual_length(self) -> int | None:
+        """Return the tokens of a row for which computation is estimated."""
+        longest = self.longest()
+        return None if longest is None else min(64, longest)
+
+    @abstractmethod
     def needs(self) -> Table:
-        """Say what the model must have to fit the data: the vocabulary, the classes, the size of images."""
+        """Return what the model must have to fit the data: the vocabulary, the classes, the size of images."""
+
+    def adapt(self, model: Table) -> Table:
+        """Return the table of a model with the sizes that suit the data, where its recipe leaves a choice."""
+        return model
 
     @abstractmethod
     def order(self, model: Model, tokens: int, seed: int) -> Order:
@@ -95,21 +102,3 @@ class Task(ABC):
         """Write what using the model needs besides its weights."""
         if self.tokenizer is not None:
             self.tokenizer.save(folder)
-
-
-def fit(model: Mapping[str, Any], needs: Mapping[str, Any], given: bool, path: str = "model") -> Table:
-    """Fill into a model's table what the data asks for; where the table says otherwise and was `given`, refuse.
-
-    Otherwise a head of another kind gives way as a whole.
-    """
-    if not given:
-        return merge(model, needs)
-    table = dict(model)
-    for key, value in needs.items():
-        if isinstance(value, Mapping):
-            table[key] = fit(table.get(key, {}), value, given, f"{path}.{key}")
-        elif key in table and table[key] != value:
-            raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
-        else:
-            table[key] = value
-    return table

@@ -4,7 +4,7 @@ Pairs are packed several to a row where the model can tell them apart (attention
 and hardly any padding; models that cannot (recurrent ones) get rows of like lengths.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,26 +23,36 @@ from regard.decode.rows import fitting
 from regard.errors import ConfigError, InputError
 from regard.models.model import EncoderDecoder, Model
 from regard.models.seq2seq import Seq2Seq
+from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
 from regard.tasks.pairs import Pairs, read_all
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task, TaskConfig
+from regard.tasks.task import Batch, Task
 from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
 
 VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
 PACKED_WIDTH = 64  # the least width of a packed row
+LONGEST = 128  # tokens of a sentence, where the model can take them
+LITTLE = 3_000_000  # target tokens below which dropout is high
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TaskConfig):
     """Pairs in two files of as many lines, or in tables with two columns (then without `target`)."""
 
+    recipe = "translator"
+    models = ("seq2seq", "recurrent-seq2seq")
+    hub_heads = ("ForConditionalGeneration", "MTModel")
+    file_keys = ("source", "target", "valid_source", "valid_target")
+    length_key = "longest"
+    passes = 40
+
     source: tuple[str, ...]
     target: tuple[str, ...] = ()
     valid_source: tuple[str, ...] = ()
     valid_target: tuple[str, ...] = ()
-    longest: Count = 128  # tokens on either side; longer pairs are left out, or cut where they are only measured on
+    longest: Count = LONGEST  # tokens on either side; longer pairs are left out, or cut where they are only measured on
     smoothing: Rate = 0.1
     r_drop: NotNegative = 0.0
 
@@ -56,6 +66,43 @@ class TranslationConfig(TaskConfig):
                 raise ConfigError(f"{kind} must name as many files: {len(ours)} and {len(theirs)}")
         if not self.source:
             raise ConfigError("source must name at least one file")
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name a source and a target file, or one table of pairs, for each purpose."""
+        for names in (files, valid):
+            if len(names) > 2:
+                remedy = "give a source and a target, or one table of pairs; for more, repeat --source and --target"
+                raise ConfigError(f"{len(names)} files ({', '.join(names)}) for pairs of sentences; {remedy}")
+        keys = (("source", files[:1]), ("target", files[1:]), ("valid_source", valid[:1]), ("valid_target", valid[1:]))
+        return {key: list(names) for key, names in keys if names}
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the names of the files to train on."""
+        return (*self.source, *self.target)
+
+    def suggest_length(self, device: str, positions: int | None) -> int | None:
+        """Return at most the positions that the model has."""
+        return None if positions is None else min(LONGEST, positions)
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return high dropout for little data, as published small-data Transformers have."""
+        dropout = 0.3 if amount.tokens < LITTLE else 0.1
+        side = {"layers": {"block": {"dropout": dropout}}}
+        return {"encoder": side, "decoder": side, "embed": {"dropout": dropout}}
+
+    def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
+        """Return the betas of the Transformer and less decay."""
+        found = super().suggest_optimizer(kind, dim, pretrained)
+        return found if kind == "muon" or pretrained else found | {"betas": [0.9, 0.98], "decay": 0.001}
+
+    def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
+        """Return the schedule of the Transformer."""
+        return "linear" if pretrained else "inverse-sqrt"
+
+    def suggest_training(self) -> Table:
+        """Return averaging of the last validations, and patience."""
+        return {"average": 5, "patience": 8}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
         """Read, learn the tokenizer, tokenise."""
@@ -112,8 +159,16 @@ class Translation(Task):
 
     def facts(self) -> dict[str, int]:
         """Pairs and tokens."""
-        tokens = int(self.train[0].lengths[:, 1].sum())
-        return {"pairs": self.train[0].count, "target tokens": tokens, "validation pairs": self.valid.count}
+        amount = self.amount()
+        return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
+
+    def amount(self) -> Amount:
+        """Return the pairs and their target tokens."""
+        return Amount(self.train[0].count, int(self.train[0].lengths[:, 1].sum()))
+
+    def longest(self) -> int:
+        """Return the most tokens of a sentence."""
+        return int(self.config.longest)
 
     def needs(self) -> Table:
         """One vocabulary for both sides."""

@@ -1,8 +1,9 @@
 """Classification of images: one label for each; accuracy and F1."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +19,26 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
 from regard.models.vision import VisionTransformer
+from regard.recipe_files import merge
+from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task, TaskConfig
+from regard.tasks.task import Batch, Task
 from regard.tasks.text import hold_out, shown
+
+PATCHES = 64  # about how many patches an image is cut into
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionTaskConfig(TaskConfig):
     """Images by class: a folder, idx or npz. What is left out is found in the training data and written to the run."""
+
+    recipe = "vit"
+    models = ("vision",)
+    hub_heads = ("ForImageClassification",)
+    update_tokens = 4096
+    passes = 30
 
     train: str
     valid: str | None = None
@@ -43,6 +54,26 @@ class VisionTaskConfig(TaskConfig):
         """Check the rules between values."""
         if self.shift not in Range(low=0):
             raise ConfigError(f"{self.shift} must be at least 0", "shift")
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name a folder or file of images for each purpose."""
+        for names in (files, valid):
+            if len(names) > 1:
+                raise ConfigError(f"{', '.join(names)}: images come from one folder or file; give one of them")
+        return {"train": files[0], **({"valid": valid[0]} if valid else {})}
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the name of the images to train on."""
+        return (self.train,)
+
+    def suggest_tokenizer(self, pieces: bool) -> Table | None:
+        """Return None: images have no tokenizer."""
+        return None
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return the dropout."""
+        return {"layers": {"block": {"dropout": 0.1}}}
 
     def prepare(self, tokenizer: TokenizerConfig | None, seed: int, say: Callable[[str], None]) -> "Vision":
         """Read the images."""
@@ -96,6 +127,14 @@ def _alike(images: Images, channels: int, path: str) -> Images:
     return images
 
 
+def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
+    """Choose patches that divide the image into about 8 x 8, and a position for each and for the class token."""
+    sides = [side for side in range(1, min(height, width) + 1) if height % side == 0 and width % side == 0]
+    patch = min(sides, key=lambda side: abs(height * width / side**2 - PATCHES))
+    count = (height // patch) * (width // patch) + (model["head"].get("pool", {}).get("kind", "first") == "first")
+    return merge(model, {"patches": {"patch": patch}, "position": {"length": count}})
+
+
 class Vision(Task):
     """L = -sum log p(label | image)."""
 
@@ -124,6 +163,18 @@ class Vision(Task):
             "classes": len(self.config.classes),
             "validation images": len(self.valid_rows),
         }
+
+    def amount(self) -> Amount:
+        """Return the images, each as 64 patches."""
+        return Amount(len(self.train_rows), len(self.train_rows) * PATCHES)
+
+    def longest(self) -> None:
+        """Return None: an image has as many patches as the model makes of it."""
+
+    def adapt(self, model: Table) -> Table:
+        """Return the model with patches that divide the images into about 8 x 8, and a position for each."""
+        height, width = self.train.pixels.shape[1:3]
+        return fit_patches(model, height, width)
 
     def needs(self) -> Table:
         """The classes and the shape of the images."""

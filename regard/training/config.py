@@ -18,6 +18,7 @@ class TrainConfig(Config):
     """How a model is trained. `tokens` is what one update learns from, however it is split."""
 
     steps: Count
+    minutes: Positive | None = None  # the time that was asked for, from which `steps` was chosen
     tokens: Count  # per update: of the target for translation, patches for images
     accumulate: Count = 1  # parts that an update is split into; the result is the same, the memory less
     optimizer: OptimizerConfig

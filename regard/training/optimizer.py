@@ -139,8 +139,8 @@ class AdamWConfig(OptimizerConfig):
 class MuonConfig(OptimizerConfig):
     """Muon for the matrices of the Linear layers inside the stacks, AdamW (`rest`) for everything else.
 
-    What is not a map between hidden vectors stays with AdamW: tables, heads, norms, biases, and weights that are no
-    single matrix (convolutions, experts).
+    AdamW gets everything that is not a map between hidden vectors: tables, heads, norms, biases, and weights that are
+    not a single matrix (cells of recurrent layers, convolutions, experts). A recurrent model has only this part.
     """
 
     rate: Positive = 0.02
@@ -158,11 +158,9 @@ class MuonConfig(OptimizerConfig):
         learned = _parameters(model).values()
         hidden = _hidden_matrices(model)
         matrices: list[Tensor] = [parameter for parameter in learned if parameter in hidden]
-        if not matrices:
-            raise ConfigError('muon finds no Linear layers in a stack of this model; use kind="adamw"')
-        muon = Muon([_group(matrices, self.rate, self.decay) | {"momentum": self.momentum}])
         others: list[Tensor] = [parameter for parameter in learned if parameter not in hidden]
-        return Optimizer(model, [muon, *self.rest.parts(model, others)])
+        group = _group(matrices, self.rate, self.decay) | {"momentum": self.momentum} if matrices else None
+        return Optimizer(model, [*([] if group is None else [Muon([group])]), *self.rest.parts(model, others)])
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:

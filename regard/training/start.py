@@ -1,37 +1,45 @@
-"""Starting runs: from files, from a recipe, from another model's weights, or from where a run was stopped."""
+"""Starting runs: from files, from a recipe, from trained weights, or from where a run was stopped."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from regard.config import from_table, to_table
+from regard.config import Table, from_table, to_table
 from regard.errors import ConfigError, RegardError
 from regard.models.count import cost
 from regard.models.model import Model
-from regard.models.recipe import build, build_empty
+from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
 from regard.runs.folder import check_free
+from regard.tasks.defaults import suggest_schedule
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
-from regard.training.decide import Planned, Say, plan
 from regard.training.loop import Trainer
-from regard.training.memory import memory_in_use
-from regard.training.origin import Origin
-from regard.training.plan import plan_schedule
+from regard.training.planning import RunPlan, RunRequest, Say, plan_run, suggest_intervals
+from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import draw_curves, write_report
 from regard.training.run import Run, create_run, open_run, write_config
-from regard.training.update import Update
+from regard.training.trial import Trial, build_model, time_updates
 
-ENOUGH = 20  # seconds of updates after which a dry run tries no more
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A plan with where it will be carried out."""
+
+    plan: RunPlan
+    folder: Path
+    ranks: Ranks
+
+
+OnPlan = Callable[[PlannedRun], None]
 
 
 def train(
@@ -44,32 +52,59 @@ def train(
     allow_pickle: bool = False,
     device: str = "auto",
     console: Console | None = None,
+    on_plan: OnPlan | None = None,
 ) -> Run:
     """Train a model and return the run: `train({"kind": "language", "train": ["corpus.txt"]}, "train.steps=500")`.
 
-    `what` is a task's table as in a recipe, or the path of a recipe that has one. `recipe` names another
-    architecture than the task's own; `init_from` is a folder whose weights (and tokenizer) are the beginning, and
-    `allow_pickle` reads them from an old .bin of Hugging Face, too.
+    `what` is the table of a task as in a recipe, or the path of a recipe that has one. `recipe` names an architecture
+    other than the task's own, and `size` ("tiny", "small", "base", "big") scales either. `init_from` is a folder whose
+    weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face there. `on_plan` is
+    called with what was decided, before anything is written.
     """
+    request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle)
     console = console or Console()
+    with _planned(request, run, device, console) as planned:
+        if on_plan is not None and planned.ranks.first:
+            on_plan(planned)
+        return begin(planned, console)
+
+
+def dry_run(
+    request: RunRequest, run: str | Path | None, device: str, console: Console, on_plan: OnPlan
+) -> tuple[RunPlan, Trial]:
+    """Plan a run as `train` does and try a few updates, whose result is thrown away."""
+    with _planned(request, run, device, console) as planned:
+        if planned.ranks.first:
+            on_plan(planned)
+        return planned.plan, time_updates(planned.plan.config, planned.plan.task, planned.ranks)
+
+
+@contextmanager
+def _planned(request: RunRequest, run: str | Path | None, device: str, console: Console) -> Iterator[PlannedRun]:
+    """Join the other processes, plan the run, and choose its folder."""
     with join_ranks(device) as ranks:
         console.quiet = console.quiet or not ranks.first
         if run is not None and ranks.first:
             check_free(Path(run))  # before the data is read, which may take long
-        planned = plan(
-            what,
-            *overrides,
-            size=size,
-            recipe=recipe,
-            init_from=init_from,
-            allow_pickle=allow_pickle,
-            ranks=ranks,
-        )
-        return begin(planned, run_folder(run, planned.task.name, ranks), ranks, console)
+        with _status(console, "reading the data") as say:
+            plan = plan_run(request, ranks, say)
+        for warning in plan.warnings:
+            console.print(warning, style="yellow", highlight=False)
+        yield PlannedRun(plan, _run_folder(run, plan.task.name, ranks), ranks)
 
 
-def run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
-    """Take the folder that was named, or the next free one."""
+@contextmanager
+def _status(console: Console, text: str) -> Iterator[Say]:
+    """Show what is being done on a terminal; yield the function that changes it."""
+    if console.is_jupyter or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status(text) as status:
+        yield status.update
+
+
+def _run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
+    """Return the folder that was named, or the next free one."""
     if run is not None:
         return Path(run)
     number = 1
@@ -79,62 +114,80 @@ def run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
     return Path("runs") / f"{task}-{number}"
 
 
-def begin(planned: Planned, folder: Path, ranks: Ranks, console: Console) -> Run:
+def begin(planned: PlannedRun, console: Console) -> Run:
     """Make the run folder and train."""
+    plan, folder, ranks = planned.plan, planned.folder, planned.ranks
     if ranks.first:
         check_free(folder)
     ranks.wait()  # until all have looked, before the first process makes it
-    run = Run(folder, planned.config)
-    model = build_model(planned.config, ranks)
+    run = Run(folder, plan.config)
+    model = build_model(plan.config, ranks)
     with _progress(console, run) as progress:
-        if planned.origin is not None:
-            take_weights(model, planned.origin, progress.say)
-        trainer = _trainer(run, planned.task, model, ranks, progress)
-        if ranks.first:  # only now, so that what failed before leaves no folder in the way
-            planned.task.save(folder)
-            create_run(folder, planned.config)
+        if plan.pretrained is not None:
+            take_weights(model, plan.pretrained, progress.say)
+        trainer = _trainer(run, plan.task, model, ranks, progress)
+        if ranks.first:  # only now, so that an error before leaves no folder behind
+            plan.task.save(folder)
+            create_run(folder, plan.config)
         ranks.wait()
-        if planned.origin is not None:
-            trainer.save()  # or --resume would begin without these weights, if it came before the first checkpoint
+        if plan.pretrained is not None:
+            trainer.save()  # otherwise --resume before the first checkpoint would start without these weights
         return _train(trainer)
 
 
 def resume(folder: str | Path, *overrides: str, device: str = "auto", console: Console | None = None) -> Run:
-    """Go on with a run that was stopped; `train.steps=...` and the like may be changed."""
+    """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`."""
     console = console or Console()
     with join_ranks(device) as ranks:
         console.quiet = console.quiet or not ranks.first
-        run = _changed(open_run(folder), overrides)
+        run = open_run(folder)
+        run = replace(run, config=_changed(run.config, overrides))
         with ranks.first_first():
             task = run.task(device="cpu")
         with _progress(console, run) as progress:
             trainer = _trainer(run, task, build_model(run.config, ranks), ranks, progress)
             if not trainer.resume():
-                progress.say("there is no checkpoint yet; the run begins anew")
+                progress.say("there is no checkpoint yet; the run starts from the beginning")
             elif trainer.is_done():
-                remedy = "a larger train.steps (or train.patience) would go on"
-                progress.say(f"training has ended at step {trainer.step} and is only measured again; {remedy}")
-            if overrides and ranks.first:  # only now, so that a change which does not fit the checkpoint is not kept
+                remedy = "to train longer, raise train.steps (or train.patience)"
+                progress.say(f"training ended at step {trainer.step}; the model is only measured again; {remedy}")
+            if overrides and ranks.first:  # only now, so that a change that does not fit the checkpoint is not kept
                 write_config(run.folder, run.config)
             return _train(trainer)
 
 
-def _changed(run: Run, overrides: Sequence[str]) -> Run:
-    """Lay overrides over the config of a run that goes on."""
-    wrong = [change for change in overrides if not change.startswith("train.") or change.startswith("train.seed")]
-    if wrong:
-        kept = "a run that goes on keeps its data, its model and its seed"
-        raise ConfigError(f"{wrong[0]!r}: {kept}; only train.* can change")
-    table = override(to_table(run.config), overrides)
-    training = table["train"]
-    if isinstance(training["schedule"], Mapping) and training["schedule"].keys() == {"kind"}:  # another than it had
-        training["schedule"] = plan_schedule(training["schedule"]["kind"], run.config.train.steps, begun=False)
-    return replace(run, config=from_table(table, RunConfig))
+def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Lay overrides over the config of a run that continues; values that were derived from its steps follow them."""
+    for change in overrides:
+        if not change.startswith("train.") or change.startswith("train.seed"):
+            kept = "a resumed run keeps its data, its model and its seed"
+            raise ConfigError(f"{change!r}: {kept}; only train.* can change")
+        if change.startswith("train.minutes"):
+            raise ConfigError(f"{change!r}: a resumed run counts updates; ask for more with train.steps=...")
+    table = to_table(config)
+    steps = override(table, overrides)["train"]["steps"]
+    if type(steps) is int and steps > 0 and steps != config.train.steps:
+        table["train"] = _follow_steps(table["train"], steps)
+    table = override(table, overrides)
+    schedule = table["train"]["schedule"]
+    if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # another than it had
+        table["train"]["schedule"] = suggest_schedule(schedule["kind"], config.train.steps, pretrained=False)
+    return from_table(table, RunConfig)
 
 
-def build_model(config: RunConfig, ranks: Ranks) -> Model:
-    """Make the model of a run; the weights begin on the CPU, so that they do not depend on the device."""
-    return build(config.model, seed=config.train.seed).to(ranks.device)
+def _follow_steps(train: Table, steps: int) -> Table:
+    """Return the training of a run with all values that its planner derived from the steps derived again.
+
+    A value that the user had set is not what the planner derives, and stays.
+    """
+    old, new = suggest_intervals(train["steps"]), suggest_intervals(steps)
+    followed = {key: new[key] if train[key] == old[key] else train[key] for key in new}
+    kind, schedule = train["schedule"]["kind"], train["schedule"]
+    for pretrained in (False, True):
+        if train["schedule"] == schedule | suggest_schedule(kind, train["steps"], pretrained):
+            schedule = schedule | suggest_schedule(kind, steps, pretrained)
+    rest = {key: value for key, value in train.items() if key != "minutes"}  # the time was for the steps before
+    return {**rest, **followed, "schedule": schedule}
 
 
 def _progress(console: Console, run: Run) -> Progress:
@@ -157,23 +210,6 @@ def _train(trainer: Trainer) -> Run:
     return trainer.run
 
 
-def try_updates(planned: Planned, ranks: Ranks, count: int = 3) -> tuple[float, int]:
-    """Run a few updates that nobody keeps, fewer if they take long; give the seconds of one, and the memory in use."""
-    config, task = planned.config.train, planned.task
-    model = build_model(planned.config, ranks)
-    task.to(ranks.device)
-    order = task.order(model, config.tokens, config.seed)
-    update = Update(model, task, config, ranks, len(order.shapes))
-    times = []
-    for step, draw in enumerate(islice(order.epoch(0), count + 1), 1):
-        begun = time.perf_counter()
-        float(update(task.batch(draw, 0), step).loss)
-        times.append(time.perf_counter() - begun)
-        if ranks.largest(int(sum(times) > ENOUGH)):
-            break
-    return min(times), memory_in_use(ranks.device)
-
-
 def finish(run: Run, task: Task, values: Mapping[str, float]) -> None:
     """Draw the curves and write the report."""
     draw_curves(run.folder)
@@ -189,20 +225,20 @@ def finish(run: Run, task: Task, values: Mapping[str, float]) -> None:
 
 
 def _plain(value: Any) -> str:
-    """Write a value, or a table in one line as people do: muon, rate 0.02, momentum 0.95."""
+    """Write a value, or a table in one line: muon, rate 0.02, momentum 0.95."""
     if not isinstance(value, Mapping):
         return str(value)
     rest = [f"{key} ({_plain(item)})" if isinstance(item, Mapping) else f"{key} {item}" for key, item in value.items()]
     return ", ".join(rest).removeprefix("kind ")
 
 
-def take_weights(model: Model, origin: Origin, say: Say) -> None:
-    """Begin from the weights of another model, where name and shape agree."""
-    found, folder = origin.weights(), origin.folder
+def take_weights(model: Model, pretrained: Pretrained, say: Say) -> None:
+    """Start from trained weights, where name and shape agree."""
+    found, folder = pretrained.weights(), pretrained.folder
     own = tensors(model)
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
     if not taken:
-        raise RegardError(f"{folder}: none of its weights fits this model; --init-from needs a model like it")
+        raise RegardError(f"{folder}: none of its weights fits this model; --init-from needs a similar model")
     with torch.no_grad():
         for name in taken:
             own[name].copy_(found[name])

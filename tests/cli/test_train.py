@@ -75,6 +75,8 @@ def test_a_dry_run_writes_nothing(regard):
     assert re.search(r"tokenizer +char, \d+ tokens", done.out)
     assert re.search(r"data +1 text, [\d,]+ tokens", done.out)
     assert re.search(r"about \d+ ms an update, \d+ s in all", done.out)
+    assert re.search(r"command line +task.kind=language", done.out)
+    assert re.search(r"\(TextConfig.suggest_tokenizer\) +tokenizer.kind=char", done.out)
     assert "Nothing was written" in done.out
     assert not Path("runs").exists()
 
@@ -278,14 +280,32 @@ def test_a_task_left_out(regard):
     assert found == "a.txt: name the task before the files: translation, language, masked, classification, vision"
     Path("old").mkdir()
     file("old/recipe.toml", [])
-    assert regard.refused("train", "old") == ("old: is a run; go on with it by --resume old, or repeat old/recipe.toml")
-
-
-def test_a_file_without_its_option(regard):
-    found = regard.refused("train", "translation", "--source", text("a.de"), text("a.en"))
-    assert found == (
-        "a.en: is a file or folder where a change KEY=VALUE belongs; -h says how this task's files are named"
+    assert regard.refused("train", "old") == (
+        "old: is a run; continue it with --resume old, or repeat it with old/recipe.toml"
     )
+
+
+def test_a_word_that_is_not_a_task_lists_the_tasks(regard):
+    found = regard.refused("train", "foo", text())
+    tasks = "translation, language, masked, classification, vision"
+    assert found == f"'foo' is neither a task nor a recipe; tasks: {tasks}; `regard recipes` lists the recipes"
+
+
+def test_pairs_are_given_in_order_or_by_options(regard):
+    source, target = text("a.de", 60), text("a.en", 60)
+    changes = ["model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1"]
+    shown = [
+        regard("train", "translation", *files, *BRIEF, *changes, "--dry-run").out.partition("where the values")[0]
+        for files in ((source, target), ("--source", source, "--target", target))
+    ]
+    assert "pairs" in shown[0]
+    assert shown[0] == shown[1]
+    found = regard.refused("train", "translation", "--source", source, target)
+    assert found == "a.en: files are given either in order or by --source, not both"
+    assert regard.refused("train", "translation", "a", "b", "c").startswith(
+        "3 files (a, b, c) for pairs of sentences; "
+    )
+    assert regard.refused("train", "translation").startswith("translation needs files to train on: ")
 
 
 @pytest.mark.parametrize("option", [["--resume", "missing"], ["--resume=missing"]])
@@ -297,7 +317,7 @@ def test_nothing_to_go_on_with(regard, option):
 @pytest.mark.parametrize("option", [["--resume", "old"], ["--resume=old"]])
 def test_going_on_needs_no_task(regard, option):
     found = regard.refused("train", "language", text(), *option)
-    assert found == "--resume stands before all else, without task and files: regard train --resume RUN"
+    assert found == "--resume must be the first option, without task and files: regard train --resume RUN"
 
 
 def test_an_unknown_device(regard):

@@ -18,11 +18,11 @@ from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
-from regard.training.decide import Planned, plan
 from regard.training.loop import Trainer
+from regard.training.planning import RunPlan
 from regard.training.update import Outcome
 
-from .tiny import ALONE, make_trainer, planned
+from .tiny import make_trainer, plan, planned
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
 
 
-def changed(found: Planned, **values: object) -> Planned:
+def changed(found: RunPlan, **values: object) -> RunPlan:
     """The same run, trained otherwise."""
     return replace(found, config=replace(found.config, train=replace(found.config.train, **values)))
 
@@ -339,14 +339,14 @@ def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def ended(tmp_path: Path) -> Planned:
+def ended(tmp_path: Path) -> RunPlan:
     """A run that has ended, in the folder `run`."""
     found = planned("language", tmp_path, "train.steps=6")
     make_trainer(found, tmp_path / "run")[0].train()
     return found
 
 
-def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: Planned) -> None:
+def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: RunPlan) -> None:
     (tmp_path / "text.txt").write_text("one two three\n" * 50, encoding="utf-8")
     other = planned_again(tmp_path)
     trainer, _ = make_trainer(replace(ended, task=other.task), tmp_path / "run")
@@ -357,16 +357,12 @@ def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: Plan
     assert str(error.value) == f"{tmp_path / 'run'}: the data has changed: it had {before}, and now {now}; {remedy}"
 
 
-def planned_again(folder: Path) -> Planned:
+def planned_again(folder: Path) -> RunPlan:
     """The tiny run again, on the text as it is now."""
-    return plan(
-        {"kind": "language", "train": [str(folder / "text.txt")], "window": 8},
-        "tokenizer.kind=word",
-        ranks=ALONE,
-    )
+    return plan({"kind": "language", "train": [str(folder / "text.txt")], "window": 8}, "tokenizer.kind=word")
 
 
-def test_a_model_that_was_changed_by_hand_is_refused(tmp_path: Path, ended: Planned) -> None:
+def test_a_model_that_was_changed_by_hand_is_refused(tmp_path: Path, ended: RunPlan) -> None:
     other = planned("language", tmp_path, "model.depth=1")
     trainer, _ = make_trainer(other, tmp_path / "run")
     with pytest.raises(RegardError) as error:
@@ -376,7 +372,7 @@ def test_a_model_that_was_changed_by_hand_is_refused(tmp_path: Path, ended: Plan
     assert str(error.value) == f"{tmp_path / 'run'}: {what}; {remedy}"
 
 
-def test_a_moving_average_may_begin_later(tmp_path: Path, ended: Planned) -> None:
+def test_a_moving_average_may_begin_later(tmp_path: Path, ended: RunPlan) -> None:
     trainer, _ = make_trainer(changed(ended, ema=0.5), tmp_path / "run")
     assert trainer.resume()
     assert trainer.update.average is not None

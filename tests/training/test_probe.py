@@ -24,10 +24,10 @@ from regard.parts.attend import watch
 from regard.runs.checkpoint import load_checkpoint
 from regard.runs.folder import check_free
 from regard.training import probe
-from regard.training.decide import Planned
 from regard.training.loop import Trainer
+from regard.training.planning import RunPlan
 from regard.training.probe import GAPS, LIMIT, Snapshots, bounded, fitting_inputs, look, probe_steps, read_probe
-from regard.training.start import build_model
+from regard.training.trial import build_model
 from regard.training.update import Outcome
 
 from .tiny import ALONE, make_trainer, planned
@@ -64,7 +64,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def trainer_of(found: Planned, folder: Path) -> Trainer:
+def trainer_of(found: RunPlan, folder: Path) -> Trainer:
     """The trainer of a run; it does not measure, which would take longer than all else."""
     trainer, _ = make_trainer(found, folder)
     trainer.task.measure = lambda model, rows=None: {trainer.task.metric: 1.0}
@@ -72,12 +72,12 @@ def trainer_of(found: Planned, folder: Path) -> Trainer:
     return trainer
 
 
-def changed(found: Planned, **values: object) -> Planned:
+def changed(found: RunPlan, **values: object) -> RunPlan:
     """The same run, trained otherwise."""
     return replace(found, config=replace(found.config, train=replace(found.config.train, **values)))
 
 
-def at_the_end(found: Planned, run: Path, kind: str = "model") -> Model:
+def at_the_end(found: RunPlan, run: Path, kind: str = "model") -> Model:
     """The model with the weights of the last checkpoint."""
     last = load_checkpoint(run / "checkpoints", pytest.fail)
     assert last is not None

@@ -172,7 +172,7 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
     for path in (run / "checkpoints").iterdir():
         path.rename(tmp_path / path.name)
     ended = regard("train", "--resume", run)
-    assert "there is no checkpoint yet; the run begins anew" in ended.said
+    assert "there is no checkpoint yet; the run starts from the beginning" in ended.said
     assert_well(ended)
     assert_same(run, whole("transformer"))
 
@@ -303,8 +303,8 @@ def go_on(run: Path, *changes: str) -> str:
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_run_that_has_ended_stays_as_it_is(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = copy_of(whole("transformer"), tmp_path)
-    ended = "training has ended at step 12 and is only measured again"
-    assert f"{ended}; a larger train.steps (or train.patience) would go on\n" in go_on(run)
+    ended = "training ended at step 12; the model is only measured again"
+    assert f"{ended}; to train longer, raise train.steps (or train.patience)\n" in go_on(run)
     assert_same(run, whole("transformer"))
 
 
@@ -334,9 +334,9 @@ def test_another_schedule_is_enough_said_by_its_kind(tmp_path: Path, whole: Call
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("model.depth=1", "'model.depth=1': a run that goes on keeps its data, its model and its seed; only train.*"),
-        ("task.window=4", "'task.window=4': a run that goes on keeps its data"),
-        ("train.seed=1", "'train.seed=1': a run that goes on keeps its data, its model and its seed"),
+        ("model.depth=1", "'model.depth=1': a resumed run keeps its data, its model and its seed; only train.*"),
+        ("task.window=4", "'task.window=4': a resumed run keeps its data"),
+        ("train.seed=1", "'train.seed=1': a resumed run keeps its data, its model and its seed"),
         ("train.optimizer.kind=muon", "optimizer state: 'exp_avg/"),
         ("train.stops=5", "train.stops: unknown key; did you mean 'steps'"),
     ],

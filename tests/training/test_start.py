@@ -16,14 +16,13 @@ import regard
 from regard.config import to_table, to_toml
 from regard.errors import ConfigError, RegardError
 from regard.models.recipe import load_recipe
-from regard.training import start
-from regard.training.decide import Planned, plan
+from regard.training import start, trial
 from regard.training.optimizer import AdamWConfig, MuonConfig
-from regard.training.ranks import Ranks
 from regard.training.run import Run
 from regard.training.schedule import CosineConfig, LinearConfig
 
 from ..tasks.corpora import sentences, write
+from .tiny import plan
 
 TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
 TINY += ["model.layers.block.feedforward.hidden=24"]
@@ -46,16 +45,7 @@ def text(tmp_path) -> dict[str, object]:
 @pytest.fixture
 def size(text) -> int:
     """The vocabulary of the text."""
-    return planned(text).task.tokenizer.size
-
-
-def planned(what, *changes: str, **options) -> Planned:
-    return plan(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")), **options)
-
-
-def untyped(what, *changes) -> Planned:
-    """Plan without the checker of types that only tests have."""
-    return getattr(plan, "__wrapped__", plan)(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")))
+    return plan(text).task.tokenizer.size
 
 
 def recipe(text: dict[str, object], rest: str) -> Path:
@@ -69,7 +59,7 @@ def recipe(text: dict[str, object], rest: str) -> Path:
 
 
 def test_everything_is_decided_from_the_data(text, size):
-    found = planned(text)
+    found = plan(text)
     assert found.size == "tiny"
     assert to_table(found.config.model)["vocabulary"] == size
     assert found.config.tokenizer.kind == "char"
@@ -79,7 +69,7 @@ def test_everything_is_decided_from_the_data(text, size):
 
 def test_what_the_user_says_wins(text):
     changes = ["train.steps=7", "tokenizer.kind=bpe", "tokenizer.vocabulary=270", "task.window=9"]
-    found = planned(text, *changes, "model.layers.block.dropout=0.25", "model.dim=64", size="small")
+    found = plan(text, *changes, "model.layers.block.dropout=0.25", "model.dim=64", size="small")
     assert found.config.train.steps == 7
     assert found.config.tokenizer.vocabulary == 270
     assert found.config.task.window == 9
@@ -92,94 +82,94 @@ def test_what_the_user_says_wins(text):
 def test_the_schedule_is_that_of_the_steps_the_user_says(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
-    found = planned(table, "train.steps=40").config.train
+    found = plan(table, "train.steps=40").config.train
     assert (found.steps, found.schedule.warmup, found.validate_every, found.checkpoint_every) == (40, 10, 10, 10)
-    long = planned(table, "train.steps=2000").config.train
+    long = plan(table, "train.steps=2000").config.train
     assert (long.schedule.warmup, long.validate_every) == (500, 100)
-    given = planned(table, "train.steps=40", "train.schedule.warmup=3", "train.validate_every=7").config.train
+    given = plan(table, "train.steps=40", "train.schedule.warmup=3", "train.validate_every=7").config.train
     assert (given.schedule.warmup, given.validate_every) == (3, 7)
 
 
 def test_with_more_tokens_an_update_there_are_fewer_updates(text):
-    few, many = (planned(text, f"train.tokens={tokens}").config.train for tokens in (32, 64))
+    few, many = (plan(text, f"train.tokens={tokens}").config.train for tokens in (32, 64))
     assert (few.tokens, many.tokens) == (32, 64)
     assert many.steps == pytest.approx(few.steps / 2, rel=0.01)
-    recipes = planned(recipe(text, "[train]\ntokens = 64\n")).config.train
+    recipes = plan(recipe(text, "[train]\ntokens = 64\n")).config.train
     assert recipes == many
 
 
 def test_an_optimizer_or_a_schedule_is_enough_said_by_its_kind(text):
-    usual, adam = (planned(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
+    usual, adam = (plan(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
     assert isinstance(usual.optimizer, MuonConfig)
     assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate, decay=0.05)
     assert (adam.steps, adam.tokens, adam.clip) == (usual.steps, usual.tokens, usual.clip)
-    slow = planned(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
+    slow = plan(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
     assert slow == AdamWConfig(rate=1e-4, decay=0.05)
-    cosine = planned(text, "train.schedule.kind=cosine", "train.steps=50").config.train
+    cosine = plan(text, "train.schedule.kind=cosine", "train.steps=50").config.train
     assert (cosine.schedule, cosine.optimizer) == (CosineConfig(warmup=5), usual.optimizer)
 
 
 def test_a_recipe_may_choose_only_the_kind_and_a_change_another(text):
     path = recipe(text, '[train]\noptimizer = { kind = "adamw" }\nschedule = { kind = "cosine", warmup = 7 }\n')
-    found = planned(path).config.train
-    assert found.optimizer == planned(text, "train.optimizer.kind=adamw").config.train.optimizer
+    found = plan(path).config.train
+    assert found.optimizer == plan(text, "train.optimizer.kind=adamw").config.train.optimizer
     assert found.schedule == CosineConfig(warmup=7)
-    changed = planned(path, "train.optimizer.kind=muon", "train.schedule.kind=linear", "train.steps=40").config.train
-    assert changed.optimizer == planned(text).config.train.optimizer
+    changed = plan(path, "train.optimizer.kind=muon", "train.schedule.kind=linear", "train.steps=40").config.train
+    assert changed.optimizer == plan(text).config.train.optimizer
     assert changed.schedule == LinearConfig(warmup=2, cooldown=0.6)
 
 
 def test_a_run_may_be_run_again_with_another_optimizer(text):
-    first = planned(text, "train.clip=none", "train.steps=40").config
+    first = plan(text, "train.clip=none", "train.steps=40").config
     Path("again.toml").write_text(to_toml(first))
-    again = planned("again.toml", "train.optimizer.kind=adamw").config.train
+    again = plan("again.toml", "train.optimizer.kind=adamw").config.train
     assert again.optimizer == AdamWConfig(rate=first.train.optimizer.rest.rate, decay=0.05)
     assert again == replace(first.train, optimizer=again.optimizer)  # what was left out stays out
 
 
 def test_a_vocabulary_is_one_of_pieces(text):
-    found = planned(text, "tokenizer.vocabulary=270").config.tokenizer
+    found = plan(text, "tokenizer.vocabulary=270").config.tokenizer
     assert (found.kind, found.vocabulary) == ("bpe", 270)
-    assert planned(recipe(text, "[tokenizer]\nvocabulary = 270\n")).config.tokenizer == found
+    assert plan(recipe(text, "[tokenizer]\nvocabulary = 270\n")).config.tokenizer == found
     for kind in ("bpe", "word"):  # and the kind of pieces is enough, too
-        assert planned(text, f"tokenizer.kind={kind}").config.tokenizer.vocabulary == 6000
-    rule = "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; leave it out, or let "
-    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind be one of bpe, word, unigram"):
-        planned(text, "tokenizer.vocabulary=400", "tokenizer.kind=char")
+        assert plan(text, f"tokenizer.kind={kind}").config.tokenizer.vocabulary == 6000
+    rule = "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; leave it out, or use "
+    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind=bpe or word or unigram"):
+        plan(text, "tokenizer.vocabulary=400", "tokenizer.kind=char")
 
 
 def test_files_may_be_paths(text):
-    assert planned(text | {"train": [Path(text["train"][0])]}).config == planned(text).config
+    assert plan(text | {"train": [Path(text["train"][0])]}).config == plan(text).config
 
 
 def test_removing_what_was_chosen(text):
     path = recipe(text, "[train]\nclip = 0.5\n")
-    assert planned(path).config.train.clip == 0.5
+    assert plan(path).config.train.clip == 0.5
     with pytest.raises(ConfigError, match="train.clop: there is no 'clop' to remove; did you mean 'clip'"):
-        planned(path, "train.clop=none")
+        plan(path, "train.clop=none")
 
 
 def test_a_recipe_may_say_most_of_it(text):
     rest = 'about = "mine"\n[train]\nsteps = 9\nseed = 3\n[tokenizer]\nkind = "byte"\n'
     path = recipe(text, rest)
     path.write_text('about = "mine"\n' + path.read_text().replace('about = "mine"\n', ""))
-    found = planned(path, "train.steps=11").config
+    found = plan(path, "train.steps=11").config
     assert (found.about, found.train.steps, found.train.seed, found.tokenizer.kind) == ("mine", 11, 3, "byte")
 
 
 def test_a_part_of_a_model_is_laid_over_the_tasks_own(text, size):
-    found = planned(recipe(text, "[model]\ndepth = 2\nembed = { dropout = 0.3 }\n"))
+    found = plan(recipe(text, "[model]\ndepth = 2\nembed = { dropout = 0.3 }\n"))
     assert found.size == "tiny"
     assert found.config.model.depth == 2
     assert found.config.model.embed.dropout == 0.3
     assert found.config.model.vocabulary == size
-    own = planned(text).config.model
+    own = plan(text).config.model
     assert found.config.model.layers == own.layers
     assert found.config.model.dim == own.dim
 
 
 def test_another_architecture_is_fitted_to_the_data(text, size):
-    found = planned(text, recipe="lstm")
+    found = plan(text, recipe="lstm")
     assert found.size is None
     assert found.config.model.vocabulary == size
     assert found.config.model.dim == load_recipe("lstm").model.dim
@@ -188,9 +178,9 @@ def test_another_architecture_is_fitted_to_the_data(text, size):
 
 def test_a_recipe_of_ones_own_may_be_the_architecture(text, size):
     Path("small.toml").write_text('like = "lstm"\n[model]\ndim = 24\n')
-    found = planned(text, recipe="small.toml")
+    found = plan(text, recipe="small.toml")
     assert (found.config.model.dim, found.config.model.vocabulary) == (24, size)
-    found = planned(recipe(text, "[model]\ndepth = 1\n"), recipe="small.toml")  # with a change of it
+    found = plan(recipe(text, "[model]\ndepth = 1\n"), recipe="small.toml")  # with a change of it
     assert (found.config.model.dim, found.config.model.depth) == (24, 1)
 
 
@@ -198,26 +188,26 @@ def test_what_a_recipe_inherits_gives_way_to_the_data(text, size, tmp_path):
     """But not what it says itself."""
     table = f'like = "lstm"\n[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\n[model]\ndim = 24\n'
     Path("mine.toml").write_text(table)
-    found = planned("mine.toml")
+    found = plan("mine.toml")
     assert (found.config.model.dim, found.config.model.vocabulary) == (24, size)
     assert to_table(found.config.model)["layers"]["recurrent"]["mixer"]["kind"] == "lstm"
     Path("mine.toml").write_text(f"{table}vocabulary = 7\n")
     with pytest.raises(ConfigError, match="model.vocabulary: 7 differs from the data"):
-        planned("mine.toml")
+        plan("mine.toml")
 
 
 def test_patches_that_were_chosen_stay(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
     table = f'like = "vit"\n[task]\nkind = "vision"\ntrain = "{tmp_path / "a.npz"}"\n[model.patches]\npatch = 2\n'
     (tmp_path / "mine.toml").write_text(f"{table}[model.position]\nlength = 61\n")
-    model = planned(tmp_path / "mine.toml").config.model
+    model = plan(tmp_path / "mine.toml").config.model
     assert (model.patches.patch, model.patches.height, model.position.length) == (2, 12, 61)
 
 
 def test_an_encoder_gets_a_head_for_the_classes(tmp_path):
     rows = [f"{text}\t{text.split()[0]}" for text in sentences(100)]
     table = write(tmp_path / "a.tsv", ["text\tlabel", *rows])
-    found = planned({"kind": "classification", "train": [table]}, recipe="bert")
+    found = plan({"kind": "classification", "train": [table]}, recipe="bert")
     head = to_table(found.config.model)["head"]
     assert (head["kind"], head["classes"]) == ("classes", 10)
     assert found.config.task.classes == tuple(sorted({row.split("\t")[1] for row in rows}))
@@ -225,7 +215,7 @@ def test_an_encoder_gets_a_head_for_the_classes(tmp_path):
 
 def test_images_get_patches_that_fit(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
-    found = planned({"kind": "vision", "train": str(tmp_path / "a.npz")})
+    found = plan({"kind": "vision", "train": str(tmp_path / "a.npz")})
     patches = found.config.model.patches
     assert (patches.height, patches.width, patches.channels) == (12, 20, 1)
     assert found.config.model.head.classes == 3
@@ -244,7 +234,7 @@ layers.block = {{ residual = "plain", mixer = {{ kind = "gru" }} }}
 
 
 def test_a_whole_model_is_taken_as_it_is(text, size):
-    found = planned(recipe(text, WHOLE.format(vocabulary=size)))
+    found = plan(recipe(text, WHOLE.format(vocabulary=size)))
     assert found.size is None
     assert found.config.model.dim == 16
 
@@ -252,34 +242,32 @@ def test_a_whole_model_is_taken_as_it_is(text, size):
 def test_the_vocabulary_must_be_that_of_the_tokenizer(text, size):
     rule = f"model.vocabulary: 999 differs from the data, which has {size}; leave it out"
     with pytest.raises(ConfigError, match=rule):
-        planned(recipe(text, WHOLE.format(vocabulary=999)))
+        plan(recipe(text, WHOLE.format(vocabulary=999)))
     with pytest.raises(ConfigError, match=rule):
-        planned(text, "model.vocabulary=999")
+        plan(text, "model.vocabulary=999")
     with pytest.raises(ConfigError, match=rule):
-        planned(recipe(text, "[model]\nvocabulary = 999\n"))  # a part of a model, laid over the task's own
-    assert planned(text, f"model.vocabulary={size}").config.model.vocabulary == size
+        plan(recipe(text, "[model]\nvocabulary = 999\n"))  # a part of a model, laid over the task's own
+    assert plan(text, f"model.vocabulary={size}").config.model.vocabulary == size
 
 
 def test_only_one_may_decide_the_model(text, size):
     path = recipe(text, WHOLE.format(vocabulary=size))
     with pytest.raises(ConfigError, match="--recipe and the recipe's .model. each decide the model; give one of them"):
-        planned(path, recipe="lstm")
-    with pytest.raises(ConfigError, match="--recipe and --size each decide the model; give one of them"):
-        planned(text, recipe="lstm", size="tiny")
-    with pytest.raises(ConfigError, match="the recipe's .model. and --size each decide the model; give one of them"):
-        planned(path, size="tiny")
+        plan(path, recipe="lstm")
+    with pytest.raises(ConfigError, match="--init-from and --size each decide the model; give one of them"):
+        plan(text, init_from="somewhere", size="tiny")
     with pytest.raises(ConfigError, match="--recipe and --init-from each decide the model; give one of them"):
-        planned(text, recipe="lstm", init_from="somewhere")
+        plan(text, recipe="lstm", init_from="somewhere")
 
 
 def test_a_model_of_the_wrong_kind(text):
     rule = "model.kind: a model of the kind 'vision' cannot be trained for language; recipes that can: .*gpt2.*writer"
     with pytest.raises(ConfigError, match=rule):
-        planned(text, recipe="vit")
+        plan(text, recipe="vit")
     with pytest.raises(ConfigError, match="model.kind: a model of the kind 'encoder' cannot be trained for language"):
-        planned(text, "model.kind=encoder")
+        plan(text, "model.kind=encoder")
     with pytest.raises(ConfigError, match="model.kind: a model of the kind 'lnguage' cannot be trained for language"):
-        planned(recipe(text, WHOLE.format(vocabulary=9).replace('"language"', '"lnguage"')))
+        plan(recipe(text, WHOLE.format(vocabulary=9).replace('"language"', '"lnguage"')))
 
 
 @pytest.mark.parametrize(
@@ -297,7 +285,7 @@ def test_a_model_of_the_wrong_kind(text):
         ("train.tokens=-5", "^train.tokens: -5 must be at least 1$"),
         (
             "train.optimizer=adamw",
-            'train.optimizer: "adamw" must be a table; say its kind: .kind=adamw instead of =adamw',
+            'train.optimizer: "adamw" must be a table; write .kind=adamw instead of =adamw',
         ),
         ("train.steps=many", 'train.steps: "many" must be a whole number'),
         ("train.seed=-1", "train.seed: -1 must be at least 0"),
@@ -316,7 +304,7 @@ def test_a_model_of_the_wrong_kind(text):
 )
 def test_an_override_that_makes_no_sense(text, change: str, rule: str):
     with pytest.raises(ConfigError, match=rule):
-        planned(text, change)
+        plan(text, change)
 
 
 @pytest.mark.parametrize(
@@ -329,14 +317,14 @@ def test_an_override_that_makes_no_sense(text, change: str, rule: str):
 )
 def test_a_recipe_that_makes_no_sense(text, rest: str, rule: str):
     with pytest.raises(ConfigError, match=rule):
-        planned(recipe(text, rest))
+        plan(recipe(text, rest))
 
 
 def test_what_is_nothing_of_the_sort(text):
-    with pytest.raises(ConfigError, match="3 is no task: give its table, such as .*, or the path of a recipe"):
-        untyped(3)
+    with pytest.raises(ConfigError, match="3 is not a task: give its table, such as .*, or the path of a recipe"):
+        plan(3)
     with pytest.raises(ConfigError, match="override 5 must be text of the form table.key=value"):
-        untyped(text, 5)
+        plan(text, 5)
 
 
 def test_a_table_that_is_none(text):
@@ -344,18 +332,18 @@ def test_a_table_that_is_none(text):
         path = recipe(text, "")
         path.write_text(f"{name} = 3\n" + path.read_text())
         with pytest.raises(ConfigError, match=f"{name}: 3 must be a table"):
-            planned(path)
+            plan(path)
     Path("none.toml").write_text('task = "language"\n')
     with pytest.raises(ConfigError, match="task: 'language' must be a table"):
-        planned("none.toml")
+        plan("none.toml")
 
 
 def test_a_recipe_without_a_task():
     with pytest.raises(ConfigError, match="gpt2 says nothing about the task; add a .task. table; for its kind use one"):
-        planned("gpt2")
+        plan("gpt2")
     Path("bare.toml").write_text('about = "nothing"\n')
     with pytest.raises(ConfigError, match="model: missing; must be a table"):
-        planned({"kind": "language", "train": [write(Path("b.txt"), sentences(90))], "window": 9}, recipe="bare.toml")
+        plan({"kind": "language", "train": [write(Path("b.txt"), sentences(90))], "window": 9}, recipe="bare.toml")
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -379,21 +367,21 @@ def test_a_run_can_be_run_again_from_its_own_recipe(text):
 
 def test_a_recipe_names_its_tokenizer_wherever_it_is_run_again(text, tmp_path, monkeypatch):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
-    found = planned(text, "tokenizer.path=one/tokenizer.json").config
+    found = plan(text, "tokenizer.path=one/tokenizer.json").config
     Path("again.toml").write_text(to_toml(found))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert planned("../again.toml").config == found
+    assert plan("../again.toml").config == found
 
 
 def test_what_was_taken_away_stays_away_when_a_run_is_run_again(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
-    assert planned(table).config.train.patience is not None
-    without = planned(table, "train.patience=none", "train.tokens=100").config
+    assert plan(table).config.train.patience is not None
+    without = plan(table, "train.patience=none", "train.tokens=100").config
     assert without.train.patience is None
     Path("again.toml").write_text(to_toml(without))
-    assert planned("again.toml").config == without
+    assert plan("again.toml").config == without
 
 
 def test_the_recipe_of_a_run_is_one_of_its_model_too(text):
@@ -424,7 +412,7 @@ def test_a_folder_that_is_taken_is_refused_before_the_data_is_read(text):
 def test_beginning_from_another_model(text, tmp_path):
     first = regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     other = text | {"train": [write(tmp_path / "b.txt", sentences(80, seed=7))]}
-    found = planned(other, init_from="one")
+    found = plan(other, init_from="one")
     assert found.config.model == first.config.model
     assert found.config.tokenizer.path == str(Path("one").absolute())
     still = ["train.optimizer.kind=adamw", "train.optimizer.rate=1e-9", "train.optimizer.decay=0.0"]
@@ -436,19 +424,19 @@ def test_beginning_from_another_model(text, tmp_path):
 
 def test_a_model_that_has_nothing_in_common(text):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
-    whole = WHOLE.format(vocabulary=planned(text).task.tokenizer.size).replace("dim = 16", "dim = 20")
+    whole = WHOLE.format(vocabulary=plan(text).task.tokenizer.size).replace("dim = 16", "dim = 20")
     with pytest.raises(
-        RegardError, match="one: none of its weights fits this model; --init-from needs a model like it"
+        RegardError, match="one: none of its weights fits this model; --init-from needs a similar model"
     ):
         regard.train(recipe(text, whole), *BRIEF, init_from="one", run="two", console=QUIET)
 
 
 def test_updates_that_take_long_are_tried_once(text, monkeypatch):
-    clock = count(0.0, 30.0)  # half a minute passes whenever somebody looks
-    monkeypatch.setattr(start, "time", SimpleNamespace(perf_counter=clock.__next__))
-    seconds, _ = start.try_updates(planned(text, *BRIEF, *TINY), Ranks(0, 1, torch.device("cpu")))
-    assert seconds == 30
-    assert next(clock) == 60  # one update, at whose beginning and end it was looked
+    clock = count(0.0, 30.0)  # half a minute passes between two readings
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=clock.__next__))
+    found = plan(text, *BRIEF, *TINY)
+    assert trial.time_updates(found.config, found.task, ALONE).seconds == 30
+    assert next(clock) == 60  # one update, with a reading before and after it
 
 
 def test_the_function_is_there_also_when_the_room_of_that_name_is():
@@ -456,15 +444,3 @@ def test_the_function_is_there_also_when_the_room_of_that_name_is():
 
     with pytest.raises(ConfigError, match="nothing about the task"):
         regard.train("gpt2", console=QUIET)
-
-
-def test_muon_is_for_attention_whatever_the_recipe(tmp_path):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("the cat sat on the mat\n" * 200, encoding="utf-8")
-    kinds = {}
-    for recipe in (None, "gpt2", "lstm"):
-        found = plan(
-            {"kind": "language", "train": [str(corpus)]}, recipe=recipe, ranks=Ranks(0, 1, torch.device("cpu"))
-        )
-        kinds[recipe] = type(found.config.train.optimizer).__name__
-    assert kinds == {None: "MuonConfig", "gpt2": "MuonConfig", "lstm": "AdamWConfig"}

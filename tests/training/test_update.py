@@ -16,9 +16,9 @@ from regard.models.store import tensors
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch
 from regard.training.config import RunConfig
-from regard.training.decide import Planned
+from regard.training.planning import RunPlan
 from regard.training.ranks import Ranks
-from regard.training.start import build_model
+from regard.training.trial import build_model
 from regard.training.update import Update, seed_of
 
 from .tiny import ALONE, planned
@@ -41,7 +41,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
 
 
-def make(found: Planned, accumulate: int = 1, dtype: torch.dtype = torch.float64) -> Update:
+def make(found: RunPlan, accumulate: int = 1, dtype: torch.dtype = torch.float64) -> Update:
     model = build_model(found.config, ALONE).to(dtype)
     return Update(model, found.task, replace(found.config.train, accumulate=accumulate), ALONE)
 
@@ -65,7 +65,7 @@ def test_compiling_is_for_accelerators_where_it_pays(device, wanted, steps, shap
     assert Update(model, found.task, config, Ranks(0, 1, torch.device(device)), shapes).compiles == compiles
 
 
-def batches(found: Planned, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:
+def batches(found: RunPlan, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:
     """The first batches, all in another precision; some labels of the first rows do not count."""
     config = found.config.train
     order = found.task.order(build_model(found.config, ALONE), config.tokens, config.seed)
@@ -190,7 +190,7 @@ def test_a_batch_without_labels_is_no_fault(tmp_path: Path) -> None:
 # --- what is added to the loss ---------------------------------------------------------------------------------------
 
 
-def first_gradient(found: Planned, batch: Batch) -> dict[str, Tensor]:
+def first_gradient(found: RunPlan, batch: Batch) -> dict[str, Tensor]:
     """The gradient that Adam saw in its first step: its mean is a tenth of it."""
     update = make(found)
     learn(update, [batch])
@@ -249,7 +249,7 @@ def test_gradients_are_clipped_over_all_parts_together(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def experts(tmp_path: Path) -> Planned:
+def experts(tmp_path: Path) -> RunPlan:
     """A model with experts, whose routers are balanced, and batch norm, which counts as it goes."""
     found = planned("language", tmp_path, "train.balance=0.1", recipe="deepseek-like")
     table = to_table(found.config)
@@ -260,7 +260,7 @@ def experts(tmp_path: Path) -> Planned:
 Wrap = Callable[[Losses], Losses]
 
 
-def spoil(found: Planned, monkeypatch: pytest.MonkeyPatch, change: Callable[[Batch, Losses], Losses]) -> None:
+def spoil(found: RunPlan, monkeypatch: pytest.MonkeyPatch, change: Callable[[Batch, Losses], Losses]) -> None:
     original = found.task.loss
     monkeypatch.setattr(
         found.task,
@@ -271,7 +271,7 @@ def spoil(found: Planned, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bat
 
 @pytest.mark.parametrize("recipe", ["gpt2", "lstm", "deepseek-like"])
 def test_what_is_not_finite_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: Planned, recipe: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: RunPlan, recipe: str
 ) -> None:
     """Not a bit of weights, optimizer, routers, batch norm and carried state."""
     found = experts if recipe == "deepseek-like" else planned("language", tmp_path, recipe=recipe)
@@ -295,7 +295,7 @@ def test_what_is_not_finite_changes_nothing(
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def limit_rows(found: Planned, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+def limit_rows(found: RunPlan, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """Let memory run out above some rows, after the forward pass; give the rows of every pass."""
     seen: list[int] = []
 
@@ -311,7 +311,7 @@ def limit_rows(found: Planned, monkeypatch: pytest.MonkeyPatch, most: int) -> li
 
 @pytest.mark.parametrize("recipe", ["gpt2", "lstm", "deepseek-like"])
 def test_out_of_memory_halves_the_parts_and_changes_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: Planned, recipe: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, experts: RunPlan, recipe: str
 ) -> None:
     if recipe == "deepseek-like":
         table = to_table(experts.config)
@@ -330,7 +330,7 @@ def test_out_of_memory_halves_the_parts_and_changes_nothing_else(
     assert float(update(dict(given[0]), 4).count) == float((given[0]["labels"] != IGNORE).sum())
 
 
-def test_batch_norm_counts_no_pass_that_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch, experts: Planned) -> None:
+def test_batch_norm_counts_no_pass_that_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch, experts: RunPlan) -> None:
     given = batches(experts, 1)
     limit_rows(experts, monkeypatch, 4)
     update = make(experts)

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from regard.training.decide import Planned, plan
 from regard.training.loop import Trainer
+from regard.training.planning import RunPlan, RunRequest, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.run import Run
-from regard.training.start import build_model
+from regard.training.trial import build_model
 
 from ..laws.cases import SHRINK
 from ..tasks.corpora import sentences, write
@@ -62,16 +62,21 @@ def data(kind: str, folder: Path) -> dict[str, object]:
     return {"kind": kind, "train": str(folder / "images.npz")}
 
 
-def planned(kind: str, folder: Path, *changes: str, recipe: str | None = None, still: bool = False) -> Planned:
+def plan(what: object, *overrides: str, **options: object) -> RunPlan:
+    """Plan a run as `regard.train` does, on the CPU."""
+    return plan_run(RunRequest(what, overrides, **options), ALONE)
+
+
+def planned(kind: str, folder: Path, *changes: str, recipe: str | None = None, still: bool = False) -> RunPlan:
     """Decide a tiny run; words are tokens."""
     recipe = recipe or RECIPE[kind]
     words = [] if kind == "vision" else ["tokenizer.kind=word"]
     size = {"translation": 512, "vision": 60}.get(kind, 64)  # of an update: eight rows and more
     overrides = [*shrunk(recipe, still=still), *words, *training(tokens=size), *changes]
-    return plan(data(kind, folder), *overrides, recipe=recipe, ranks=ALONE)
+    return plan(data(kind, folder), *overrides, recipe=recipe)
 
 
-def make_trainer(found: Planned, folder: Path) -> tuple[Trainer, StringIO]:
+def make_trainer(found: RunPlan, folder: Path) -> tuple[Trainer, StringIO]:
     """Make the trainer of a run, and what it says."""
     said = StringIO()
     progress = Progress(Console(file=said, width=200), found.config.train.steps, 1)

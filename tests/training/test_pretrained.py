@@ -14,13 +14,13 @@ from regard.errors import ConfigError, RegardError
 from regard.hub import folder as hub
 from regard.models.store import read_model
 from regard.training import start
-from regard.training.decide import Planned, plan
-from regard.training.origin import Origin
+from regard.training.pretrained import Pretrained
 from regard.training.ranks import Ranks
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
 from ..use.theirs import KINDS, write
+from .tiny import plan
 
 BRIEF = ["train.steps=3", "train.validate_every=3", "train.checkpoint_every=3", "train.log_every=1", "train.tokens=64"]
 STILL = ["train.optimizer.rate=1e-12", "train.optimizer.decay=0.0"]
@@ -37,10 +37,6 @@ def _here(tmp_path, monkeypatch):
 @pytest.fixture
 def text(tmp_path) -> str:
     return write_lines(tmp_path / "a.txt", sentences(120))
-
-
-def planned(what, *changes: str, **options) -> Planned:
-    return plan(what, *changes, ranks=Ranks(0, 1, torch.device("cpu")), **options)
 
 
 def tasks(text: str) -> dict[str, dict[str, object]]:
@@ -81,10 +77,10 @@ def test_all_comes_from_the_folder(kind, text, tmp_path):
 
 def test_what_is_chosen_for_it(text, tmp_path):
     folder = write("gpt2", tmp_path / "gpt2")
-    found = planned({"kind": "language", "train": [text]}, init_from=folder).config
+    found = plan({"kind": "language", "train": [text]}, init_from=folder).config
     assert found.task.window == 32  # as many positions as it has
     assert found.train.optimizer.rate < 1e-3
-    fresh = planned({"kind": "language", "train": [text]}).config
+    fresh = plan({"kind": "language", "train": [text]}).config
     assert fresh.task.window == 128
     assert to_table(fresh.train.optimizer)["kind"] == "muon"
 
@@ -92,7 +88,7 @@ def test_what_is_chosen_for_it(text, tmp_path):
 def test_pairs_that_are_longer_than_its_positions_are_left_out(text, tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS["bart"][0].values, "max_position_embeddings", 6)
     folder = write("bart", tmp_path / "bart")
-    found = planned(tasks(text)["bart"], init_from=folder)
+    found = plan(tasks(text)["bart"], init_from=folder)
     assert found.config.task.longest == 6
     (report,) = found.task.skipped.report()
     left_out = int(report.split()[0])
@@ -108,7 +104,7 @@ def test_it_learns_and_can_be_run_again_from_its_recipe(text, tmp_path):
     regard.train(task, *BRIEF, "train.optimizer.rate=0.01", init_from=folder, run="run", console=QUIET)
     before, after = hub.load(folder).state_dict(), read_model("run").state_dict()
     assert not torch.equal(before["embed.tokens.table.weight"], after["embed.tokens.table.weight"])
-    again = planned(Path("run/recipe.toml")).config
+    again = plan(Path("run/recipe.toml")).config
     assert again.model == read_model("run").config  # with its tokens to spare
 
 
@@ -116,12 +112,12 @@ def test_another_head_is_that_of_the_family(text, tmp_path):
     """A BERT for masked tokens, taught classes, can be written as theirs again."""
     folder = write("bert", tmp_path / "bert")
     said = []
-    found = planned(tasks(text)["bert-classes"], init_from=folder)
+    found = plan(tasks(text)["bert-classes"], init_from=folder)
     table = to_table(found.config.model)["head"]
     assert (table["kind"], table["transform"], table["classes"]) == ("classes", "tanh", 2)
     assert hub.exportable(found.config.model) is None
     model = start.build_model(found.config, Ranks(0, 1, torch.device("cpu")))
-    start.take_weights(model, Origin(folder), said.append)
+    start.take_weights(model, Pretrained(folder), said.append)
     assert "weights taken from" in said[0]
     assert "new: head.classify.bias" in said[0]
     regard.train(tasks(text)["bert-classes"], *BRIEF, init_from=folder, run="run", console=QUIET)
@@ -130,13 +126,13 @@ def test_another_head_is_that_of_the_family(text, tmp_path):
 def test_what_does_not_fit(text, tmp_path):
     folder = write("bert", tmp_path / "bert")
     with pytest.raises(ConfigError, match="a model of the kind 'encoder' cannot be trained for language"):
-        planned({"kind": "language", "train": [text]}, init_from=folder)
+        plan({"kind": "language", "train": [text]}, init_from=folder)
     with pytest.raises(ConfigError, match="--recipe and --init-from each decide the model"):
-        planned({"kind": "language", "train": [text]}, init_from=folder, recipe="gpt2")
+        plan({"kind": "language", "train": [text]}, init_from=folder, recipe="gpt2")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "model_type": "bort"}))
     with pytest.raises(RegardError, match="model_type='bort' is not known here; did you mean 'bert'"):
-        planned({"kind": "masked", "train": [text]}, init_from=folder)
+        plan({"kind": "masked", "train": [text]}, init_from=folder)
 
 
 def test_a_pickle_is_read_if_that_is_allowed(text, tmp_path):
@@ -148,7 +144,7 @@ def test_a_pickle_is_read_if_that_is_allowed(text, tmp_path):
     with pytest.raises(
         RegardError, match=r"is a pickle.* not read; .*allow it \(--allow-pickle\), if you trust its author"
     ):
-        planned(task, init_from=folder)
+        plan(task, init_from=folder)
     options = {"init_from": folder, "allow_pickle": True, "console": QUIET}
     regard.train(task, *BRIEF, *STILL, run="run", **options)
     after = read_model("run").state_dict()

@@ -1,0 +1,120 @@
+"""What a task suggests where the user says nothing: its recipe, tokenizer, lengths, dropout, optimizer and schedule.
+
+The planner (training/planning.py) asks the config of a task for each of these by name and lays what the user wrote
+over the answer. `TaskConfig` holds what most tasks share; a task overrides what differs in its own file. See
+docs/training.md for where the numbers come from.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.config import Config, Table
+
+if TYPE_CHECKING:
+    from regard.tasks.task import Task
+
+MUON_RATE = 0.02
+ADAM_RATE = 2e-3  # for a width of 128; less for wider models
+PRETRAINED_RATE = 1e-4  # likewise, for a model that starts from trained weights: 4e-5 for a BERT or GPT-2
+WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # 1 / share of the steps, most steps
+PRETRAINED_WARMUP = (10, 100)
+COOLDOWN = 0.6  # the share of the steps over which a linear schedule falls
+VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))  # below so many bytes, so many pieces
+LARGEST_VOCABULARY = 32_000
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".parquet")
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much there is to learn from: rows (pairs, texts, images) and the tokens that one pass predicts."""
+
+    rows: int
+    tokens: int
+
+
+class TaskConfig(Config):
+    """The files and settings of a task, and what it suggests for everything else."""
+
+    recipe: ClassVar[str]  # the architecture that the task starts from
+    models: ClassVar[tuple[str, ...]]  # the kinds of models that can learn it
+    hub_heads: ClassVar[tuple[str, ...]] = ()  # endings of the Hugging Face architectures that have its head
+    file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
+    length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
+    update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
+    passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
+
+    def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
+        """Read the files, learn the tokenizer (from its config; None if the task has none) and tokenise."""
+        raise NotImplementedError
+
+    def evaluation(self, tokenizer: Any, files: list[str]) -> "Task":
+        """Open other files to measure a model on, with the run's tokenizer."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name these files, as `regard train KIND FILES` gives them."""
+        raise NotImplementedError
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the names of the files to train on."""
+        raise NotImplementedError
+
+    # --- before the data is read -------------------------------------------------------------------------------------
+
+    def suggest_length(self, device: str, positions: int | None) -> int | None:
+        """Return the value of `length_key`; None keeps its default. `positions`: how many the model has, if limited."""
+        return None
+
+    def suggest_tokenizer(self, pieces: bool) -> Table | None:
+        """Return the tokenizer's table, or None if there is no text; `pieces`: the user asked for a vocabulary."""
+        return {"kind": "bpe"}
+
+    def suggest_vocabulary(self) -> int:
+        """Return the size of a vocabulary, which grows with the data."""
+        size = text_bytes(self.training_files())
+        return next((pieces for limit, pieces in VOCABULARIES if size < limit), LARGEST_VOCABULARY)
+
+    # --- when the amount of data is known ----------------------------------------------------------------------------
+
+    def suggest_model(self, size: str, amount: Amount) -> Table:
+        """Return changes of the task's own recipe: the dropout that so little data needs, its head."""
+        return {}
+
+    def suggest_optimizer_kind(self, pretrained: bool) -> str:
+        """Return the kind of the optimizer: one for all recipes of a task, so that they can be compared."""
+        return "adamw"
+
+    def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
+        """Return the rates and decays of an optimizer for a model of width `dim`.
+
+        A model that starts from trained weights takes small steps, so that it does not forget.
+        """
+        rate = (PRETRAINED_RATE if pretrained else ADAM_RATE) * (128 / dim) ** 0.5
+        if kind == "muon":
+            slower = PRETRAINED_RATE / ADAM_RATE if pretrained else 1.0
+            return {"kind": "muon", "rate": MUON_RATE * slower, "decay": 0.01, "rest": {"rate": rate, "decay": 0.0}}
+        return {"kind": "adamw", "rate": rate, "decay": 0.01 if pretrained else 0.05}
+
+    def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
+        """Return the kind of the schedule."""
+        return "linear" if pretrained else "cosine"
+
+    def suggest_training(self) -> Table:
+        """Return what else the task sets for its training, such as averaging."""
+        return {}
+
+
+def suggest_schedule(kind: str, steps: int, pretrained: bool) -> Table:
+    """Return how long a schedule warms up and cools down over so many steps."""
+    share, most = PRETRAINED_WARMUP if pretrained else WARMUP.get(kind, WARMUP["cosine"])
+    cooldown = {"cooldown": COOLDOWN} if kind == "linear" and not pretrained else {}
+    return {"kind": kind, "warmup": min(steps // share, most), **cooldown}
+
+
+def text_bytes(files: Sequence[str]) -> int:
+    """Estimate how many bytes of text files hold; compressed ones hold about three times their size."""
+    paths = [Path(name) for name in files]
+    return sum(path.stat().st_size * (3 if path.suffix in COMPRESSED else 1) for path in paths if path.is_file())

@@ -1,0 +1,625 @@
+"""Planning a run: `STAGES`, one after the other, fill in one `Draft` until nothing is left to decide.
+
+The recipe comes first; what the task suggests (tasks/defaults.py and the task's own file) is laid over it, and what the
+user wrote over both. Each value keeps where it comes from, with the name of the function that suggested it;
+`regard train ... --dry-run` prints them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from regard.config import Config, Positive, Table, field_types, from_table, to_table
+from regard.data.tokenizer import LEAST, TokenizerConfig
+from regard.data.tokenizer_folder import has_tokenizer
+from regard.errors import ConfigError, choices
+from regard.models.count import cost
+from regard.models.recipe import MODELS, ModelConfig, build_empty, load_recipe
+from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
+from regard.recipe_files import merge, override, read_own, read_recipe, recipe_names
+from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
+from regard.tasks.kinds import TASKS
+from regard.tasks.task import Task
+from regard.training.config import RunConfig, Times, TrainConfig
+from regard.training.pretrained import Pretrained
+from regard.training.ranks import Ranks
+from regard.training.trial import time_updates
+
+Say = Callable[[str], None]
+
+SECONDS = 1200.0  # about how long a run takes when the user does not say: twenty minutes,
+SPEED = {"cpu": 8e10, "cuda": 1e14}  # at this many FLOPs a second
+UPDATE_SHARE = 0.8  # of the time that `train.minutes` asks for; the rest is for validations
+LEAST_STEPS = 100  # updates of a run, however little data there is
+FEW_STEPS = 500  # updates in which a model hardly begins to learn
+PRETRAINED_PASSES = 3  # passes over the data for a model that starts from trained weights
+ACCELERATED = 4  # times as many tokens in an update on an accelerator as on a CPU
+VALIDATIONS = 20  # of a run, at most every tenth update
+AUTO_SIZES = {"tiny": 500_000, "small": 20_000_000, "base": 1_000_000_000, "big": None}  # for fewer tokens than this
+AUTO_SIZES_CPU = {"tiny": 10_000_000, "small": None}  # larger ones would take days
+
+TABLES = ("task", "tokenizer", "model", "train")
+EXAMPLE = '{"kind": "language", "train": ["corpus.txt"]}'
+NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSING}
+BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides which other keys they have
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the user asked for: the arguments of `regard.train`."""
+
+    what: Any  # the table of a task, or the path of a recipe that has one; checked by `read_request`
+    overrides: tuple[Any, ...] = ()
+    size: str = "auto"
+    recipe: str | Path | None = None
+    init_from: str | Path | None = None
+    allow_pickle: bool = False
+
+
+@dataclass(frozen=True)
+class UserChoices(Config):
+    """What the user said of training that other values follow from; 0 or "" where nothing was said."""
+
+    seed: Times = 0  # decides what is held out
+    steps: int = 0  # decide the schedule and the validations
+    tokens: int = 0
+    minutes: Positive | None = None
+    optimizer: str = ""  # their kinds decide which other keys are in their tables
+    schedule: str = ""
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A run that is decided but not started."""
+
+    config: RunConfig
+    task: Task
+    size: str | None  # None: the recipe's own
+    pretrained: Pretrained | None  # the model whose weights it starts from
+    sources: Mapping[str, str]  # where each value comes from, by its dotted path
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass
+class Draft:
+    """A run while it is planned; each stage reads what the stages before it have set."""
+
+    request: RunRequest
+    ranks: Ranks
+    say: Say
+    sources: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    # read_request
+    given: Table = field(init=False)  # the tables of the recipe file, with what it inherits by `like`
+    own: Table = field(init=False)  # what the file says itself
+    origin: str = field(init=False)  # what to call the file
+    changes: dict[str, list[str]] = field(init=False)  # the overrides, by table
+    choices: UserChoices = field(init=False)
+    # choose_task, choose_length
+    kind: str = field(init=False)
+    task_table: Table = field(init=False)
+    task_config: TaskConfig = field(init=False)
+    # choose_architecture
+    pretrained: Pretrained | None = field(init=False)
+    named: bool = field(init=False)  # whether the user named an architecture; otherwise it is the task's own
+    base: Table = field(init=False)  # the architecture before any change
+    # choose_tokenizer, prepare_data
+    tokenizer: TokenizerConfig | None = field(init=False)
+    task: Task = field(init=False)
+    # choose_model, choose_training
+    size: str | None = field(init=False)
+    model: ModelConfig = field(init=False)
+    train_table: Table = field(init=False)
+
+    @property
+    def device(self) -> str:
+        """Return the kind of device: "cpu" or that of an accelerator."""
+        return self.ranks.device.type
+
+    def note(self, place: str, value: Any, source: str) -> None:
+        """Keep where a value, or every value of a table, comes from."""
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                self.note(f"{place}.{key}", item, source)
+        else:
+            self.sources[place] = source
+
+    def note_changes(self, table: str) -> None:
+        """Keep which values of a table come from the command line."""
+        self.sources |= {change.partition("=")[0].strip(): COMMAND_LINE for change in self.changes[table]}
+
+
+def plan_run(request: RunRequest, ranks: Ranks, say: Say = lambda text: None) -> RunPlan:
+    """Read the data and decide everything that the user left open."""
+    draft = Draft(request, ranks, say)
+    for stage in STAGES:
+        stage(draft)
+    return RunPlan(_run_config(draft), draft.task, draft.size, draft.pretrained, draft.sources, tuple(draft.warnings))
+
+
+# --- the stages, in their order --------------------------------------------------------------------------------------
+
+
+def read_request(draft: Draft) -> None:
+    """Read the recipe file or the task's table, and sort the overrides by table."""
+    what = draft.request.what
+    if not isinstance(what, str | Path | Mapping):
+        raise ConfigError(f"{what!r} is not a task: give its table, such as {EXAMPLE}, or the path of a recipe")
+    from_file = isinstance(what, str | Path)
+    draft.given = read_recipe(what) if isinstance(what, str | Path) else {"task": _plain(what)}
+    draft.own = read_own(what) if isinstance(what, str | Path) else draft.given
+    draft.origin = f"recipe {what}" if from_file else COMMAND_LINE
+    if "task" not in draft.given:
+        kinds = choices("", TASKS)
+        raise ConfigError(f"{what} says nothing about the task; add a [task] table; for its kind {kinds}")
+    _check_tables(draft.given)
+    draft.changes = _by_table(draft.request.overrides)
+    draft.choices, draft.given["train"] = _user_choices(draft.given.get("train", {}), draft.changes["train"])
+
+
+def choose_task(draft: Draft) -> None:
+    """Read the settings of the task; mistakes in them are found before anything follows from them."""
+    draft.task_table = override({"task": draft.given["task"]}, draft.changes["task"])["task"]
+    draft.task_config = from_table(draft.task_table, TaskConfig, "task")
+    draft.kind = draft.task_table["kind"]
+    draft.note("task", draft.given["task"], draft.origin)
+    draft.note_changes("task")
+
+
+def choose_architecture(draft: Draft) -> None:
+    """Find the architecture that the user named, by a recipe or trained weights, or take the task's own."""
+    request, given = draft.request, draft.given.get("model", {})
+    if request.recipe is not None and request.init_from is not None:
+        raise ConfigError("--recipe and --init-from each decide the model; give one of them")
+    draft.pretrained = None
+    if request.init_from is not None:
+        draft.pretrained = Pretrained(Path(request.init_from), request.allow_pickle)
+    whole = "kind" in given  # a complete model, and not only changes of one
+    if whole and request.recipe is not None:
+        raise ConfigError("--recipe and the recipe's [model] each decide the model; give one of them")
+    if draft.pretrained is not None and request.size != "auto":
+        raise ConfigError("--init-from and --size each decide the model; give one of them")
+    draft.named = True
+    if request.recipe is not None:
+        draft.base, source = to_table(load_recipe(request.recipe).model), f"recipe {request.recipe}"
+        said = read_recipe(request.recipe)["model"]  # without the defaults of its parts
+    elif whole:
+        draft.base, source = dict(given), draft.origin
+    elif draft.pretrained is not None:
+        draft.base = to_table(draft.pretrained.config(draft.task_config.hub_heads))
+        source = f"--init-from {request.init_from}"
+    else:
+        draft.named = False
+        name = draft.task_config.recipe
+        draft.base, source = read_recipe(name)["model"], f"recipe {name}, {type(draft.task_config).__name__}.recipe"
+    check_kind(draft.kind, draft.base["kind"])
+    draft.note("model", draft.base if request.recipe is None else said, source)
+
+
+def choose_length(draft: Draft) -> None:
+    """Choose how many tokens a row has: not more than the model has positions."""
+    key, given = draft.task_config.length_key, draft.given.get("model", {})
+    positions = _size_at(merge(draft.base, given), draft.changes["model"], "model.embed.position", "length")
+    if key is None:
+        return
+    if key in draft.task_table:
+        length = draft.task_table[key]
+        if positions is not None and length > positions:
+            remedy = "lower it, or raise model.embed.position.length"
+            rule = f"{length} tokens are more than the {positions} positions of the model"
+            raise ConfigError(f"{rule}; {remedy}", f"task.{key}")
+        return
+    length = draft.task_config.suggest_length(draft.device, positions)
+    if length is not None:
+        draft.task_table = {key: length, **draft.task_table}
+        draft.task_config = from_table(draft.task_table, TaskConfig, "task")
+        draft.note(f"task.{key}", length, _by("the data, the device and the model", draft.task_config.suggest_length))
+
+
+def choose_tokenizer(draft: Draft) -> None:
+    """Choose the tokenizer, if the task has one: the trained model's own, or one that is learned from the data."""
+    config, given = draft.task_config, draft.given.get("tokenizer") or {}
+    said = _written({"tokenizer": given}, draft.changes["tokenizer"], "tokenizer.kind", "tokenizer.vocabulary")
+    pieces = "vocabulary" in said["tokenizer"] and "kind" not in said["tokenizer"]
+    suggested = config.suggest_tokenizer(pieces)
+    draft.tokenizer = None
+    if suggested is None:
+        return
+    source = _by("the data", config.suggest_tokenizer)
+    if draft.pretrained is not None and has_tokenizer(draft.pretrained.folder):
+        suggested, source = {"path": str(draft.pretrained.folder)}, f"--init-from {draft.pretrained.folder}"
+    table = override({"tokenizer": merge(suggested, given)}, draft.changes["tokenizer"])["tokenizer"]
+    draft.note("tokenizer", suggested, source)
+    draft.note("tokenizer", given, draft.origin)
+    draft.note_changes("tokenizer")
+    tokenizer = from_table(table, TokenizerConfig, "tokenizer")
+    if tokenizer.path is None and tokenizer.kind in LEAST and tokenizer.vocabulary is None:
+        tokenizer = replace(tokenizer, vocabulary=config.suggest_vocabulary())
+        draft.note("tokenizer.vocabulary", tokenizer.vocabulary, _by("the data", config.suggest_vocabulary))
+    elif tokenizer.path is None and tokenizer.kind not in LEAST and tokenizer.vocabulary is not None:
+        rule = f"{tokenizer.vocabulary} is not for kind {tokenizer.kind!r}, whose size the text decides"
+        remedy = f"leave it out, or use tokenizer.kind={' or '.join(LEAST)}"
+        raise ConfigError(f"{rule}; {remedy}", "tokenizer.vocabulary")
+    draft.tokenizer = tokenizer
+
+
+def prepare_data(draft: Draft) -> None:
+    """Read and tokenise the data; the first process does so before the others, which find its result in the cache."""
+    with draft.ranks.first_first():
+        draft.task = draft.task_config.prepare(draft.tokenizer, draft.choices.seed, draft.say)
+
+
+def choose_model(draft: Draft) -> None:
+    """Scale the architecture, adapt it to the data, and lay the user's changes over it."""
+    given, own, changes = draft.given.get("model", {}), draft.own.get("model", {}), draft.changes["model"]
+    whole = "kind" in own  # a model that the file describes completely must fit the data; any other is made to fit
+    base = merge(_scaled(draft), {} if "kind" in given else given)
+    needs = draft.task.needs()
+    if draft.tokenizer is not None and draft.tokenizer.path is not None and isinstance(base.get("vocabulary"), int):
+        # a tokenizer that was not learned from this data may leave some of the model's tokens unused
+        needs = needs | {"vocabulary": max(base["vocabulary"], needs["vocabulary"])}
+    if not whole and (adapted := draft.task.adapt(base)) is not base:
+        draft.note("model", _changed_values(base, adapted), _by("the data", draft.task.adapt))
+        base = merge(adapted, own)
+    fit_to_data(own, needs, strict=True)  # also what changes only a part must not contradict the data
+    base = fit_to_data(base, needs, strict=whole)
+    table = override({"model": base}, changes)["model"]
+    _check_complete(draft.kind, base["kind"], table)
+    table = fit_to_data(table, needs, strict=True)
+    table = _with_part_sizes(draft, table, base)
+    draft.model = from_table(table, ModelConfig, "model")
+    draft.note("model", given, draft.origin)
+    draft.note("model", needs, _by("the data", draft.task.needs))
+    draft.note_changes("model")
+
+
+def choose_training(draft: Draft) -> None:
+    """Choose how long to train and in which steps, and lay the user's settings over it."""
+    config, chosen, amount = draft.task_config, draft.choices, draft.task.amount()
+    begun = draft.pretrained is not None
+    tokens = max(chosen.tokens, 0) or suggest_tokens(config, amount, draft.device)
+    flops = float(cost(build_empty(draft.model), draft.task.usual_length()).flops_per_token)
+    seconds = SECONDS if chosen.minutes is None else 60 * chosen.minutes * UPDATE_SHARE
+    affordable = count_affordable(seconds, flops, tokens, draft.device)
+    passes = min(config.passes, PRETRAINED_PASSES) if begun else config.passes
+    wanted = passes * amount.tokens / tokens if chosen.minutes is None else affordable
+    steps = max(chosen.steps, 0) or suggest_steps(wanted, affordable)
+    if not chosen.steps and affordable < wanted:
+        _warn_of_few_steps(draft, steps)
+    optimizer = chosen.optimizer or config.suggest_optimizer_kind(begun)
+    schedule = chosen.schedule or config.suggest_schedule_kind(optimizer, begun)
+    rates = config.suggest_optimizer(optimizer, draft.model.dim, begun)
+    task = f"task {draft.kind}"
+    suggested: list[tuple[Table, str]] = [
+        ({"steps": steps}, _by("the data, the device and the model", suggest_steps)),
+        ({"tokens": tokens}, _by("the data and the device", suggest_tokens)),
+        ({"clip": 1.0}, _by("all tasks", choose_training)),
+        (suggest_intervals(steps), _by("train.steps", suggest_intervals)),
+        ({"optimizer": rates}, _by(task, config.suggest_optimizer)),
+        ({"schedule": suggest_schedule(schedule, steps, begun)}, _by(f"{task} and train.steps", suggest_schedule)),
+        (config.suggest_training(), _by(task, config.suggest_training)),
+    ]
+    for table, source in suggested:
+        draft.note("train", table, source)
+    plan = {key: value for table, _ in suggested for key, value in table.items()}
+    draft.train_table = _with_user_training(draft, plan)
+
+
+def fit_to_minutes(draft: Draft) -> None:
+    """If the user asked for a time, choose the number of updates from the speed of a few that are tried."""
+    if draft.choices.minutes is None:
+        return
+    draft.say("trying a few updates")
+    trial = time_updates(_run_config(draft), draft.task, draft.ranks)
+    slowest = draft.ranks.largest(ceil(trial.seconds * 1e6)) / 1e6  # all processes must agree
+    steps = max(1, int(60 * draft.choices.minutes * UPDATE_SHARE / slowest))
+    draft.choices = replace(draft.choices, steps=steps)
+    draft.warnings.clear()
+    choose_training(draft)
+    draft.note("train.steps", steps, _by("train.minutes and the speed of a few updates", fit_to_minutes))
+    if steps < FEW_STEPS:
+        _warn_of_few_steps(draft, steps)
+
+
+STAGES: tuple[Callable[[Draft], None], ...] = (
+    read_request,
+    choose_task,
+    choose_architecture,
+    choose_length,
+    choose_tokenizer,
+    prepare_data,
+    choose_model,
+    choose_training,
+    fit_to_minutes,
+)
+
+
+# --- what the stages ask for -----------------------------------------------------------------------------------------
+
+
+def choose_size(size: str, amount: Amount, device: str) -> str:
+    """Return the name of a size: as the user asked, or from the data; on a CPU nothing that takes days."""
+    if size not in ("auto", *SIZES):
+        raise ConfigError(f"{size!r} is unknown; {choices(size, ('auto', *SIZES))}", "size")
+    if size != "auto":
+        return size
+    limits = AUTO_SIZES_CPU if device == "cpu" else AUTO_SIZES
+    return next(name for name, limit in limits.items() if limit is None or amount.tokens < limit)
+
+
+def suggest_tokens(config: TaskConfig, amount: Amount, device: str) -> int:
+    """Return the tokens of an update: what the task suggests, but at most an eighth of the data."""
+    return min(config.update_tokens * (1 if device == "cpu" else ACCELERATED), max(64, amount.tokens // 8))
+
+
+def count_affordable(seconds: float, flops: float, tokens: int, device: str) -> float:
+    """Return how many updates the time allows; `flops` are those of a forward pass for one token."""
+    return seconds * SPEED["cpu" if device == "cpu" else "cuda"] / (3 * flops * tokens)
+
+
+def suggest_steps(wanted: float, affordable: float) -> int:
+    """Return the number of updates: as many as the data asks for and the time allows."""
+    steps = ceil(max(LEAST_STEPS, min(wanted, affordable)))
+    return round(steps, -2) if steps > 1000 else steps
+
+
+def suggest_intervals(steps: int) -> Table:
+    """Return after how many updates a run validates and saves a checkpoint."""
+    every = max(10, ceil(steps / VALIDATIONS))
+    return {"validate_every": every, "checkpoint_every": every}
+
+
+def check_kind(task: str, kind: object) -> None:
+    """Check that a model can learn a task; name the recipes that can."""
+    kinds = TASKS[task].models
+    if kind not in kinds:
+        fitting = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] in kinds]
+        rule = f"a model of the kind {kind!r} cannot be trained for {task}"
+        raise ConfigError(f"{rule}; recipes that can: {', '.join(fitting)}", "model.kind")
+
+
+def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool, path: str = "model") -> Table:
+    """Fill into a model's table what the data asks for; if `strict`, reject a table that says otherwise.
+
+    If not, a head of another kind is replaced as a whole.
+    """
+    if not strict:
+        return merge(model, needs)
+    table = dict(model)
+    for key, value in needs.items():
+        if isinstance(value, Mapping):
+            table[key] = fit_to_data(table.get(key, {}), value, strict, f"{path}.{key}")
+        elif key in table and table[key] != value:
+            raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
+        else:
+            table[key] = value
+    return table
+
+
+def _by(reason: str, function: Callable[..., Any]) -> str:
+    """Name the function that chose a value, and what it follows from."""
+    return f"{reason} ({function.__qualname__})"
+
+
+def _run_config(draft: Draft) -> RunConfig:
+    """Return the whole run as data; files are named from the root, so that it can be resumed from any folder."""
+    table: Table = {key: draft.given[key] for key in ("about", "paper") if key in draft.given}
+    table["task"] = _absolute(to_table(draft.task.config), draft.task_config.file_keys)
+    table |= {"model": to_table(draft.model), "train": draft.train_table}
+    if draft.tokenizer is not None:
+        table["tokenizer"] = _absolute(to_table(draft.tokenizer), ("path",))
+    return from_table(table, RunConfig)
+
+
+# --- the request -----------------------------------------------------------------------------------------------------
+
+
+def _check_tables(given: Mapping[str, Any]) -> None:
+    """Check that a recipe has only known tables."""
+    for key, value in given.items():
+        if key not in (*TABLES, "about", "paper"):
+            raise ConfigError(f"unknown key; {choices(key, (*TABLES, 'about', 'paper'))}", key)
+        if key in TABLES and not isinstance(value, Mapping):
+            raise ConfigError(f"{value!r} must be a table", key)
+
+
+def _plain(task: Mapping[str, Any]) -> Table:
+    """Write paths as text, as a recipe does."""
+
+    def write(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [write(item) for item in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {key: write(value) for key, value in task.items()}
+
+
+def _absolute(table: Mapping[str, Any], keys: Sequence[str]) -> Table:
+    """Name the files below some keys from the root."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, str):
+            return str(Path(value).absolute())
+        return [place(item) for item in value] if isinstance(value, list) else value
+
+    return {key: place(value) if key in keys else value for key, value in table.items()}
+
+
+def _by_table(overrides: Sequence[object]) -> dict[str, list[str]]:
+    """Sort overrides by the table they change, since some must be known before others can be checked."""
+    sorted_: dict[str, list[str]] = {name: [] for name in TABLES}
+    for change in overrides:
+        if not isinstance(change, str):
+            raise ConfigError(f"override {change!r} must be text of the form table.key=value")
+        path, equals, _ = change.partition("=")
+        table, dot, _ = path.strip().partition(".")
+        if table not in sorted_ or not (equals and dot):
+            homes = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
+            hint = f"did you mean {homes[0]}.{change}?" if homes else f"tables: {', '.join(TABLES)}"
+            raise ConfigError(f"override {change!r} must have the form table.key=value; {hint}")
+        sorted_[table].append(change)
+    return sorted_
+
+
+def _known_keys() -> dict[str, set[str]]:
+    """Return the keys of each table."""
+    configs: dict[str, Sequence[Any]] = {
+        "task": list(TASKS.values()),
+        "tokenizer": [TokenizerConfig],
+        "model": list(MODELS.values()),
+        "train": [TrainConfig],
+    }
+    return {name: {key for config in found for key in field_types(config)} for name, found in configs.items()}
+
+
+def _written(table: Mapping[str, Any], changes: list[str], *names: str) -> Table:
+    """Lay the changes of these names over a table: those that must be known before the others."""
+    own = [change for change in changes if change.partition("=")[0].strip() in names]
+    return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
+
+
+def _user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:
+    """Find what must be known of training before the rest is planned; also return the recipe's table without what
+    the changes replace: a time replaces a number of updates, and the reverse.
+    """
+    changed = {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
+    if changed >= {"steps", "minutes"}:
+        raise ConfigError("train.steps and train.minutes each decide the length of the run; give one of them")
+    replaced = {"minutes": "steps", "steps": "minutes"}
+    train = {key: value for key, value in train.items() if replaced.get(key) not in changed}
+    numbers = ("seed", "steps", "tokens", "minutes")
+    names = [f"train.{key}" for key in numbers] + [f"train.{key}.kind" for key in BY_KIND]
+    table = _written({"train": train}, changes, *names)["train"]
+    found = {key: table[key] for key in numbers if key in table}
+    if "steps" in found:  # the recipe of a run says both: the time asked for, and the updates that were chosen
+        found.pop("minutes", None)
+    return from_table(found | {key: _kind(table, key) for key in BY_KIND}, UserChoices, "train"), train
+
+
+def _kind(table: Mapping[str, Any], key: str) -> str:
+    """Return the kind that a table names below a key; "" if it names none, or something that is rejected later."""
+    below = table.get(key)
+    kind = below.get("kind") if isinstance(below, Mapping) else None
+    return kind if isinstance(kind, str) else ""
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def _scaled(draft: Draft) -> Table:
+    """Return the architecture in the size that was asked for, or that suits the data; one that was named keeps its own
+    size if the user asks for none.
+    """
+    request, given = draft.request, draft.given.get("model", {})
+    draft.size = None
+    if not draft.named or request.size != "auto":
+        draft.size = choose_size(request.size, draft.task.amount(), draft.device)
+    changes = [change for change in draft.changes["model"] if change.startswith("model.dim=")]
+    dim = _size_at({} if "kind" in given else given, changes, "model", "dim")
+    if draft.pretrained is not None or (draft.size is None and dim is None):
+        return draft.base
+    size = Size(dim or 0) if draft.size is None else SIZES[draft.size]
+    scaled = scale_model(draft.base, replace(size, dim=dim or size.dim))
+    reason = "model.dim" if draft.size is None else f"size {draft.size}"
+    draft.note("model", _changed_values(draft.base, scaled), _by(reason, scale_model))
+    if draft.named:
+        return scaled
+    suggested = draft.task_config.suggest_model(draft.size or "", draft.task.amount())
+    draft.note("model", suggested, _by(f"task {draft.kind} and the data", draft.task_config.suggest_model))
+    return merge(scaled, suggested)
+
+
+def _changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """Return the values of a table that are not as they were before."""
+    changed: Table = {}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            if below := _changed_values(old, value):
+                changed[key] = below
+        elif value != old:
+            changed[key] = value
+    return changed
+
+
+def _size_at(model: Mapping[str, Any], changes: list[str], place: str, key: str) -> int | None:
+    """Find a size at a place in a model with the changes that concern it; None if there is no valid one."""
+    table = override({"model": model}, [change for change in changes if change.startswith(place)])
+    size = _below(table, place.split(".")).get(key)
+    return size if type(size) is int and size > 0 else None
+
+
+def _check_complete(task: str, before: str, table: Table) -> None:
+    """Check that a model is of a kind that can learn the task, and was not emptied by a change to another kind."""
+    kind = table.get("kind")
+    check_kind(task, kind)
+    if kind != before and "dim" not in table:
+        recipes = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] == kind]
+        rule = f"{kind!r} is another architecture than {before!r}, and every part of it would have to be given"
+        raise ConfigError(f"{rule}; choose one with --recipe: {', '.join(recipes)}", "model.kind")
+
+
+def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
+    """Fill in the sizes of parts that a change asks for by their kind alone."""
+    for change in draft.changes["model"]:
+        *place, last = change.partition("=")[0].strip().split(".")[1:]
+        if place and last == "kind" and isinstance(table.get("dim"), int):
+            heads = _below(base, place).get("heads")
+            kind = _below(table, place).get("kind")
+            count = heads if isinstance(heads, int) else HEADS
+            sizes = part_sizes(kind, table["dim"], count, draft.task.longest() or 0)
+            table = _fill(table, place, sizes)
+            draft.note(".".join(("model", *place)), sizes, _by("model.dim", part_sizes))
+    return table
+
+
+def _below(table: Mapping[str, Any], keys: list[str]) -> Mapping[str, Any]:
+    """Return the table below some keys; an empty one if there is none."""
+    for key in keys:
+        below = table.get(key)
+        table = below if isinstance(below, Mapping) else {}
+    return table
+
+
+def _fill(table: Table, keys: list[str], sizes: Table) -> Table:
+    """Add what is missing in a table below a table."""
+    if not keys:
+        return {**sizes, **table}
+    return {**table, keys[0]: _fill(table[keys[0]], keys[1:], sizes)}
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def _with_user_training(draft: Draft, plan: Table) -> Table:
+    """Lay the recipe's training, and then the changes, over the plan.
+
+    Where a change asks for another optimizer or schedule than the recipe has, the recipe's is dropped.
+    """
+    given = draft.given["train"]
+    own = {
+        key: value
+        for key, value in given.items()
+        if key not in BY_KIND or _kind(given, key) in ("", getattr(draft.choices, key))
+    }
+    replaced = {"steps"} if draft.choices.minutes is not None else set()
+    if given.keys() | replaced >= NEEDED:  # a complete table is that of a run; what it leaves out was left out
+        plan = {key: plan[key] for key in (given.keys() - own.keys()) | replaced}
+    draft.note("train", own, draft.origin)
+    draft.note_changes("train")
+    return override({"train": merge(plan, own)}, draft.changes["train"])["train"]
+
+
+def _warn_of_few_steps(draft: Draft, steps: int) -> None:
+    """Warn of a run that is too short for its model to learn."""
+    if steps >= FEW_STEPS:
+        return
+    smaller = [name for name, size in SIZES.items() if size.dim < draft.model.dim]
+    remedies = [f"use --size {smaller[-1]}"] if smaller and draft.pretrained is None else []
+    remedies.append("ask for more with train.steps or train.minutes")
+    minutes = SECONDS / 60 if draft.choices.minutes is None else draft.choices.minutes
+    rule = f"{steps} updates are all that {minutes:g} minutes allow, and too few for this model to learn"
+    draft.warnings.append(f"{rule}; {', or '.join(remedies)}")

@@ -1,0 +1,31 @@
+"""Trained weights that a run starts from: the model of another run, or a Hugging Face folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from regard.hub import folder as hub
+from regard.models.recipe import ModelConfig
+from regard.models.store import read_config, tensors
+from regard.runs.weights import load_model
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A folder with a trained model; `allow_pickle` also reads an old .bin of Hugging Face."""
+
+    folder: Path
+    allow_pickle: bool = False
+
+    def config(self, heads: tuple[str, ...] = ()) -> ModelConfig:
+        """Read the architecture; a Hugging Face model gets its family's head whose name ends with one of `heads`."""
+        if hub.is_huggingface(self.folder):
+            return hub.read_config(self.folder, heads, self.allow_pickle)
+        return read_config(self.folder)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Read the weights by our names."""
+        if hub.is_huggingface(self.folder):
+            return tensors(hub.load(self.folder, allow_pickle=self.allow_pickle))
+        return tensors(load_model(self.folder))

@@ -1,0 +1,405 @@
+"""Planning: laws over all tasks, recipes and sizes; what the user says wins, the rest follows from it."""
+
+import sys
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from regard.config import from_table, to_table, to_toml
+from regard.errors import ConfigError
+from regard.models.recipe import Recipe, build, build_empty, load_recipe
+from regard.models.scale import SIZES, Size, scale_model
+from regard.recipe_files import merge, read_recipe, recipe_names
+from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule, text_bytes
+from regard.tasks.kinds import TASKS
+from regard.tasks.vision import fit_patches
+from regard.training import planning
+from regard.training.config import TrainConfig
+from regard.training.optimizer import OPTIMIZERS, MuonConfig
+from regard.training.planning import (
+    RunPlan,
+    check_kind,
+    choose_size,
+    count_affordable,
+    suggest_intervals,
+    suggest_steps,
+    suggest_tokens,
+)
+from regard.training.schedule import SCHEDULES
+from regard.training.trial import Trial
+
+from ..tasks.corpora import sentences, write
+from .tiny import data, make_trainer, plan, training
+
+AMOUNTS = [Amount(tokens // 20 + 1, tokens) for tokens in (500, 50_000, 5_000_000, 500_000_000, 50_000_000_000)]
+BLOCK = "model.layers.block"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+def planned(kind: str, folder, *changes: str, **options) -> RunPlan:
+    words = [] if kind == "vision" else ["tokenizer.kind=word"]
+    return plan(data(kind, folder), *words, *changes, **options)
+
+
+def grow(path: Path, size: int) -> str:
+    """A file that says it has so many bytes, though it holds none."""
+    with path.open("wb") as file:
+        file.truncate(size)
+    return str(path)
+
+
+def config_of(kind: str, *files: str) -> TaskConfig:
+    return TASKS[kind](**{key: _fixed(value) for key, value in TASKS[kind].from_files(files, []).items()})
+
+
+def _fixed(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+# --- laws over tasks, recipes and sizes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_scales_as_a_whole(name: str):
+    """Every size and many widths can be built; more width means more parameters; its own width changes nothing."""
+    table = to_table(load_recipe(name).model)
+    assert scale_model(table, Size(table["dim"])) == table
+    for sizes in (SIZES.values(), (Size(16), Size(50), Size(64), Size(128), Size(1000), Size(2048))):
+        counts = []
+        for size in sizes:
+            config = from_table({"model": scale_model(table, size)}, Recipe).model
+            assert config.dim == size.dim
+            counts.append(sum(parameter.numel() for parameter in build_empty(config).parameters()))
+        assert counts == sorted(set(counts))
+
+
+def test_ratios_of_a_recipe_are_kept():
+    gpt2 = scale_model(to_table(load_recipe("gpt2").model), Size(128))
+    block = gpt2["layers"]["block"]
+    assert (gpt2["depth"], block["mixer"]["heads"]["heads"], block["feedforward"]["hidden"]) == (5, 2, 512)
+    heads = scale_model(to_table(load_recipe("llama-like").model), SIZES["base"])["layers"]["block"]["mixer"]["heads"]
+    assert (heads["heads"], heads["kv_heads"]) == (8, 2)
+    deepseek = scale_model(to_table(load_recipe("deepseek-like").model), SIZES["small"])
+    assert deepseek["pattern"] == ["dense", "5*sparse"]
+    assert deepseek["layers"]["sparse"]["mixer"]["heads"]["rank"] == 64
+    assert deepseek["layers"]["sparse"]["feedforward"]["hidden"] == 128
+    assert scale_model(to_table(load_recipe("lstm").model), SIZES["tiny"])["depth"] == 2  # a shallow one keeps its own
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_task_starts_from_a_recipe_that_can_learn_it(kind: str):
+    config = TASKS[kind]
+    table = read_recipe(config.recipe)["model"]
+    check_kind(kind, table["kind"])
+    for name in recipe_names():
+        other = read_recipe(name)["model"]["kind"]
+        if other not in config.models:
+            with pytest.raises(ConfigError, match=f"^model.kind: a model of the kind '{other}' cannot be trained for"):
+                check_kind(kind, other)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_plan_is_within_the_data_and_complete_for_every_optimizer_and_schedule(kind: str):
+    config = config_of(kind, "missing")
+    for device in ("cpu", "cuda"):
+        for amount in AMOUNTS:
+            assert suggest_tokens(config, amount, device) <= max(64, amount.tokens // 8)
+        places = [list(SIZES).index(choose_size("auto", amount, device)) for amount in AMOUNTS]
+        assert all(one <= other for one, other in pairwise(places))
+        assert places[0] == 0 < places[-1]
+    for size in SIZES:
+        model = scale_model(read_recipe(config.recipe)["model"], SIZES[size])
+        build_empty(from_table({"model": merge(model, config.suggest_model(size, AMOUNTS[1]))}, Recipe).model)
+    for optimizer in OPTIMIZERS:
+        for schedule in SCHEDULES:
+            for pretrained in (True, False):
+                for steps in (1, 7, 50, 100_000):
+                    table = {"steps": steps, "tokens": 64, **suggest_intervals(steps)}
+                    table["optimizer"] = config.suggest_optimizer(optimizer, 128, pretrained)
+                    table["schedule"] = suggest_schedule(schedule, steps, pretrained)
+                    found = from_table(table | config.suggest_training(), TrainConfig)
+                    assert found.schedule.warmup <= steps / 4
+                    assert all(0 < found.schedule.factor(step, steps) <= 1 for step in {1, (steps + 1) // 2, steps})
+                    assert found.validate_every <= max(10, steps / 20)
+        new, pretrained_rate, wide = (
+            config.suggest_optimizer(optimizer, dim, pretrained)
+            for dim, pretrained in ((128, False), (128, True), (1024, False))
+        )
+        assert pretrained_rate["rate"] == pytest.approx(new["rate"] / 20)
+        assert wide.get("rest", wide)["rate"] < new.get("rest", new)["rate"]
+    assert config.suggest_optimizer_kind(pretrained=False) in OPTIMIZERS
+    assert config.suggest_schedule_kind("adamw", pretrained=True) == "linear"
+
+
+def test_costly_models_take_fewer_steps_and_time_allows_more():
+    cheap, costly = (count_affordable(1200.0, flops, 2048, "cpu") for flops in (1e6, 1e9))
+    assert costly < cheap
+    assert suggest_steps(1e9, costly) < suggest_steps(1e9, cheap)
+    assert suggest_steps(1.0, 1.0) == 100
+
+
+def test_an_unknown_size():
+    rule = "size: 'smal' is unknown; did you mean 'small'. .one of auto, base, big, small"
+    with pytest.raises(ConfigError, match=rule):
+        choose_size("smal", AMOUNTS[0], "cpu")
+
+
+# --- what the tasks suggest ------------------------------------------------------------------------------------------
+
+
+def test_little_data_gets_more_dropout():
+    few, many = (config_of("translation", "a").suggest_model("small", amount) for amount in (AMOUNTS[0], AMOUNTS[-1]))
+    assert few["embed"]["dropout"] > many["embed"]["dropout"]
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (28, 28), (224, 224), (96, 64), (7, 7), (7, 5)])
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_patches_divide_the_image_and_every_one_has_a_position(height: int, width: int, pool: str):
+    base = scale_model(read_recipe("vit")["model"], SIZES["tiny"])
+    base = merge(base, {"patches": {"height": height, "width": width}, "head": {"pool": {"kind": pool}}})
+    table = fit_patches(base, height, width)
+    patch = table["patches"]["patch"]
+    assert height % patch == width % patch == 0
+    assert table["position"]["length"] == height // patch * (width // patch) + (pool == "first")  # the class token
+    build_empty(from_table({"model": table}, Recipe).model)
+
+
+def test_bytes_of_text_are_estimated(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"x" * 100)
+    (tmp_path / "a.txt.gz").write_bytes(b"x" * 100)
+    plain, packed = str(tmp_path / "a.txt"), str(tmp_path / "a.txt.gz")
+    assert text_bytes([plain]) == 100
+    assert text_bytes([plain, packed]) > 200  # compressed text is longer than its file
+    assert text_bytes([str(tmp_path / "missing.txt")]) == 0  # a missing file is reported when it is read
+
+
+def test_characters_for_a_little_text_and_pieces_for_more(tmp_path):
+    configs = [config_of("language", grow(tmp_path / f"{size}.txt", size)) for size in (10**4, 10**7, 10**8, 10**10)]
+    assert [config.suggest_tokenizer(pieces=False)["kind"] for config in configs] == ["char", "bpe", "bpe", "bpe"]
+    assert configs[0].suggest_tokenizer(pieces=True) == {"kind": "bpe"}
+    vocabularies = [config.suggest_vocabulary() for config in configs]
+    assert vocabularies == sorted(vocabularies)
+    assert vocabularies[0] < vocabularies[-1]
+    for kind in ("masked", "classification", "translation"):
+        assert config_of(kind, configs[0].train[0]).suggest_tokenizer(pieces=False) == {"kind": "bpe"}
+    assert config_of("vision", "images").suggest_tokenizer(pieces=False) is None
+
+
+@pytest.mark.parametrize("kind", ["language", "masked"])
+def test_a_little_text_has_several_windows_also_for_validation(tmp_path, kind: str):
+    for device in ("cpu", "cuda"):
+        for size in (300, 1000, 3000):
+            window = config_of(kind, grow(tmp_path / "a.txt", size)).suggest_length(device, None)
+            assert 8 <= window <= max(8, size / (16 if kind == "language" else 80))  # a tenth is for validation
+        assert config_of(kind, grow(tmp_path / "a.txt", 50_000)).suggest_length(device, None) >= 128
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "classification", "translation"])
+def test_rows_are_not_longer_than_what_the_model_can_take(tmp_path, kind: str):
+    config = config_of(kind, grow(tmp_path / "a.txt", 100_000))
+    assert config.suggest_length("cpu", 20) == 20
+    assert 20 < config.suggest_length("cpu", 10_000) <= 256  # more is not needed
+
+
+# --- one rule for all recipes of a task ------------------------------------------------------------------------------
+
+HYBRID = """like = "lstm"
+[model]
+pattern = ["recurrent", "block"]
+[model.layers.block]
+residual = "plain"
+mixer = { kind = "attention", heads = { kind = "multi", heads = 5 } }
+"""
+
+
+def test_all_recipes_of_a_task_get_one_optimizer(tmp_path):
+    (tmp_path / "hybrid.toml").write_text(HYBRID)
+    names = ("gpt2", "lstm", "conv", str(tmp_path / "hybrid.toml"))
+    found = [planned("language", tmp_path, "model.dim=100", recipe=name).config.train for name in names]
+    assert all(train.optimizer == found[0].optimizer for train in found)
+    assert all(train.schedule == found[0].schedule for train in found)
+    assert isinstance(found[0].optimizer, MuonConfig)
+
+
+# --- scaling on the command line -------------------------------------------------------------------------------------
+
+
+def test_a_size_scales_any_recipe(tmp_path):
+    found = planned("language", tmp_path, recipe="gpt2", size="tiny")
+    block = found.config.model.layers["block"]
+    assert (found.size, found.config.model.dim, found.config.model.depth) == ("tiny", 128, 4)
+    assert (block.mixer.heads.heads, block.feedforward.hidden) == (4, 512)
+    assert found.sources["model.depth"] == "size tiny (scale_model)"
+
+
+def test_a_width_scales_a_recipe_and_explicit_values_win(tmp_path):
+    model = planned("language", tmp_path, "model.dim=128", recipe="gpt2").config.model
+    assert (model.depth, model.layers["block"].mixer.heads.heads, model.layers["block"].feedforward.hidden) == (
+        5,
+        2,
+        512,
+    )
+    model = planned("language", tmp_path, "model.dim=128", "model.depth=3", recipe="gpt2").config.model
+    assert (model.dim, model.depth) == (128, 3)
+    assert planned("language", tmp_path, recipe="gpt2").config.model.dim == 768
+
+
+def test_the_width_of_the_task_s_own_model_reaches_its_layers(tmp_path):
+    for dim in (64, 512):
+        found = planned("language", tmp_path, f"model.dim={dim}").config.model
+        assert (found.dim, found.depth, found.layers["block"].feedforward.hidden) == (dim, 4, 4 * dim)
+    with pytest.raises(ConfigError, match='model.dim: "wide" must be a whole number'):
+        planned("language", tmp_path, "model.dim=wide")
+
+
+# --- the length of a run ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_too_short_for_its_model_warns(tmp_path):
+    source = grow(tmp_path / "a.txt", 0)
+    write(Path(source), sentences(4000))
+    task = {"kind": "translation", "source": [source], "target": [source]}
+    (warning,) = plan(task, "tokenizer.kind=word", recipe="transformer-big").warnings
+    assert "updates are all that 20 minutes allow, and too few for this model to learn; use --size base" in warning
+    assert "train.steps or train.minutes" in warning
+    assert plan(task, "tokenizer.kind=word", "train.steps=3", recipe="transformer-big").warnings == ()
+    assert plan(task, "tokenizer.kind=word").warnings == ()
+
+
+def test_a_time_can_be_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "time_updates", lambda *arguments: Trial(0.05, 0))
+    found = planned("language", tmp_path, "train.minutes=2.5")
+    train = found.config.train
+    assert (train.steps, train.minutes) == (2400, 2.5)  # 150 s, a fifth of it for validations
+    assert train.validate_every == 120  # derived from the steps
+    assert found.sources["train.steps"].endswith("(fit_to_minutes)")
+    with pytest.raises(ConfigError, match="train.steps and train.minutes each decide the length of the run; give one"):
+        planned("language", tmp_path, "train.minutes=1", "train.steps=7")
+    with pytest.raises(ConfigError, match="train.minutes: -1.0 must be above 0"):
+        planned("language", tmp_path, "train.minutes=-1")
+
+
+def test_the_recipe_of_a_timed_run_repeats_its_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "time_updates", lambda *arguments: Trial(0.05, 0))
+    first = planned("language", tmp_path, "train.minutes=2.5").config
+    (tmp_path / "again.toml").write_text(to_toml(first))
+    monkeypatch.setattr(planning, "time_updates", lambda *arguments: Trial(0.1, 0))
+    assert plan(tmp_path / "again.toml").config == first
+    assert plan(tmp_path / "again.toml", "train.minutes=5").config.train.steps == 2400
+    other = plan(tmp_path / "again.toml", "train.steps=9").config.train
+    assert (other.steps, other.minutes) == (9, None)
+
+
+# --- where values come from ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_every_value_of_the_plan_names_where_it_comes_from(tmp_path, kind: str):
+    """A source with a function's name in brackets names one that exists in the code."""
+    found = planned(kind, tmp_path, "train.log_every=3")
+    table = to_table(found.config)
+    assert {f"train.{key}" for key in table["train"] if key in planning.NEEDED} <= {
+        ".".join(path.split(".")[:2]) for path in found.sources
+    }
+    assert found.sources["train.log_every"] == "command line"
+    homes = [module for name, module in sys.modules.items() if name.startswith(("regard.tasks", "regard.training"))]
+    homes.append(import_module("regard.models.scale"))
+    for source in set(found.sources.values()):
+        if source.endswith(")"):
+            first, *rest = source.rpartition("(")[2].removesuffix(")").split(".")
+            (home, *_) = [getattr(module, first) for module in homes if hasattr(module, first)]
+            for name in rest:
+                home = getattr(home, name)
+            assert callable(home)
+        else:
+            assert source.startswith(("command line", "recipe "))
+
+
+# --- parts by their kind alone ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "name", "sizes"),
+    [
+        ("language", f"{BLOCK}.feedforward", "glu", {"hidden": 352}),
+        ("language", f"{BLOCK}.feedforward", "moe", {"experts": 8, "chosen": 2, "hidden": 176}),
+        ("classification", f"{BLOCK}.feedforward", "mlp", {"hidden": 512}),  # and not the one layer that none means
+        ("translation", "model.encoder.layers.block.feedforward", "glu", {"hidden": 352}),
+        (
+            "language",
+            f"{BLOCK}.mixer.heads",
+            "latent",
+            {"heads": 4, "rank": 128, "plain": 32, "turned": 16, "value": 32},
+        ),
+        ("language", "model.embed.position", "learned", {"length": 8}),
+        ("translation", "model.embed.position", "learned", {"length": 128}),
+    ],
+)
+def test_a_part_gets_the_sizes_that_it_needs(tmp_path, kind: str, place: str, name: str, sizes: dict):
+    model = planned(kind, tmp_path, f"{place}.kind={name}").config.model
+    build(model)
+    table = {"model": to_table(model)}
+    for key in place.split("."):
+        table = table[key]
+    assert {key: table[key] for key in sizes} == sizes
+
+
+def test_sizes_that_are_given_stay_and_others_follow_the_width(tmp_path):
+    changes = [f"{BLOCK}.feedforward.kind=moe", f"{BLOCK}.feedforward.experts=3", "model.dim=48"]
+    found = planned("language", tmp_path, *changes).config.model.layers["block"].feedforward
+    assert (found.experts, found.chosen, found.hidden) == (3, 2, 64)
+
+
+def test_another_model_is_chosen_by_a_recipe(tmp_path):
+    rule = "model.kind: 'recurrent-seq2seq' is another architecture than 'seq2seq', .* --recipe: rnn-attention, rnn-seq"
+    with pytest.raises(ConfigError, match=rule):
+        planned("translation", tmp_path, "model.kind=recurrent-seq2seq")
+
+
+# --- tables of positions ---------------------------------------------------------------------------------------------
+
+
+def pairs(folder) -> dict[str, object]:
+    """Pairs of 2 to 7 words, and two of 30."""
+    lines = [*sentences(100), *sentences(2, shortest=30, longest=30)]
+    return {"kind": "translation", "source": [write(folder / "a.de", lines)], "target": [write(folder / "a.en", lines)]}
+
+
+SHORT = ["model.embed.position.kind=learned", "model.embed.position.length=9", "tokenizer.kind=word"]
+SMALL = ["model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1"]
+
+
+def test_pairs_that_are_longer_than_the_table_of_positions_are_left_out_and_counted(tmp_path):
+    found = plan(pairs(tmp_path), *SHORT, *SMALL, *training(4))
+    assert found.config.task.longest == 9
+    assert found.task.facts()["pairs"] + found.task.facts()["validation pairs"] == 100
+    (report,) = found.task.skipped.report()
+    assert report.startswith("2 pairs of more than 9 tokens")
+    trainer, _ = make_trainer(found, tmp_path / "run")
+    trainer.train()
+    assert trainer.step == 4
+
+
+def test_rows_that_the_model_cannot_take_are_refused_before_anything_is_read(tmp_path):
+    rule = "task.longest: 10 tokens are more than the 9 positions of the model; lower it, or raise model.embed.position"
+    with pytest.raises(ConfigError, match=rule):
+        plan(pairs(tmp_path) | {"source": ["missing"]}, *SHORT, "task.longest=10")
+
+
+def test_a_table_that_is_asked_for_is_as_long_as_the_longest_pair_may_be(tmp_path):
+    found = planned("translation", tmp_path, "model.embed.position.kind=learned", "task.longest=12").config
+    assert found.model.embed.position.length == found.task.longest == 12
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "classification"])
+def test_windows_and_texts_are_no_longer_than_the_table(tmp_path, kind: str):
+    table = data(kind, tmp_path)
+    table.pop("window", None)
+    found = plan(table, *SHORT, *SMALL[:1], "model.depth=1").config
+    assert getattr(found.task, "longest" if kind == "classification" else "window") == 9
