@@ -311,7 +311,7 @@ def test_pairs_are_given_in_order_or_by_options(regard):
 @pytest.mark.parametrize("option", [["--resume", "missing"], ["--resume=missing"]])
 def test_nothing_to_go_on_with(regard, option):
     found = regard.refused("train", *option)
-    assert found.startswith("missing: is not the folder of a run: there is no recipe.toml; ")
+    assert found.startswith("missing: no such folder; ")
 
 
 @pytest.mark.parametrize("option", [["--resume", "old"], ["--resume=old"]])

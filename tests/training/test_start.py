@@ -22,7 +22,7 @@ from regard.training.run import Run
 from regard.training.schedule import CosineConfig, LinearConfig
 
 from ..tasks.corpora import sentences, write
-from .tiny import plan
+from .tiny import ALONE, plan
 
 TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
 TINY += ["model.layers.block.feedforward.hidden=24"]
