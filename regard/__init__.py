@@ -5,28 +5,35 @@
     with regard.watch(model) as tape:
         model(tokens)
 
-Torch is imported when a name is first used, so that the command line answers at once.
+Torch is imported when a name is first used, so that `import regard` and `regard --help` are instant.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from regard.errors import ConfigError, InputError, RegardError
-    from regard.models.count import cost
-    from regard.models.recipe import build, load_recipe
-    from regard.models.store import save_model
-    from regard.parts.attend import watch
-    from regard.runs.weights import load_model
-    from regard.training.run import open_run
-    from regard.training.start import resume, train
-    from regard.use.convert import convert
-    from regard.use.load import load
-    from regard.viewer.notebook import look
+if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines with the table below
+    from regard.config import Config as Config
+    from regard.errors import ConfigError as ConfigError
+    from regard.errors import InputError as InputError
+    from regard.errors import RegardError as RegardError
+    from regard.extend import register as register
+    from regard.models.count import cost as cost
+    from regard.models.recipe import build as build
+    from regard.models.recipe import load_recipe as load_recipe
+    from regard.models.store import save_model as save_model
+    from regard.parts.attend import watch as watch
+    from regard.runs.weights import load_model as load_model
+    from regard.training.run import open_run as open_run
+    from regard.training.start import resume as resume
+    from regard.training.start import train as train
+    from regard.use.convert import convert as convert
+    from regard.use.load import load as load
+    from regard.viewer.notebook import look as look
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_HOMES = {  # the public names and the modules that define them
+    "Config": "regard.config",
     "ConfigError": "regard.errors",
     "InputError": "regard.errors",
     "RegardError": "regard.errors",
@@ -38,29 +45,13 @@ _HOMES = {
     "load_recipe": "regard.models.recipe",
     "look": "regard.viewer.notebook",
     "open_run": "regard.training.run",
+    "register": "regard.extend",
     "resume": "regard.training.start",
     "save_model": "regard.models.store",
     "train": "regard.training.start",
     "watch": "regard.parts.attend",
 }
-
-__all__ = [
-    "ConfigError",
-    "InputError",
-    "RegardError",
-    "build",
-    "convert",
-    "cost",
-    "load",
-    "load_model",
-    "load_recipe",
-    "look",
-    "open_run",
-    "resume",
-    "save_model",
-    "train",
-    "watch",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

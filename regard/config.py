@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from math import isfinite
@@ -86,12 +87,15 @@ NotNegative = Annotated[float, Range(low=0)]
 class Registry(Mapping[str, T]):
     """Things of one sort by name: those of the package, and those that users add with `regard.register`.
 
-    As the annotation of a text field, it limits the text to the registered names.
+    As the annotation of a text field, it limits the text to the registered names. What is registered in an `included`
+    registry is found here, too.
     """
 
-    def __init__(self, sort: str, items: Mapping[str, T]) -> None:
+    _items: ChainMap[str, T]
+
+    def __init__(self, sort: str, items: Mapping[str, T], included: Registry[T] | None = None) -> None:
         self.sort = sort  # what one of them is called: "score"
-        self._items: dict[str, T] = {}
+        self._items = ChainMap({}, {} if included is None else included._items)
         for name, item in items.items():
             self.add(name, item)
         self._shipped = frozenset(items)
@@ -124,17 +128,19 @@ class Registry(Mapping[str, T]):
         return f"{name!r} is not a known {self.sort}; {choices(name, self)}; {remedy}"
 
 
-def _definition(item: object) -> tuple[str, str]:
-    named = item if isinstance(item, type) else type(item)
+def _definition(item: Any) -> tuple[str, str]:
+    named = item if hasattr(item, "__qualname__") else type(item)
     return named.__module__, named.__qualname__
 
 
 class Kinds(Registry[type[C]]):
     """The config classes from which a table chooses by its `kind`: those that inherit from one base class."""
 
-    def __init__(self, sort: str, base: type[C], items: Mapping[str, type[C]]) -> None:
+    def __init__(
+        self, sort: str, base: type[C], items: Mapping[str, type[C]], included: Kinds[Any] | None = None
+    ) -> None:
         self.base = base
-        super().__init__(sort, items)
+        super().__init__(sort, items, included)
         base.kinds = self  # a field whose type is the base class is read by `kind`
 
     def add(self, name: str, item: type[C]) -> None:

@@ -32,7 +32,7 @@ LEVELS = [
 ]
 LEVELS += [["tasks"], ["runs"], ["use"], ["training"], ["viewer"], ["lab"], ["cli"]]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-USERS = {"__init__", "__main__"}
+USERS = {"__init__", "__main__", "extend"}
 OPEN_TO_ALL = {"__version__"}  # what every package may import from `regard` itself
 
 

@@ -4,9 +4,12 @@ import errno
 import os
 import sys
 from inspect import cleandoc
-from typing import Annotated
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.classify import classify
@@ -25,7 +28,27 @@ from regard.errors import RegardError
 
 LEFT = 128 + 13  # when who read the output (`| head`) has left; so a shell says that a signal, SIGPIPE, ended others
 
+
+class _Root(TyperGroup):
+    """The verbs. `--import FILE` may also follow the verb, so it is moved in front of it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        moved: list[str] = []
+        kept: list[str] = []
+        words = iter(args[:end])
+        for word in words:
+            if word == "--import":
+                moved += [word, *islice(words, 1)]
+            elif word.startswith("--import="):
+                moved.append(word)
+            else:
+                kept.append(word)
+        return super().parse_args(ctx, [*moved, *kept, *args[end:]])
+
+
 app = typer.Typer(
+    cls=_Root,
     help="Attention models from the RNN to today's LLM: build them, train them, use them.",
     no_args_is_help=True,
     add_completion=False,
@@ -54,8 +77,18 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
     ] = False,
+    imported: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--import", metavar="FILE", help="Run a Python file first that registers your own parts; may be repeated."
+        ),
+    ] = None,
 ) -> None:
-    pass
+    if imported:
+        from regard.extend import import_file
+
+        for path in imported:
+            import_file(path)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from regard.parts.feedforward import MLPConfig
 from regard.parts.heads import MultiHeadsConfig
 from regard.parts.norm import LayerNormConfig
 from regard.parts.position import SinusoidalConfig
-from regard.parts.residual import Joining
+from regard.parts.residual import ResidualName
 
 NORM = LayerNormConfig(1e-5)  # there is no key for that
 
@@ -78,7 +78,7 @@ IGNORED_KEYS = {
 }
 
 
-def read_side(theirs: Theirs, side: str, residual: Joining, top: LayerNormConfig | None) -> StackConfig:
+def read_side(theirs: Theirs, side: str, residual: ResidualName, top: LayerNormConfig | None) -> StackConfig:
     """Give our config of the `encoder` or the `decoder`."""
     heads = MultiHeadsConfig(theirs.whole(f"{side}_attention_heads"), bias="all")
     attention = AttentionConfig(heads, dropout=theirs.number("attention_dropout", 0.0))
@@ -128,7 +128,7 @@ def their_sides(config: Any) -> Table:
     return table
 
 
-def read_sinusoidal(theirs: Theirs, residual: Joining, top: LayerNormConfig | None, shared: bool) -> Seq2SeqConfig:
+def read_sinusoidal(theirs: Theirs, residual: ResidualName, top: LayerNormConfig | None, shared: bool) -> Seq2SeqConfig:
     """Give our config of a model with sinusoidal positions."""
     vocabulary = theirs.whole("vocab_size")
     theirs.whole("max_position_embeddings", 1024)  # positions are computed, so there is no last one here

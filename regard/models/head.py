@@ -221,4 +221,4 @@ class ClassesConfig(VectorConfig):
 
 
 POOLED_HEADS = Kinds("pooled head", PooledHeadConfig, {"vector": VectorConfig, "classes": ClassesConfig})
-HEADS = Kinds("head", HeadConfig, {"tokens": LogitsConfig, **POOLED_HEADS})
+HEADS = Kinds("head", HeadConfig, {"tokens": LogitsConfig}, POOLED_HEADS)

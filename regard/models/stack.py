@@ -23,13 +23,13 @@ from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
-from regard.parts.residual import Joining, Sublayer, build_residual
+from regard.parts.residual import ResidualName, Sublayer, build_residual
 from regard.parts.state import LayerState, LayerView
 
 LayerStates = dict[str, LayerState]
 LayerViews = dict[str, LayerView]
 
-MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": ConvolutionConfig, **RECURRENT})
+MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": ConvolutionConfig}, RECURRENT)
 
 
 class Layer(nn.Module):
@@ -142,7 +142,7 @@ class LayerConfig(Config):
     mixer: MixerConfig
     cross: AttentionConfig | None = None
     feedforward: FeedForwardConfig | None = None
-    residual: Joining = "pre"
+    residual: ResidualName = "pre"
     norm: NormConfig | None = None
     dropout: Rate = 0.0
 

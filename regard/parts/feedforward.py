@@ -3,19 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.config import Config, Count, Kinds, Positive, Rate
+from regard.config import Config, Count, Kinds, Positive, Rate, Registry
 from regard.errors import ConfigError
 from regard.parts.linear import Linear
 from regard.parts.moe import Experts, MixtureOfExperts, Router
-
-Activation = Literal["relu", "relu2", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -23,15 +21,19 @@ def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "relu2": relu_squared,
-    "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-}
+ACTIVATIONS = Registry[Callable[[Tensor], Tensor]](
+    "activation",
+    {
+        "relu": F.relu,
+        "relu2": relu_squared,
+        "gelu": F.gelu,
+        "gelu-tanh": partial(F.gelu, approximate="tanh"),
+        "silu": F.silu,
+        "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh,
+    },
+)
+Activation = Annotated[str, ACTIVATIONS]
 
 
 class OneLayer(nn.Module):

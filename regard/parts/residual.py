@@ -5,14 +5,14 @@ CogView's sandwich, parallel is GPT-J's and PaLM's, plain is a stack of recurren
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated
 
 from torch import Tensor, nn
 
+from regard.config import Registry
 from regard.parts.norm import NormConfig
 
 Sublayer = Callable[[Tensor], Tensor]
-Joining = Literal["pre", "post", "around", "parallel", "plain"]
 
 
 class Residual(nn.Module):
@@ -99,19 +99,23 @@ class Plain(Residual):
         return []
 
 
-RESIDUALS: dict[str, type[Residual]] = {
-    "pre": Pre,
-    "post": Post,
-    "around": Around,
-    "parallel": Parallel,
-    "plain": Plain,
-}
+RESIDUALS = Registry[type[Residual]](
+    "residual",
+    {
+        "pre": Pre,
+        "post": Post,
+        "around": Around,
+        "parallel": Parallel,
+        "plain": Plain,
+    },
+)
+ResidualName = Annotated[str, RESIDUALS]
 
 
 def build_residual(
-    joining: Joining, sublayers: Sequence[str], dim: int, norm: NormConfig | None, dropout: float
+    name: ResidualName, sublayers: Sequence[str], dim: int, norm: NormConfig | None, dropout: float
 ) -> Residual:
     """Make the residual of a layer with these sublayers; without a norm, nothing is normalised."""
-    kind = RESIDUALS[joining]
-    norms = {name: nn.Identity() if norm is None else norm.build(dim) for name in kind.names(sublayers)}
+    kind = RESIDUALS[name]
+    norms = {norm_name: nn.Identity() if norm is None else norm.build(dim) for norm_name in kind.names(sublayers)}
     return kind(norms, dropout)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import get_args
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def same(found: Tensor, wanted: Tensor) -> None:
 
 
 def test_every_activation_that_a_recipe_can_name_has_a_formula() -> None:
-    assert set(get_args(Activation)) == set(ACTIVATIONS) == set(FORMULAS)
+    assert set(ACTIVATIONS) == set(FORMULAS)
 
 
 @pytest.mark.parametrize("name", FORMULAS)

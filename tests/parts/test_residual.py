@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.parts.norm import LayerNormConfig, RMSNormConfig
-from regard.parts.residual import RESIDUALS, Joining, build_residual
+from regard.parts.residual import RESIDUALS, ResidualName, build_residual
 
 
 class Affine(nn.Module):
@@ -85,7 +85,7 @@ def test_two_sublayers(joining: str) -> None:
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
-def test_norms_are_named_after_their_sublayers(joining: Joining) -> None:
+def test_norms_are_named_after_their_sublayers(joining: ResidualName) -> None:
     assert RESIDUALS[joining].names(["a", "b"]) == NAMES[joining]
     residual = build_residual(joining, ["a", "b"], 4, RMSNormConfig(), 0.0)
     assert list(residual.norms) == NAMES[joining]
@@ -100,7 +100,7 @@ def test_an_unknown_sublayer_is_noticed(joining: str) -> None:
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
-def test_without_a_norm_nothing_is_normalised(joining: Joining) -> None:
+def test_without_a_norm_nothing_is_normalised(joining: ResidualName) -> None:
     x = torch.tensor([[[0.5, -2.0]]], dtype=torch.float64)
     found = build_residual(joining, ["a", "b"], 2, None, 0.0)(x, SUBLAYERS)
     if joining == "plain":
@@ -120,7 +120,7 @@ def test_the_norm_is_built_for_the_width() -> None:
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
-def test_dropout_acts_on_what_a_sublayer_says_not_on_the_stream(joining: Joining) -> None:
+def test_dropout_acts_on_what_a_sublayer_says_not_on_the_stream(joining: ResidualName) -> None:
     residual = build_residual(joining, ["a", "b"], 3, None, dropout=1.0)
     x = torch.tensor([[[0.5, -2.0, 1.0]]], dtype=torch.float64)
     dropped = residual(x, SUBLAYERS)

@@ -1,0 +1,80 @@
+"""Your own parts: `register` adds them to the tables of the package, and `import_file` runs a file that does so.
+
+    @regard.register("score", "l2")
+    @dataclass(frozen=True)
+    class L2Config(ScoreConfig):
+        def build(self, query_dim: int, key_dim: int) -> Score:
+            return L2()
+
+From then on `score.kind = "l2"` is valid in recipes, overrides and checkpoints. Nothing is imported because a recipe or
+a checkpoint names it: the user imports the file, in Python or with `--import FILE`. Walk-throughs: docs/extending.md.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, TypeVar
+
+from regard.config import Registry
+from regard.errors import RegardError, choices
+
+T = TypeVar("T")
+
+REGISTRIES = {  # what can be registered, and the table to which it is added
+    "mixer": ("regard.models.stack", "MIXERS"),
+    "cell": ("regard.parts.recurrent", "RECURRENT"),
+    "heads": ("regard.parts.heads", "HEADS"),
+    "score": ("regard.parts.score", "SCORES"),
+    "relative position": ("regard.parts.position", "RELATIVE"),
+    "scaling": ("regard.parts.position", "SCALINGS"),
+    "absolute position": ("regard.parts.position", "ABSOLUTE"),
+    "feedforward": ("regard.parts.feedforward", "FEEDFORWARDS"),
+    "activation": ("regard.parts.feedforward", "ACTIVATIONS"),
+    "norm": ("regard.parts.norm", "NORMS"),
+    "residual": ("regard.parts.residual", "RESIDUALS"),
+    "pool": ("regard.parts.pool", "POOLS"),
+    "head": ("regard.models.head", "HEADS"),
+    "pooled head": ("regard.models.head", "POOLED_HEADS"),
+    "init": ("regard.models.init", "INITS"),
+    "model": ("regard.models.recipe", "MODELS"),
+    "task": ("regard.tasks.kinds", "TASKS"),
+    "optimizer": ("regard.training.optimizer", "OPTIMIZERS"),
+    "schedule": ("regard.training.schedule", "SCHEDULES"),
+    "family": ("regard.hub.families", "FAMILIES"),
+}
+
+
+def open_registry(sort: str) -> Registry[Any]:
+    """Return the table of one sort of part, such as "score"."""
+    if sort not in REGISTRIES:
+        raise RegardError(f"{sort!r} cannot be registered; {choices(sort, REGISTRIES)}")
+    module, name = REGISTRIES[sort]
+    registry: Registry[Any] = getattr(import_module(module), name)
+    return registry
+
+
+def register(sort: str, name: str) -> Callable[[T], T]:
+    """Return a decorator that registers a config class (or a function, or a family) under a name."""
+    registry = open_registry(sort)
+
+    def add(item: T) -> T:
+        registry.add(name, item)
+        return item
+
+    return add
+
+
+def import_file(path: str | Path) -> None:
+    """Run a Python file of the user's own, which registers parts."""
+    path = Path(path).resolve()
+    if not path.is_file():
+        raise RegardError(f"{path}: cannot be imported: there is no such file")
+    name = f"imported_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise RegardError(f"{path}: cannot be imported: it must be a Python file (.py)")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up their module by name
+    spec.loader.exec_module(module)
