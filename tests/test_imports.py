@@ -30,9 +30,9 @@ LEVELS = [
     ["models"],
     ["data", "decode", "hub"],
 ]
-LEVELS += [["tasks"], ["runs"], ["use"], ["training"], ["viewer"], ["lab"], ["cli"]]
+LEVELS += [["tasks"], ["runs"], ["use"], ["training"], ["extend"], ["viewer"], ["lab"], ["cli"]]
 LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
-USERS = {"__init__", "__main__", "extend"}
+USERS = {"__init__", "__main__", "extend"}  # `extend` finds the tables of all packages by name
 OPEN_TO_ALL = {"__version__"}  # what every package may import from `regard` itself
 
 
