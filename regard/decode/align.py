@@ -11,14 +11,12 @@ from torch import Tensor
 from regard.decode.engine import in_use
 from regard.decode.rows import count
 from regard.errors import InputError
-from regard.models.model import EncoderDecoder
-from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
-from regard.models.seq2seq import Seq2Seq
+from regard.models.model import Model
 from regard.parts.attend import watch
 
 
 def cross_weights(
-    model: EncoderDecoder,
+    model: Model,
     source: Int[Tensor, "B S"],
     source_lengths: Int[Tensor, "B"] | None,
     start: int,
@@ -39,14 +37,9 @@ def cross_weights(
     return [row[:target, :end] for row, (target, end) in zip(weights, ends, strict=True)]
 
 
-def aligning(model: EncoderDecoder) -> str:
+def aligning(model: Model) -> str:
     """Name the cross-attention that aligns best."""
-    names: list[str] = []
-    if isinstance(model, RecurrentSeq2Seq) and model.attention is not None:
-        names = ["attention"]
-    elif isinstance(model, Seq2Seq):
-        layers = enumerate(model.decoder.layers)
-        names = [f"decoder.layers.{place}.cross" for place, layer in layers if layer.cross is not None]
+    names = model.cross_attentions()
     if not names:
         raise InputError("this model has no attention to its source, so nothing can be aligned; use one that has")
     return names[max(len(names) - 2, 0)]

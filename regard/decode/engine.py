@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.models.language import LanguageModel
-from regard.models.model import EncoderDecoder, StepModel
+from regard.models.model import StepModel
 from regard.parts.state import State
 
 
@@ -104,11 +103,7 @@ def eager(model: StepModel) -> Engine:
 
 def start(model: StepModel, given: Given, capacity: int | None = None) -> State:
     """Give the state before the first token: after reading the source, if there is one."""
-    if isinstance(model, EncoderDecoder):
-        assert given.source is not None
-        return model.start(given.source, given.source_lengths, capacity)
-    assert isinstance(model, LanguageModel)
-    return model.start(len(given.tokens), capacity)
+    return model.begin(given.tokens, given.source, given.source_lengths, capacity)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.models.model import Model, StepModel
+from regard.models.model import Model
 from regard.parts.heads import MultiHeads
 
 
@@ -23,8 +23,9 @@ def lay_out(model: Model) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding) and module not in packed:
             module.weight.data = arrange(module.weight.data)
-    if isinstance(model, StepModel) and arrange is as_it_is:
-        model.head.widen(model.embed.tokens.table.weight, of=64)
+    found = model.vocabulary_head()
+    if found is not None and arrange is as_it_is:
+        found.head.widen(found.table, of=64)
 
 
 def by_columns(matrix: Tensor) -> Tensor:

@@ -16,9 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.models.encoder import Encoder
-from regard.models.head import Logits
-from regard.models.model import Model, StepModel
+from regard.models.model import Model
 from regard.models.stack import Layer
 from regard.parts.attention import Attention
 from regard.parts.heads import MultiHeads
@@ -46,9 +44,9 @@ def quantise(model: Model) -> None:
             for name, child in list(parent.named_children()):
                 if isinstance(child, Linear):
                     setattr(parent, name, Int8(child.weight, child.bias))
-        if isinstance(model, StepModel | Encoder) and isinstance(model.head, Logits):
-            model.head.product = Int8(model.head.matrix(model.embed.tokens.table.weight))
-            model.head.unembed = None
+        if (found := model.vocabulary_head()) is not None:
+            found.head.product = Int8(found.head.matrix(found.table))
+            found.head.unembed = None
 
 
 def join(attention: Attention) -> None:

@@ -104,6 +104,13 @@ class ImageInput:
         return self.first + self.patches
 
 
+class VocabularyHead(NamedTuple):
+    """A head that scores the vocabulary, and the table of tokens, which is its matrix if it is tied."""
+
+    head: Logits
+    table: Float[Tensor, "V D"]
+
+
 class Model(nn.Module):
     """A model that describes itself, with the config that made it.
 
@@ -208,8 +215,8 @@ class Model(nn.Module):
         """Score the vocabulary for vectors below the head."""
         raise NotImplementedError
 
-    def vocabulary_head(self) -> tuple[Logits, Float[Tensor, "V D"]] | None:
-        """Return the head that scores the vocabulary, and its matrix; None: there is no such head."""
+    def vocabulary_head(self) -> VocabularyHead | None:
+        """Return the head that scores the vocabulary; None: there is no such head."""
         return None
 
     def flops(self, tokens: int, keys: int) -> int:
@@ -241,9 +248,9 @@ class TokenModel(Model):
         """Score the vocabulary for vectors below the head."""
         return self.head(x, self.embed.tokens.table.weight)
 
-    def vocabulary_head(self) -> tuple[Logits, Float[Tensor, "V D"]] | None:
-        """Return the head that scores the vocabulary, and its matrix; None: there is no such head."""
-        return (self.head, self.head.matrix(self.embed.tokens.table.weight)) if isinstance(self.head, Logits) else None
+    def vocabulary_head(self) -> VocabularyHead | None:
+        """Return the head that scores the vocabulary; None: there is no such head."""
+        return VocabularyHead(self.head, self.embed.tokens.table.weight) if isinstance(self.head, Logits) else None
 
 
 class StepModel(TokenModel):

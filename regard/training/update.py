@@ -19,7 +19,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.model import Model
-from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
 from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
@@ -88,7 +87,7 @@ class Update:
         """Whether the model is compiled: on an accelerator, if it pays, but for loops that would be unrolled."""
         if self.config.compile == "auto":
             pays = self.config.steps >= PAYS * self.shapes
-            return self.ranks.device.type != "cpu" and pays and not isinstance(self.model, RecurrentSeq2Seq)
+            return self.ranks.device.type != "cpu" and pays and self.model.compile_pays
         return self.config.compile == "always"
 
     @property

@@ -3,12 +3,10 @@
 import torch
 from torch import Tensor
 
-from regard.models.head import Classes, Logits
 from regard.models.model import Model
-from regard.models.vision import VisionTransformer
 from regard.use.guess import best
 from regard.use.ready import Ready
-from regard.viewer.capture import Capture, embedding_of
+from regard.viewer.capture import Capture
 from regard.viewer.manifest import Answer
 from regard.viewer.prepare import Prepared
 from regard.viewer.tokens import token_text
@@ -18,9 +16,9 @@ TOP = 5
 
 def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
     """Return the most probable answers to every question that the model answers."""
-    if isinstance(model.head, Classes):
+    if model.classes is not None:
         assert captured.output is not None
-        question = "What is in this image?" if isinstance(model, VisionTransformer) else "Which label has this text?"
+        question = "What is in this image?" if model.reads == "image" else "Which label has this text?"
         return [_answer(question, captured.output[None], ready.classes)]
     if not prepared.masks:
         return []
@@ -37,9 +35,8 @@ def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Captu
 
 def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:
     """Return the logits over the vocabulary for vectors below the output layer."""
-    assert isinstance(model.head, Logits)
     with torch.no_grad():
-        return model.head(vectors, embedding_of(model).tokens.table.weight)
+        return model.logits(vectors)
 
 
 def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Answer:

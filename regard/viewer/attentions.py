@@ -1,18 +1,15 @@
 """What the manifest says of each attention: kind and layer, shapes, score, position and mask."""
 
-import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from regard.models.model import Model
-from regard.models.vision import VisionTransformer
+from regard.models.model import AttentionRole, Model
 from regard.parts.mask import Padding, Rule, Window
 from regard.parts.score import Additive, Bilinear, Cosine, Dot, ReducedRank, Score
 from regard.viewer.capture import AttentionTrace, Capture
-from regard.viewer.manifest import AttentionKind, AttentionShape, ScoreKind
+from regard.viewer.manifest import AttentionShape, ScoreKind
 from regard.viewer.positions import KINDS
 
 WHOLE = 2_000_000  # weights of a step that are sent as one blob, at most
@@ -26,59 +23,21 @@ SCORES: dict[type[Score], ScoreKind] = {
     ReducedRank: "reduced-rank",
     Additive: "additive",
 }
-ORDER = ("encoder", "decoder", "cross", "self")
-NAME = re.compile(r"(encoder|decoder|stack)\.layers\.([0-9]+)\.(mixer|cross)")
-
-
-class AttentionRole(NamedTuple):
-    """The role of an attention in its model."""
-
-    kind: AttentionKind
-    layer: int  # from 1
-    queries: str
-    keys: str
-
-    @property
-    def id(self) -> str:
-        """Kind and layer, such as "cross.2"."""
-        return f"{self.kind}.{self.layer}"
-
-
-def role_of(model: Model, name: str) -> AttentionRole:
-    """Return the role of an attention, by the name of its module.
-
-    Cross-attention serves to write the next word, so its queries are named by the word that is then written.
-    """
-    if name == "attention":
-        return AttentionRole("cross", 1, "written", "source")
-    found = NAME.fullmatch(name)
-    assert found, f"no attention should be called {name}"
-    side, layer = found[1], int(found[2]) + 1
-    if side == "stack":
-        sequence = "patches" if isinstance(model, VisionTransformer) else "tokens"
-        return AttentionRole("self", layer, sequence, sequence)
-    if found[3] == "cross":
-        return AttentionRole("cross", layer, "written", "source")
-    if side == "encoder":
-        return AttentionRole("encoder", layer, "source", "source")
-    return AttentionRole("decoder", layer, "target", "target")
 
 
 def describe_attentions(model: Model, captured: Capture) -> list[AttentionShape]:
     """Describe the attentions of a model: the encoder's, then the decoder's, then cross-attention."""
-    roles = {name: role_of(model, name) for name in captured.traces}
-    names = sorted(roles, key=lambda name: (ORDER.index(roles[name].kind), roles[name].layer))
     inputs = {name: vectors.shape[1] for name, vectors in captured.inputs.items()}
-    return [_describe(name, roles[name], captured.traces[name], inputs[name]) for name in names]
+    return [_describe(role, captured.traces[role.name], inputs[role.name]) for role in model.attentions()]
 
 
-def _describe(name: str, role: AttentionRole, trace: AttentionTrace, input: int) -> AttentionShape:
+def _describe(role: AttentionRole, trace: AttentionTrace, input: int) -> AttentionShape:
     (rows, columns), terms = trace.shape, trace.terms
     return {
         "id": role.id,
         "kind": role.kind,
         "layer": role.layer,
-        "name": name,
+        "name": role.name,
         "heads": trace.heads,
         "groups": trace.heads // trace.key.shape[1],
         "queries": role.queries,

@@ -13,13 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.decode.engine import in_use
-from regard.models.head import Logits
 from regard.models.model import Model
-from regard.models.recurrent_seq2seq import RecurrentSeq2Seq
-from regard.models.seq2seq import Seq2Seq
-from regard.models.vision import VisionTransformer
-from regard.parts.attend import Explanation, Record, Tape, Terms, Watchable, explain, watch
-from regard.parts.embed import Embedding
+from regard.parts.attend import Explanation, Record, Tape, Terms, explain, watch
 from regard.parts.mask import explicit_positions
 
 BLOCK = 1 << 20  # numbers that are computed at a time
@@ -106,15 +101,18 @@ class Capture:
 def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
     """Run a model on a batch of one, and record what happens inside."""
     seen = Observations()
-    names = [name for name, module in model.named_modules() if isinstance(module, Watchable)]
+    names = [role.name for role in model.attentions()]
     watched = watch(model) if names else nullcontext(Tape())
     output = None
     with in_use(model), watched as tape, observed(model, seen, tape), suppress(_EnoughError):
         output = model(**arguments)
-    hidden = {sequence: _layers(model, sequence, seen) for sequence in _modules(model)}
-    if isinstance(model, RecurrentSeq2Seq):
-        hidden["target"][0] = seen.last("embed")
-        hidden["target"] += [] if model.attention is None else [seen.last("below")]
+    hidden = {
+        name: [
+            seen.last(f"{name} {depth}") if tap.last else seen.all(f"{name} {depth}")
+            for depth, tap in enumerate(sequence.taps)
+        ]
+        for name, sequence in model.sequences().items()
+    }
     return Capture(
         traces={name: join_calls(tape[name]) for name in names},
         inputs={name: seen.all(f"input {name}") for name in names},
@@ -123,12 +121,6 @@ def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
         below=seen.last("below") if "below" in seen.found else None,
         output=None if output is None else output[0],
     )
-
-
-def embedding_of(model: Model) -> Embedding:
-    """Return the embedding of a text model; of a model with two, the one of the target."""
-    assert isinstance(model.embed, Embedding)
-    return model.embed
 
 
 def join_calls(calls: Sequence[Record]) -> AttentionTrace:
@@ -196,18 +188,16 @@ def observed(model: Model, seen: Observations, tape: Tape) -> Iterator[None]:
             seen("below", vectors)
             raise _EnoughError
 
-        for sequence, layers in _modules(model).items():
-            before(layers[0], note(f"{sequence} 0"))
-            for depth, layer in enumerate(layers, 1):
-                after(layer, note(f"{sequence} {depth}"))
+        for sequence, (taps, _) in model.sequences().items():
+            for depth, tap in enumerate(taps):
+                (before if tap.side == "input" else after)(tap.module, note(f"{sequence} {depth}"))
         for name in tape:
             attention = model.get_submodule(name)
             before(attention, note(f"input {name}"))
             after(attention, _sharing_keys(tape[name]))
-        if isinstance(model, Seq2Seq | RecurrentSeq2Seq):
-            after(model.encoder, note("memory"))
-            after(model.embed, note("embed"))
-        if isinstance(model.head, Logits):
+        if model.memory is not None:
+            after(model.memory, note("memory"))
+        if model.vocabulary_head() is not None:
             before(model.head, stop)
         yield
 
@@ -219,18 +209,3 @@ def _sharing_keys(calls: list[Record]) -> Callable[[Tensor], None]:
         calls[-1] = replace(calls[-1], key=calls[0].key, value=calls[0].value)
 
     return share
-
-
-def _modules(model: Model) -> dict[str, list[nn.Module]]:
-    """Return the sequences that a model reads, with the layers that process each."""
-    if isinstance(model, Seq2Seq):
-        return {"source": [*model.encoder.layers], "target": [*model.decoder.layers]}
-    if isinstance(model, RecurrentSeq2Seq):
-        return {"source": [*model.encoder.layers], "target": [*model.cells]}
-    stack: Any = model.stack
-    return {"patches" if isinstance(model, VisionTransformer) else "tokens": [*stack.layers]}
-
-
-def _layers(model: Model, sequence: str, seen: Observations) -> list[Tensor]:
-    """Return the hidden states of a sequence, layer by layer; the embedding comes first."""
-    return [seen.all(f"{sequence} {depth}") for depth in range(len(_modules(model)[sequence]) + 1)]

@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.models.model import Model
-from regard.models.stack import Stack
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
-from regard.use.ready import Ready, abilities
+from regard.use.ready import Ready
 from regard.viewer.answers import best_answers, vocabulary_scores
 from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
-from regard.viewer.capture import AttentionTrace, Capture, embedding_of
+from regard.viewer.capture import AttentionTrace, Capture
 from regard.viewer.head_statistics import (
     HeadStatistics,
     choose_first_cell,
@@ -69,7 +68,7 @@ class LiveRecording(ComputedRecording):
         return {
             "format": FORMAT,
             "title": self.title,
-            "model": abilities(self.model)[0],
+            "model": self.model.description,
             "text": prepared.text,
             "written": prepared.written,
             "notes": [*prepared.notes, *self._notes()],
@@ -105,12 +104,14 @@ class LiveRecording(ComputedRecording):
         return {"sequence": sequence, "begin": self.prepared.begin, "vocabulary": self._vocabulary()}
 
     def _vocabulary(self) -> int:
-        return embedding_of(self.model).tokens.table.num_embeddings
+        vocabulary = list(self.model.sequences().values())[-1].vocabulary
+        assert vocabulary is not None
+        return vocabulary
 
     def _has_rollout(self) -> bool:
         """Whether rollout is defined: one sequence with self-attention in every layer, and not too long."""
-        stack = getattr(self.model, "stack", None)
-        every = isinstance(stack, Stack) and 0 < len(self.attentions) == len(stack.layers)
+        sequences = list(self.model.sequences().values())
+        every = len(sequences) == 1 and 0 < len(self.attentions) == sequences[0].layers
         return every and self.attentions[0]["pooled"] is None
 
     @cached_property

@@ -45,7 +45,6 @@ class ModelHandle:
 
         from regard.data.device import choose_device
         from regard.use.load import make_engine, open_folder
-        from regard.use.ready import abilities
 
         device = choose_device(self.device)
         ready = open_folder(self.folder, device, self.allow_pickle)
@@ -56,8 +55,8 @@ class ModelHandle:
         model = ready.model.eval()
         if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
             model = model.float()
-        self.what, self.verbs = abilities(model)
-        self.reads_images = self.what.endswith("of images")
+        self.what, self.verbs = model.description, model.verbs
+        self.reads_images = model.reads == "image"
         self.loaded = replace(ready, model=model, device=device, engine=make_engine("eager", model))
 
     def record(self, query: Query) -> Recording:

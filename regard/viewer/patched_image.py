@@ -13,7 +13,7 @@ from regard.data.augment import normalise
 from regard.data.device import to_device
 from regard.data.image_files import decode_file
 from regard.errors import InputError
-from regard.models.vision import VisionTransformer
+from regard.models.model import ImageInput
 from regard.use.ready import Ready
 from regard.viewer.manifest import ImageInfo, Token
 
@@ -50,16 +50,14 @@ class PatchedImage:
         return _png(self.pixels)
 
 
-def read_image(model: VisionTransformer, image: Image) -> PatchedImage:
+def read_image(shape: ImageInput, image: Image) -> PatchedImage:
     """Read an image, cropped and scaled to the shape that the model expects."""
-    patches = model.patches
-    return cut_into_patches(model, _decode(image, (patches.height, patches.width, patches.conv.in_channels)))
+    return cut_into_patches(shape, _decode(image, (shape.height, shape.width, shape.channels)))
 
 
-def cut_into_patches(model: VisionTransformer, pixels: UInt8[np.ndarray, "H W C"]) -> PatchedImage:
+def cut_into_patches(shape: ImageInput, pixels: UInt8[np.ndarray, "H W C"]) -> PatchedImage:
     """Describe how a model cuts pixels into patches."""
-    side, first = model.patches.patch, 0 if model.class_token is None else 1
-    return PatchedImage(pixels, model.patches.height // side, model.patches.width // side, first)
+    return PatchedImage(pixels, shape.rows, shape.columns, shape.first)
 
 
 def image_tensor(ready: Ready, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:

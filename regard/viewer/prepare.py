@@ -15,15 +15,11 @@ from regard.decode.engine import Engine, Given, eager, in_use
 from regard.decode.rows import fitting
 from regard.decode.sample import sample_all
 from regard.errors import InputError
-from regard.models.head import Logits
-from regard.models.language import LanguageModel
-from regard.models.model import EncoderDecoder, StepModel
-from regard.models.vision import VisionTransformer
+from regard.models.model import ImageInput, StepModel, writes
 from regard.use.fill import Masked
-from regard.use.ready import Ready, abilities
+from regard.use.ready import Ready
 from regard.use.stream import TextStream
 from regard.use.translate import SPARE, translating
-from regard.viewer.capture import embedding_of
 from regard.viewer.manifest import Token
 from regard.viewer.patched_image import PatchedImage, image_tensor, read_image
 from regard.viewer.query import TOKENS, Query, QueryText
@@ -52,31 +48,32 @@ def prepare(ready: Ready, query: Query) -> Prepared:
         )
     if query.longest < 1 or (query.tokens is not None and query.tokens < 0):
         raise InputError(f"tokens={query.tokens} must be 0 or more, and longest={query.longest} at least 1")
-    if isinstance(ready.model, VisionTransformer):
-        return _prepare_image(ready, ready.model, query)
+    model = ready.model
+    if model.image is not None:
+        return _prepare_image(ready, model.image, query)
     if query.image is not None:
-        raise InputError(f"{ready.name}: is {abilities(ready.model)[0]} and reads texts; leave the image out")
+        raise InputError(f"{ready.name}: is {model.description} and reads texts; leave the image out")
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
     reader = TextReader(ready, query, prepared)
-    if isinstance(ready.model, EncoderDecoder):
-        reader.translate(ready.model, text)
+    if writes(model) and model.has_source:
+        reader.translate(model, text)
     elif query.target is not None:
-        raise InputError(f"{ready.name}: is {abilities(ready.model)[0]}, not a translator; leave the target out")
-    elif isinstance(ready.model, LanguageModel):
-        reader.generate(ready.model, text)
+        raise InputError(f"{ready.name}: is {model.description}, not a translator; leave the target out")
+    elif writes(model):
+        reader.generate(model, text)
     else:
         reader.read(text)
     return prepared
 
 
-def _prepare_image(ready: Ready, model: VisionTransformer, query: Query) -> Prepared:
+def _prepare_image(ready: Ready, shape: ImageInput, query: Query) -> Prepared:
     text, image = query.text, query.image
     if image is None and isinstance(text, str) and text.strip():
         image = text.strip()  # the path of a file
     if image is None:
-        raise InputError(f"{ready.name}: is {abilities(model)[0]} and needs an image; give a file")
-    picture = read_image(model, image)
+        raise InputError(f"{ready.name}: is {ready.model.description} and needs an image; give a file")
+    picture = read_image(shape, image)
     shown = text if isinstance(text, str) and text else "an image"
     return Prepared(shown, {"images": image_tensor(ready, picture)}, {"patches": picture.tokens()}, picture=picture)
 
@@ -93,13 +90,13 @@ class TextReader:
         before, after = self.frame(text)
         ids = self.cut(self.encode(text), self.room - len(before) - len(after), "first")
         row = [*before, *ids, *after]
-        if isinstance(self.ready.model.head, Logits) and self.ready.tokenizer is not None:
+        if "fill" in self.ready.model.verbs and self.ready.tokenizer is not None:
             self.prepared.masks = [index for index, id in enumerate(row) if id == self.ready.tokenizer.mask]
             if not self.prepared.masks:
                 self.prepared.notes.append("The text contains no [MASK], so there is nothing to fill in.")
         self.add_sequence("tokens", row)
 
-    def generate(self, model: LanguageModel, text: QueryText) -> None:
+    def generate(self, model: StepModel, text: QueryText) -> None:
         """Read a prompt and what the model generates after it."""
         before, _ = self.frame(text)
         wanted = TOKENS if self.query.tokens is None else self.query.tokens
@@ -125,7 +122,7 @@ class TextReader:
             stream = TextStream(self.ready.tokenizer, prompt)
             self.prepared.written = stream.push(written) + stream.end()
 
-    def translate(self, model: EncoderDecoder, text: QueryText) -> None:
+    def translate(self, model: StepModel, text: QueryText) -> None:
         """Read a source, and the translation that the query gives or the model finds."""
         before, after = self.frame(text)
         ids = self.cut(self.encode(text), self.room - len(before) - len(after), "first")
@@ -146,7 +143,7 @@ class TextReader:
             forced = [*begin, *written][1:]
             self.prepared.written = self.ready.tokenizer.decode([forced])[0]
 
-    def search(self, model: EncoderDecoder, source: list[int], begin: list[int]) -> list[int]:
+    def search(self, model: StepModel, source: list[int], begin: list[int]) -> list[int]:
         """Translate as `regard translate` does, but keep the end token, which is read too."""
         options = translating(self.ready, {"beam": self.query.beam})
         given = Given(self.row(begin), None, self.row(source))
@@ -199,7 +196,7 @@ class TextReader:
             ids = self.known(self.parse(text) if isinstance(text, str) else [int(id) for id in text], other_side)
         elif other_side:
             ids = tokenizer.encode_target([text])[0].tolist()
-        elif isinstance(self.ready.model.head, Logits) and not isinstance(self.ready.model, StepModel):
+        elif "fill" in self.ready.model.verbs:
             pieces = tokenizer.encode(Masked(self.ready).pattern.split(text))
             ids = [id for piece in pieces for id in (*piece.tolist(), tokenizer.mask)][:-1]
         else:
@@ -218,8 +215,9 @@ class TextReader:
 
     def known(self, ids: list[int], other_side: bool) -> list[int]:
         """Reject ids outside the vocabulary."""
-        source = None if other_side else getattr(self.ready.model, "source_embed", None)
-        vocabulary = (source or embedding_of(self.ready.model)).tokens.table.num_embeddings
+        sequences = list(self.ready.model.sequences().values())
+        vocabulary = sequences[-1 if other_side else 0].vocabulary
+        assert vocabulary is not None
         for index, id in enumerate(ids):
             if not 0 <= id < vocabulary:
                 raise InputError(f"token id {id} at index {index} is outside the vocabulary (0 to {vocabulary - 1})")

@@ -12,9 +12,8 @@ from torch import nn
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import eager
 from regard.errors import InputError
-from regard.models.model import Model, StepModel
-from regard.models.vision import VisionTransformer
-from regard.use.ready import Frame, Ready, abilities, usual_frame
+from regard.models.model import Model, writes
+from regard.use.ready import Frame, Ready, usual_frame
 from regard.viewer.capture import capture
 from regard.viewer.live_recording import LiveRecording
 from regard.viewer.prepare import prepare
@@ -48,9 +47,9 @@ def make_bundle(model: Ready | nn.Module, tokenizer: Tokenizer | None) -> Ready:
         name = type(model).__name__
         raise InputError(f"{name} is not a model of regard; use one from `regard.load` or `regard.build`")
     device = next(model.parameters()).device
-    engine = eager(model) if isinstance(model, StepModel) else None
-    frame = Frame() if isinstance(model, VisionTransformer) else usual_frame(model, tokenizer)
-    return Ready(model, abilities(model)[0], tokenizer, frame, device=device, engine=engine)
+    engine = eager(model) if writes(model) else None
+    frame = Frame() if model.reads == "image" else usual_frame(model, tokenizer)
+    return Ready(model, model.description, tokenizer, frame, device=device, engine=engine)
 
 
 def in_full_precision(model: Model) -> Model:

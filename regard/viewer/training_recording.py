@@ -16,11 +16,9 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recipe import build_empty
-from regard.models.vision import VisionTransformer
 from regard.runs.layout import PROBE
 from regard.training.probe import Probe, read_probe
 from regard.training.run import open_run
-from regard.use.ready import abilities
 from regard.viewer.attentions import describe_attentions, mask_bits
 from regard.viewer.blobs import PATTERNS
 from regard.viewer.capture import Capture, capture
@@ -83,7 +81,7 @@ class TrainingRecording(ComputedRecording):
         return {
             "format": FORMAT,
             "title": f"{self.folder.resolve().name}, training",
-            "model": abilities(self.model)[0],
+            "model": self.model.description,
             "text": self._text(),
             "written": None,
             "notes": ["One row of the validation data, recorded at several steps of training."],
@@ -163,8 +161,8 @@ def record_training(folder: str | Path) -> TrainingRecording | None:
 
 def _picture(model: Model, probe: Probe, task: Any) -> PatchedImage | None:
     """Restore the image from its normalised pixels."""
-    if not isinstance(model, VisionTransformer):
+    if model.image is None:
         return None
     image = next(iter(probe.inputs.values()))[0].float().permute(1, 2, 0).numpy()
     pixels = np.rint((image * np.array(task.std) + np.array(task.mean)) * 255).clip(0, 255).astype(np.uint8)
-    return cut_into_patches(model, pixels)
+    return cut_into_patches(model.image, pixels)

@@ -17,7 +17,6 @@ from regard.errors import RegardError
 from regard.models.model import Model
 from regard.parts.attend import Tape
 from regard.use.load import Loaded
-from regard.use.ready import abilities
 from regard.viewer.manifest import Manifest
 from regard.viewer.model_handle import ModelHandle, load_in_background
 from regard.viewer.query import Query
@@ -73,8 +72,8 @@ class Known(ModelHandle):
         self.may_load.wait()
         if self.trouble:
             raise RegardError(self.trouble)
-        self.what, self.verbs = abilities(self.ready.model)
-        self.reads_images = self.what.endswith("of images")
+        self.what, self.verbs = self.ready.model.description, self.ready.model.verbs
+        self.reads_images = self.ready.model.reads == "image"
         self.loaded = self.ready
 
     def training(self) -> None:

@@ -23,18 +23,18 @@ def test_a_file_its_bytes_and_pixels_are_the_same(tmp_path):
     with open_image(path) as file:
         pixels = np.array(file)
     for given in (path, str(path), path.read_bytes(), pixels):
-        assert np.array_equal(read_image(model, given).pixels, pixels)
+        assert np.array_equal(read_image(model.image, given).pixels, pixels)
 
 
 def test_an_image_of_another_size_is_shown_as_it_is_seen(tmp_path):
-    picture = read_image(loaded("vision").model, image(tmp_path / "large.png", size=(40, 30)))
+    picture = read_image(loaded("vision").model.image, image(tmp_path / "large.png", size=(40, 30)))
     assert picture.pixels.shape == (8, 12, 3)
     with open_image(BytesIO(picture.png())) as file:
         assert np.array_equal(np.array(file), picture.pixels)
 
 
 def test_patches_are_named_by_row_and_column():
-    picture = read_image(loaded("vision").model, PIXELS)
+    picture = read_image(loaded("vision").model.image, PIXELS)
     assert picture.info() == {"rows": 2, "columns": 3, "first": 1, "width": 12, "height": 8}
     assert [token["text"] for token in picture.tokens()] == ["[class]", "1,1", "1,2", "1,3", "2,1", "2,2", "2,3"]
     assert [token["word"] for token in picture.tokens()] == [-1, 0, 1, 2, 3, 4, 5]
@@ -43,7 +43,7 @@ def test_patches_are_named_by_row_and_column():
 
 def test_pixels_are_normalised_as_in_training():
     ready = loaded("vision", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
-    found = image_tensor(ready, read_image(ready.model, PIXELS))[0]
+    found = image_tensor(ready, read_image(ready.model.image, PIXELS))[0]
     wanted = (PIXELS / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.6, 0.7]
     np.testing.assert_allclose(found.permute(1, 2, 0).numpy(), wanted, atol=1e-6)
     assert found.dtype == torch.float64
@@ -76,7 +76,7 @@ def test_grey_pixels():
     grey = loaded("vision", "word", None, "model.patches.channels=1", mean=(0.5,), std=(0.5,))
     flat = PIXELS[..., 0]
     for pixels in (flat, flat[..., None]):
-        assert np.array_equal(read_image(grey.model, pixels).pixels, flat[..., None])
+        assert np.array_equal(read_image(grey.model.image, pixels).pixels, flat[..., None])
 
 
 def test_errors(tmp_path):
