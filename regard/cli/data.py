@@ -13,7 +13,7 @@ from regard.cli.console import make_console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from regard.data.known import Known
+    from regard.data.known_datasets import KnownDataset
 
 WIDE = 80  # columns from which the list is a table
 
@@ -27,15 +27,15 @@ def data(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """List the known data sets, or get one."""
-    from regard.data.known import KNOWN, find_known
+    from regard.data.known_datasets import DATASETS, find_dataset
     from regard.errors import InputError
 
     if name is None:
         if source is not None or to is not None:
             raise InputError("--from and --to need the NAME of a data set; regard data lists them")
-        _list(KNOWN, as_json)
+        _list(DATASETS, as_json)
         return
-    known = find_known(name)
+    known = find_dataset(name)
     folder = to or Path("data") / name
     paths = _fetch(name, folder, source)
     command = known.train.format(to=shlex.quote(str(folder)))
@@ -65,7 +65,7 @@ def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
         return fetch(name, folder, source, show)
 
 
-def _list(sets: "dict[str, Known]", as_json: bool) -> None:
+def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
@@ -97,7 +97,7 @@ def _list(sets: "dict[str, Known]", as_json: bool) -> None:
     console.print(f"{absent} are not to be had by download, only with --from.", style="dim")
 
 
-def _grid(sets: "dict[str, Known]") -> "Table":
+def _grid(sets: "dict[str, KnownDataset]") -> "Table":
     """Lay out one row for each set."""
     from rich.table import Table
 

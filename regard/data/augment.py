@@ -1,6 +1,6 @@
-"""Batches of images, prepared where the model is: normalised, and varied at random by shifts and mirroring.
+"""Prepare batches of images on the model's device: normalise them, and augment them by random shifts and flips.
 
-Chance comes from torch's generator of the device, which the trainer seeds. Nothing waits for an accelerator.
+Random numbers come from the device's generator, which the trainer seeds. Nothing waits for an accelerator.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ from einops import rearrange
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-CHUNK = 2**22  # bytes of pixels that are looked at together
+CHUNK = 2**22  # bytes of pixels that are read together
 
 
 def channel_statistics(pixels: UInt8[np.ndarray, "N H W C"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Give mean and standard deviation of each channel, of pixels as 0..1.
+    """Return the mean and standard deviation of each channel, with pixels scaled to 0..1.
 
-    Some images at a time, so that a memory map stays on the disk, and in whole numbers, so that nothing is rounded. A
-    channel that never changes has the deviation 1, since it is there to divide by.
+    It reads some images at a time, so that a memory map is not loaded completely, and sums integers, so that nothing is
+    rounded. A constant channel gets the deviation 1, since images are divided by it.
     """
     count, height, width, channels = pixels.shape
     assert count, "no images, no statistics"
@@ -38,12 +38,12 @@ def channel_statistics(pixels: UInt8[np.ndarray, "N H W C"]) -> tuple[tuple[floa
 def normalise(
     pixels: UInt8[Tensor, "B H W C"], mean: Float[Tensor, "C"], std: Float[Tensor, "C"]
 ) -> Float[Tensor, "B C H W"]:
-    """x = (pixels / 255 - mean) / std, with the channels where models expect them."""
+    """Return x = (pixels / 255 - mean) / std, with the channels first."""
     return rearrange((pixels / 255 - mean) / std, "B H W C -> B C H W")
 
 
 def shift(images: Float[Tensor, "B C H W"], by: int) -> Float[Tensor, "B C H W"]:
-    """Move each image by up to `by` pixels along both sides; zero comes in, after normalising the mean colour."""
+    """Shift each image by up to `by` pixels in both directions; fill with zero, the mean colour after normalising."""
     B, _, H, W = images.shape
     device = images.device
     down, right = torch.randint(0, 2 * by + 1, (2, B, 1), device=device)
@@ -54,6 +54,6 @@ def shift(images: Float[Tensor, "B C H W"], by: int) -> Float[Tensor, "B C H W"]
 
 
 def flip(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-    """Mirror every second image, by chance, left to right."""
+    """Flip each image left to right with probability 1/2."""
     chosen = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(chosen, images.flip(-1), images)

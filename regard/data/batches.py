@@ -1,8 +1,8 @@
-"""In which order rows are drawn, and into which static shapes: buckets, packing, windows, streams.
+"""The order in which rows are drawn, and their static shapes: buckets, packing, windows, streams.
 
-An order is a function of the seed and the number of the epoch, and of nothing else: a run that is resumed, or spread
-over other machines, draws the same. A draw is one update's worth of rows of one shape; a row may be empty (-1), so
-that every draw of a shape has the same number of rows and nothing compiled has to be compiled again.
+An order depends on the seed and the number of the epoch only: a run that is resumed, or distributed differently, draws
+the same rows. A draw holds the rows of one update, all of one shape. A row may be empty (-1), so that every draw of a
+shape has the same number of rows and compiled code is not compiled again.
 """
 
 from collections.abc import Iterator
@@ -13,49 +13,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
-Shape = tuple[int, ...]
+Widths = tuple[int, ...]  # of each side: one for a text, two for a pair
 
 EMPTY = -1
-WASTE = 0.03  # so little padding is not worth another box
+WASTE = 0.03  # the share of padding below which another bucket is not worth it
 
 
 class Draw(NamedTuple):
-    """Rows to be batched together, -1 for none, in the given shape (a width for each side)."""
+    """Rows that form a batch (-1: an empty row), and its shape: a width for each side."""
 
-    shape: Shape
+    shape: Widths
     rows: Indices
-    begins: bool = False  # whether what came before is forgotten, as at the beginning of an epoch
+    begins: bool = False  # whether recurrent state is reset before it, as at the beginning of an epoch
 
 
 class Order:
-    """Draws for any epoch."""
+    """The draws of any epoch."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[Widths, ...]
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Give the draws of one epoch."""
+        """Yield the draws of one epoch."""
         raise NotImplementedError
 
 
 def shuffled(count: int, seed: int, epoch: int) -> Indices:
-    """A permutation that depends on nothing but its arguments."""
+    """Return a permutation that depends on its arguments only."""
     return np.random.default_rng((seed, epoch)).permutation(count)
 
 
-def fill(rows: Indices, count: int) -> Indices:
-    """Fill up with empty rows."""
+def pad_rows(rows: Indices, count: int) -> Indices:
+    """Append empty rows until there are `count` rows."""
     return np.concatenate((rows, np.full(count - len(rows), EMPTY)))
 
 
-def multiple(number: int, of: int) -> int:
+def round_up(number: int, multiple: int) -> int:
     """Round up to a multiple."""
-    return -(-number // of) * of
+    return -(-number // multiple) * multiple
 
 
-def rows_for(tokens: int, shape: Shape) -> int:
-    """How many rows of a shape hold so many tokens on the longest side: a multiple of 8 if many.
+def rows_for(tokens: int, shape: Widths) -> int:
+    """Return how many rows of a shape hold `tokens` tokens on the longest side; from 16 rows on, a multiple of 8.
 
-    Into how many parts an update is split is no argument of this: it must not change what is learned.
+    It does not depend on the number of parts that an update is split into, which must not change what is learned.
     """
     rows = max(1, tokens // max(shape))
     return rows // 8 * 8 if rows >= 16 else rows
@@ -63,45 +63,45 @@ def rows_for(tokens: int, shape: Shape) -> int:
 
 @dataclass(frozen=True)
 class Shuffled(Order):
-    """Rows that all have one shape, `batch` at a time."""
+    """Rows of one shape, `batch` at a time."""
 
     count: int
     batch: int
-    shape: Shape
+    shape: Widths
     seed: int
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:  # type: ignore[override]
-        """The one shape."""
+    def shapes(self) -> tuple[Widths, ...]:  # type: ignore[override]
+        """Return the only shape."""
         return (self.shape,)
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Every row once."""
+        """Yield every row once."""
         order = shuffled(self.count, self.seed, number)
         for begin in range(0, self.count, self.batch):
-            yield Draw(self.shape, fill(order[begin : begin + self.batch], self.batch), begin == 0)
+            yield Draw(self.shape, pad_rows(order[begin : begin + self.batch], self.batch), begin == 0)
 
 
 class Buckets(Order):
-    """Rows of like lengths go into one of a few boxes; a box is as wide as its longest row, on every side.
+    """Rows of similar lengths share a bucket, which is as wide as its longest row, on every side.
 
-    `lengths` is (rows, sides): one side for a text, two for a pair. Boxes are made by cutting the costliest one in
-    two where that saves most padding, until hardly any is left or there are `most` boxes. In an epoch every row comes
-    once: what is left over in a box moves on to a larger one, and the last draw is filled up.
+    `lengths` is (rows, sides): one side for a text, two for a pair. Buckets are made by splitting the one with the most
+    padding where that saves most, until little padding is left or there are `most` buckets. An epoch draws every row
+    once: the rows that do not fill a draw move to a larger bucket, and empty rows complete the last draw.
     """
 
     def __init__(self, lengths: Indices, tokens: int, seed: int, most: int = 48) -> None:
         self.seed = seed
-        boxes = _cut(lengths, most)
-        whole = tuple(int(width) for width in lengths.max(0))
-        found = {tuple(int(width) for width in lengths[box].max(0)): box for box in boxes}
-        self.shapes = tuple(sorted({*found, whole}, key=lambda shape: (sum(shape), shape)))
+        buckets = _split(lengths, most)
+        largest = tuple(int(width) for width in lengths.max(0))
+        found = {tuple(int(width) for width in lengths[bucket].max(0)): bucket for bucket in buckets}
+        self.shapes = tuple(sorted({*found, largest}, key=lambda shape: (sum(shape), shape)))
         self.members = [found.get(shape, np.empty(0, np.int64)) for shape in self.shapes]
         self.batches = [rows_for(tokens, shape) for shape in self.shapes]
         self.larger = [_next_larger(self.shapes, index) for index in range(len(self.shapes))]
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Every row once, the boxes mixed."""
+        """Yield every row once, the buckets in random order."""
         draws: list[tuple[int, Indices]] = []
         waiting: list[list[Indices]] = [[] for _ in self.shapes]
         generator = np.random.default_rng((self.seed, number))
@@ -116,36 +116,36 @@ class Buckets(Order):
                 draws.append((index, rows[whole:]))
         for place, which in enumerate(generator.permutation(len(draws))):
             index, rows = draws[which]
-            yield Draw(self.shapes[index], fill(rows, self.batches[index]), place == 0)
+            yield Draw(self.shapes[index], pad_rows(rows, self.batches[index]), place == 0)
 
 
-def _next_larger(shapes: tuple[Shape, ...], index: int) -> int | None:
-    """The cheapest box behind this one into which everything of it fits."""
+def _next_larger(shapes: tuple[Widths, ...], index: int) -> int | None:
+    """Find the next bucket that is at least as wide on every side."""
     for other in range(index + 1, len(shapes)):
         if all(wide >= narrow for wide, narrow in zip(shapes[other], shapes[index], strict=True)):
             return other
     return None
 
 
-def _cut(lengths: Indices, most: int) -> list[Indices]:
-    """Cut the rows into boxes."""
-    boxes = [np.arange(len(lengths))]
+def _split(lengths: Indices, most: int) -> list[Indices]:
+    """Split the rows into buckets."""
+    buckets = [np.arange(len(lengths))]
     cuts = [_best_cut(lengths)]
     real = int(lengths.sum())
     padded = _area(lengths)
-    while len(boxes) < most and padded > 0 and 1 - real / padded > WASTE:
-        index = max(range(len(boxes)), key=lambda place: cuts[place][0])
+    while len(buckets) < most and padded > 0 and 1 - real / padded > WASTE:
+        index = max(range(len(buckets)), key=lambda place: cuts[place][0])
         saved, side, width = cuts[index]
         if saved <= 0:
             break
-        box = boxes.pop(index)
+        bucket = buckets.pop(index)
         cuts.pop(index)
-        narrow = lengths[box, side] <= width
-        for half in (box[narrow], box[~narrow]):
-            boxes.append(half)
+        narrow = lengths[bucket, side] <= width
+        for half in (bucket[narrow], bucket[~narrow]):
+            buckets.append(half)
             cuts.append(_best_cut(lengths[half]))
         padded -= saved
-    return boxes
+    return buckets
 
 
 def _area(lengths: Indices) -> int:
@@ -159,7 +159,7 @@ def _best_cut(lengths: Indices) -> tuple[int, int, int]:
     for side in range(lengths.shape[1]):
         order = np.argsort(lengths[:, side], kind="stable")
         ordered = lengths[order]
-        below = np.maximum.accumulate(ordered, 0).sum(1)  # the widths of a box of the first i+1 rows
+        below = np.maximum.accumulate(ordered, 0).sum(1)  # the widths of a bucket of the first i+1 rows
         above = np.maximum.accumulate(ordered[::-1], 0)[::-1].sum(1)
         counts = np.arange(1, len(lengths))
         saved = area - counts * below[:-1] - (len(lengths) - counts) * above[1:]
@@ -170,16 +170,16 @@ def _best_cut(lengths: Indices) -> tuple[int, int, int]:
     return best
 
 
-def pack(lengths: Indices, widths: Shape, block: int = 4096) -> list[Indices]:
-    """Put several rows end to end into rows of `widths`: one static shape, hardly any padding.
+def pack_rows(lengths: Indices, widths: Widths, block: int = 4096) -> list[Indices]:
+    """Group rows that fit end to end into one row of `widths`: one static shape with little padding.
 
-    First fit, the longest first (Johnson 1973), block by block to stay fast. Returns which rows are packed together:
-    every row is in one group, and no group is wider than the widths, on any side.
+    First fit, the longest first (Johnson 1973), block by block to stay fast. Return the groups: every row is in one
+    group, and no group is wider than `widths`, on any side.
     """
     groups: list[list[int]] = []
     for begin in range(0, len(lengths), block):
         part = lengths[begin : begin + block]
-        room = np.tile(np.array(widths), (len(part), 1))  # what is left in each group, on every side
+        room = np.tile(np.array(widths), (len(part), 1))  # left in each group, on every side
         here: list[list[int]] = []
         for row in np.argsort(-part.max(1), kind="stable").tolist():
             fits = (room[: len(here) + 1] >= part[row]).all(1)
@@ -195,9 +195,9 @@ def pack(lengths: Indices, widths: Shape, block: int = 4096) -> list[Indices]:
 
 @dataclass(frozen=True)
 class Windows(Order):
-    """A long text cut into rows of `width` tokens and the one that follows, from another offset in every epoch.
+    """A long text cut into rows of `width` tokens and the next one, from another offset in every epoch.
 
-    A row is the place of its first token.
+    A row is the index of its first token.
     """
 
     tokens: int
@@ -206,25 +206,26 @@ class Windows(Order):
     seed: int
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:  # type: ignore[override]
-        """The one shape."""
+    def shapes(self) -> tuple[Widths, ...]:  # type: ignore[override]
+        """Return the only shape."""
         return ((self.width,),)
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Every token once, but for those before the offset and after the last whole row."""
+        """Yield every token once, except those before the offset and after the last complete row."""
         spare = min(self.width, self.tokens - self.width)
         offset = int(np.random.default_rng((self.seed, number, 1)).integers(spare))
         count = (self.tokens - 1 - offset) // self.width
         order = shuffled(count, self.seed, number)
         for begin in range(0, count, self.batch):
             rows = order[begin : begin + self.batch] * self.width + offset
-            yield Draw((self.width,), fill(rows, self.batch), begin == 0)
+            yield Draw((self.width,), pad_rows(rows, self.batch), begin == 0)
 
 
 @dataclass(frozen=True)
 class Streams(Order):
-    """A long text as `lanes` parallel readings: each draw goes on where the last one ended (truncated
-    backpropagation through time carries the state across). A row is the place of its first token.
+    """A long text read in `lanes` parallel lanes: each draw continues where the last one ended.
+
+    Truncated backpropagation through time carries the state across. A row is the index of its first token.
     """
 
     tokens: int
@@ -232,23 +233,23 @@ class Streams(Order):
     lanes: int
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:  # type: ignore[override]
-        """The one shape."""
+    def shapes(self) -> tuple[Widths, ...]:  # type: ignore[override]
+        """Return the only shape."""
         return ((self.width,),)
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Read every lane from its beginning to its end; a rest shorter than `width` is left out."""
+        """Read every lane from beginning to end; a remainder shorter than `width` is left out."""
         lane = (self.tokens - 1) // self.lanes
         starts = np.arange(self.lanes) * lane
         for chunk in range(lane // self.width):
             yield Draw((self.width,), starts + chunk * self.width, chunk == 0)
 
 
-# --- reading a text from its beginning to its end, to measure on it; nothing is left out -----------------------------
+# --- a text from beginning to end, for validation: nothing is left out -----------------------------------------------
 
 
 def passages(count: int, width: int, rows: int) -> Iterator[Draw]:
-    """Cut `count` tokens into windows, so many rows at a time; the last window is narrower."""
+    """Cut `count` tokens into windows, `rows` at a time; the last window may be narrower."""
     whole = count // width * width
     starts = np.arange(0, whole, width)
     for begin in range(0, len(starts), rows):
@@ -258,9 +259,9 @@ def passages(count: int, width: int, rows: int) -> Iterator[Draw]:
 
 
 def whole_streams(count: int, width: int, lanes: int) -> Iterator[Draw]:
-    """Read `count` tokens as `Streams` does; where a lane ends, its window is narrower.
+    """Read `count` tokens as `Streams` does; the last window of a lane may be narrower.
 
-    What the division into lanes leaves over comes by itself, and begins anew.
+    The tokens that remain after the division into lanes form a draw of their own, with a fresh state.
     """
     lane, rest = divmod(count, lanes)
     starts = np.arange(lanes) * lane

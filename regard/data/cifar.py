@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009) as train.npz and test.npz, from the official archive or from sheets of tiles."""
+"""Make train.npz and test.npz of CIFAR-10 (Krizhevsky 2009), from the official archive or from sheets of tiles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from regard.atomic import write_file
 from regard.data.lines import read_lines
 from regard.errors import InputError
 
@@ -17,8 +18,8 @@ SHEETS = {"train": tuple(f"train_{number}.jpg" for number in range(1, 6)), "test
 BATCHES = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
 SIDE = 32
 
-Images = UInt8[np.ndarray, "N 32 32 3"]
-Labels = Int64[np.ndarray, "N"]
+CifarPixels = UInt8[np.ndarray, "N 32 32 3"]
+CifarLabels = Int64[np.ndarray, "N"]
 
 
 def pack_cifar(found: Mapping[str, Path], to: Path) -> None:
@@ -27,13 +28,12 @@ def pack_cifar(found: Mapping[str, Path], to: Path) -> None:
     for split, images, labels in splits:
         if len(images) != len(labels):
             raise InputError(f"cifar10 {split}: {len(images)} images but {len(labels)} labels; fetch the files again")
-        part = to / f"{split}.part.npz"
-        np.savez(part, images=images, labels=labels)
-        part.replace(to / f"{split}.npz")  # so that a file of that name is always a whole one
+        with write_file(to / f"{split}.npz") as part, part.open("wb") as file:
+            np.savez(file, images=images, labels=labels)
 
 
-def _from_archive(path: Path) -> Iterator[tuple[str, Images, Labels]]:
-    """Read records of 3073 bytes: the label, then 32 x 32 pixels of red, of green and of blue."""
+def _from_archive(path: Path) -> Iterator[tuple[str, CifarPixels, CifarLabels]]:
+    """Read records of 3073 bytes: the label, then 32 x 32 pixels of red, green and blue."""
     with tarfile.open(path) as archive:
         members = {Path(member.name).name: member for member in archive.getmembers()}
         for split, names in BATCHES.items():
@@ -44,14 +44,14 @@ def _from_archive(path: Path) -> Iterator[tuple[str, Images, Labels]]:
             yield split, images, records[:, 0].astype(np.int64)
 
 
-def _from_sheets(found: Mapping[str, Path]) -> Iterator[tuple[str, Images, Labels]]:
+def _from_sheets(found: Mapping[str, Path]) -> Iterator[tuple[str, CifarPixels, CifarLabels]]:
     for split, names in SHEETS.items():
         labels = [int(line) for line in read_lines(found[f"{split}_labels.txt"])]
         yield split, np.concatenate([_cut_sheet(found[name]) for name in names]), np.array(labels, np.int64)
 
 
-def _cut_sheet(path: Path) -> Images:
-    """Cut a picture into its tiles of 32 x 32 pixels, row by row."""
+def _cut_sheet(path: Path) -> CifarPixels:
+    """Cut an image into its tiles of 32 x 32 pixels, row by row."""
     from PIL import Image
 
     with Image.open(path) as picture:

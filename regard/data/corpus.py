@@ -1,43 +1,42 @@
-"""Tokenised rows (sentences, documents) in memory-mapped files, so that a corpus may be larger than the memory.
+"""Tokenised rows (sentences, documents) in memory-mapped files, so that a corpus can be larger than memory.
 
 A corpus is a folder: `tokens.bin` (all ids, in the smallest of uint8, uint16, int32 that holds them), `offsets.bin`
-(where each row begins, and the end, int64) and `meta.json`. Corpora are kept in a cache and found by what they were
-made of.
+(where each row begins, and the end, int64) and `meta.json`. Corpora are kept in a cache and found by a key that
+describes what they were made from.
 """
 
-import errno
 import json
 import mmap
 import os
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.atomic import make_folder, write_folder
 from regard.data.device import free_memory, to_device
 from regard.errors import RegardError
 
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.bin", "meta.json"
 FORMAT = 1
 WIDTHS = ("uint8", "uint16", "int32")
-BLOCK = 1 << 20  # tokens that are written at once
-SHARE = 0.25  # of an accelerator's free memory that a corpus may take
+BLOCK = 1 << 20  # tokens per write
+SHARE = 0.25  # the part of an accelerator's free memory that a corpus may take
+REMEDY = "free some space, or set REGARD_CACHE to another folder"
 
 
 class Corpus:
-    """Rows of token ids, and all tokens in one line; both are gathered in batches, without a loop over rows.
+    """Rows of token ids, and all tokens as one sequence; both are gathered in batches, without a loop over rows.
 
-    They are gathered where the tokens are, and given on the `device`, which may be another.
+    They are gathered where the tokens are, and returned on `device`, which may be another.
     """
 
     def __init__(
@@ -60,39 +59,39 @@ class Corpus:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " rows"]:
-        """Give the tokens of each row."""
+        """Return the number of tokens of each row."""
         return np.diff(self._host_offsets)
 
     @property
     def starts(self) -> Int[np.ndarray, " rows"]:
-        """Give the place of the first token of each row."""
+        """Return the index of the first token of each row."""
         return self._host_offsets[:-1]
 
     def padded(self, rows: Int[np.ndarray, "B"], width: int, fill: int) -> Int[Tensor, "B {width}"]:
-        """Give rows by number, cut at `width` and filled on the right; row -1 is empty."""
+        """Return rows by number, cut at `width` and padded with `fill` on the right; row -1 is empty."""
         assert len(rows) == 0 or (rows.min() >= -1 and rows.max() < self.rows), "a row outside the corpus"
         row, place = self._index(rows), torch.arange(width, device=self._home)
         begin, end = self._offsets[row, None], self._offsets[row + 1, None]
         inside = (place < end - begin) & (row >= 0)[:, None]
-        return self._give(torch.where(inside, self._gather(torch.where(inside, begin + place, 0)), fill))
+        return self._to_device(torch.where(inside, self._gather(torch.where(inside, begin + place, 0)), fill))
 
     def gather(self, places: Int[np.ndarray, "B T"], fill: int) -> Int[Tensor, "B T"]:
-        """Give the tokens at any places; place -1 is empty."""
+        """Return the tokens at any indices; index -1 gives `fill`."""
         index = self._index(places)
-        return self._give(torch.where(index >= 0, self._gather(index.clamp(min=0)), fill))
+        return self._to_device(torch.where(index >= 0, self._gather(index.clamp(min=0)), fill))
 
     def windows(self, starts: Int[np.ndarray, "B"], width: int) -> Int[Tensor, "B {width}"]:
-        """Give `width` tokens from each start on, across the borders of rows."""
-        return self._give(self._gather(self._span(starts, width)))
+        """Return `width` tokens from each start, across the boundaries of rows."""
+        return self._to_device(self._gather(self._span(starts, width)))
 
     def row_at(self, starts: Int[np.ndarray, "B"], width: int) -> Int[Tensor, "B {width}"]:
-        """Give the number of the row that each token of `windows` belongs to."""
-        return self._give(torch.searchsorted(self._offsets, self._span(starts, width), right=True) - 1)
+        """Return the number of the row that each token of `windows` belongs to."""
+        return self._to_device(torch.searchsorted(self._offsets, self._span(starts, width), right=True) - 1)
 
     def to(self, device: str | torch.device) -> "Corpus":
-        """Copy the corpus to an accelerator, where batches are then gathered without waiting for the host.
+        """Copy the corpus to an accelerator, so that batches are gathered there without waiting for the host.
 
-        One that would take much of its memory stays where it is, and only the batches are copied.
+        A corpus that would take much of its memory stays where it is, and only the batches are copied.
         """
         device = torch.device(device)
         free = free_memory(device)
@@ -101,8 +100,8 @@ class Corpus:
         return Corpus(self._tokens, self._host_offsets, self.facts, self._maps, device)
 
     def release(self) -> None:
-        """Give the mapped pages back to the system; they are read again when they are needed."""
-        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+        """Return the mapped pages to the system; they are read again when needed."""
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             for file in self._maps:
                 file.madvise(mmap.MADV_DONTNEED)
 
@@ -113,8 +112,8 @@ class Corpus:
     def _index(self, numbers: np.ndarray) -> Tensor:
         return to_device(numbers.astype(np.int64), self._home)
 
-    def _give(self, found: Tensor) -> Tensor:
-        """Bring what was gathered to the device, if the corpus is not there."""
+    def _to_device(self, found: Tensor) -> Tensor:
+        """Copy a batch to the device, if the corpus is elsewhere."""
         return found if self.device == self._home else to_device(found.numpy(), self.device)
 
     def _gather(self, index: Tensor) -> Tensor:
@@ -125,7 +124,7 @@ class Corpus:
 
 
 def read_corpus(folder: Path) -> Corpus | None:
-    """Open the corpus in a folder; None if it is not there, or damaged."""
+    """Open the corpus in a folder; return None if there is none, or it is damaged."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         sizes = {TOKENS: meta["tokens"] * np.dtype(meta["dtype"]).itemsize, OFFSETS: (meta["rows"] + 1) * 8}
@@ -142,30 +141,29 @@ def read_corpus(folder: Path) -> Corpus | None:
 
 
 def _map(path: Path) -> mmap.mmap | None:
-    """Map a file; an empty one cannot be."""
+    """Map a file into memory; return None for an empty one, which cannot be mapped."""
     if path.stat().st_size == 0:
         return None
-    with path.open("rb") as file:  # a private copy, since torch wants memory it could write to; nobody does
+    with path.open("rb") as file:  # copy on write, since torch wants writable memory
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
 class CorpusWriter:
-    """Writes a corpus row by row, in bounded memory; complete only when its `with` block ends well."""
+    """Writes a corpus row by row, in bounded memory; complete only when its `with` block ends without an error."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.facts: dict[str, Any] = {}
         self._dtype = np.dtype(WIDTHS[0])
-        self._pieces: list[np.ndarray] = []  # not yet written,
-        self._waiting = 0  # with so many tokens
+        self._pieces: list[np.ndarray] = []  # not yet written
+        self._waiting = 0  # their tokens
         self._offsets = [0]
-        self._tokens = self._rows = self._closed = 0  # in all; tokens up to the last row that has ended
+        self._tokens = self._rows = self._closed = 0  # totals; `_closed` counts tokens up to the last complete row
 
     def __enter__(self) -> "CorpusWriter":
-        with _writing(self.folder):
-            self.folder.mkdir(parents=True)
-            self._token_file = (self.folder / TOKENS).open("wb")
-            self._offset_file = (self.folder / OFFSETS).open("wb")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._token_file = (self.folder / TOKENS).open("wb")
+        self._offset_file = (self.folder / OFFSETS).open("wb")
         return self
 
     def add(self, rows: Iterable[np.ndarray]) -> None:
@@ -174,7 +172,7 @@ class CorpusWriter:
             self.add_piece(row, ends=True)
 
     def add_piece(self, ids: np.ndarray, ends: bool) -> None:
-        """Add the next ids of a row that may be too long to be held at once; `ends` with its last piece."""
+        """Add the next ids of a row that may be too long to hold in memory; set `ends` with its last piece."""
         self._pieces.append(ids)
         self._waiting += len(ids)
         self._tokens += len(ids)
@@ -186,7 +184,7 @@ class CorpusWriter:
             self._flush()
 
     def note(self, **facts: Any) -> None:
-        """Keep facts about the corpus, such as its bytes or its words, with it."""
+        """Store facts about the corpus with it, such as its bytes or its words."""
         self.facts.update(facts)
 
     def __exit__(
@@ -196,7 +194,7 @@ class CorpusWriter:
             if error is None:
                 self._finish()
         finally:
-            with suppress(OSError):  # what was not written has been said already
+            with suppress(OSError):  # reported already
                 self._token_file.close()
             with suppress(OSError):
                 self._offset_file.close()
@@ -205,24 +203,22 @@ class CorpusWriter:
         self._flush()
         assert self._closed == self._tokens, "the last row has not ended"
         meta = {"format": FORMAT, "dtype": self._dtype.name, "tokens": self._tokens, "rows": self._rows}
-        with _writing(self.folder):
-            (self.folder / META).write_text(json.dumps(meta | {"facts": self.facts}), encoding="utf-8")
+        (self.folder / META).write_text(json.dumps(meta | {"facts": self.facts}), encoding="utf-8")
 
     def _flush(self) -> None:
         ids = np.concatenate([np.empty(0, dtype=np.int32), *self._pieces])
         offsets = np.array(self._offsets, dtype=np.int64)
         self._pieces, self._offsets, self._waiting = [], [], 0
         assert len(ids) == 0 or ids.min() >= 0, "a negative id"
-        with _writing(self.folder):
-            if len(ids) and ids.max() > np.iinfo(self._dtype).max:
-                self._widen(int(ids.max()))
-            self._token_file.write(ids.astype(self._dtype).data)
-            self._offset_file.write(offsets.data)
-            self._token_file.flush()
-            self._offset_file.flush()
+        if len(ids) and ids.max() > np.iinfo(self._dtype).max:
+            self._widen(int(ids.max()))
+        self._token_file.write(ids.astype(self._dtype).data)
+        self._offset_file.write(offsets.data)
+        self._token_file.flush()
+        self._offset_file.flush()
 
     def _widen(self, largest: int) -> None:
-        """Write the tokens so far again, in the smallest type that holds `largest`; mostly this happens at once."""
+        """Rewrite the tokens so far in the smallest type that holds `largest`; this mostly happens early."""
         narrow, part = self._dtype, self.folder / f"{TOKENS}.wide"
         self._dtype = next(np.dtype(name) for name in WIDTHS if largest <= np.iinfo(name).max)
         with (self.folder / TOKENS).open("rb") as old, part.open("wb") as new:
@@ -233,30 +229,18 @@ class CorpusWriter:
         self._token_file = (self.folder / TOKENS).open("ab")
 
 
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Say what to do when something cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        trouble = "the disk is full" if full else f"cannot be written: {error.strerror}"
-        remedy = "free some room, or let REGARD_CACHE name a folder elsewhere"
-        raise RegardError(f"{folder}: {trouble}; {remedy}") from None
-
-
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
-    """Give the folder of what can be made again: $REGARD_CACHE, else $XDG_CACHE_HOME/regard, else ~/.cache/regard."""
+    """Return the folder for data that can be made again: $REGARD_CACHE, $XDG_CACHE_HOME/regard or ~/.cache/regard."""
     if own := os.environ.get("REGARD_CACHE"):
         return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regard"
 
 
 def file_key(path: Path) -> dict[str, Any]:
-    """Identify the content of a file, or of all files in a folder, without reading it."""
+    """Describe a file, or all files of a folder, by path, size and time, without reading them."""
     try:
         facts = path.stat()
         inside = {"files": [file_key(each) for each in sorted(path.iterdir())]} if path.is_dir() else {}
@@ -266,36 +250,21 @@ def file_key(path: Path) -> dict[str, Any]:
 
 
 def cached_corpus(key: Mapping[str, Any], write: Callable[[CorpusWriter], None]) -> Corpus:
-    """Give the corpus that `key` describes: from the cache, or else as `write` makes it.
+    """Return the corpus that `key` describes: from the cache, or made by `write` and kept there.
 
-    It is made in a folder of its own, which gets its name when it is complete. Of two that are made at the same time
-    the first to be complete is used. What is damaged is made anew.
+    Of two processes that make it at the same time, the first to finish wins. A damaged corpus is replaced.
     """
     name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
     folder = cache_folder() / "corpora" / name
     corpus = read_corpus(folder)
     if corpus is not None:
         return corpus
-    part = folder.with_name(f"{name}.{uuid4().hex[:8]}.part")
-    try:
-        with CorpusWriter(part) as writer:
-            write(writer)
-        return _settle(part, folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _settle(part: Path, folder: Path) -> Corpus:
-    """Give a complete corpus its name, unless somebody else was faster."""
-    if read_corpus(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)  # damaged, or not there
-        with _writing(folder):
-            try:
-                part.rename(folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+    make_folder(folder.parent, REMEDY)
+    with (
+        write_folder(folder, "replace" if folder.exists() else "keep", REMEDY) as part,
+        CorpusWriter(part) as writer,
+    ):
+        write(writer)
     corpus = read_corpus(folder)
-    if corpus is None:
-        raise RegardError(f"{folder}: is damaged and cannot be replaced; remove it by hand")
+    assert corpus is not None, "a corpus that was just written can be read"
     return corpus

@@ -1,4 +1,4 @@
-"""Where a model is, and bringing arrays there."""
+"""Choose the device of a model, and copy arrays to it."""
 
 import numpy as np
 import torch
@@ -18,26 +18,26 @@ def to_device(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """How many bytes an accelerator has left; None where nobody knows, or where it is the host's memory."""
+    """Return the free bytes of an accelerator; None if unknown, or if it shares the host's memory."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Tell whether memory ran out, on an accelerator or the host; torch has no one class for it."""
+    """Return whether an error means that memory ran out, on an accelerator or the host; torch has several classes."""
     signs = "out of memory", "can't allocate memory"
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def choose_device(name: str) -> torch.device:
-    """Take the accelerator if there is one, or what was asked for."""
+    """Return the named device; "auto" is the accelerator if there is one."""
     if name == "auto":
         return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if str(name).partition(":")[0] not in KINDS:
-        raise RegardError(f"there is no device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu")
+        raise RegardError(f"unknown device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0]  # torch goes on with advice for those who build it
+        reason = str(error).splitlines()[0].partition(". ")[0]  # advice for building torch follows
         raise RegardError(f"the device {name!r} cannot be used: {reason}; try --device cpu") from None
     return device

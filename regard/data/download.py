@@ -1,4 +1,4 @@
-"""Fetching a file over HTTP; what an interruption leaves is continued the next time."""
+"""Download a file over HTTP; an interrupted download continues the next time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from urllib.request import Request, urlopen
 
 from regard.errors import RegardError
 
-Show = Callable[[str, int, int | None], None]  # (name, bytes so far, bytes in all, if the server says so)
+Progress = Callable[[str, int, int | None], None]  # (name, bytes so far, bytes in total or None if unknown)
 BLOCK = 256 * 1024
-PATIENCE = 60.0  # seconds without a byte
+PATIENCE = 60.0  # seconds without a byte, after which the connection is given up
 
 
-def download(url: str, part: Path, show: Show, name: str) -> None:
-    """Fetch `url` into the file `part`, or the rest of it where `part` holds a beginning.
+def download(url: str, part: Path, show: Progress, name: str) -> None:
+    """Download `url` into the file `part`, or only the rest if `part` holds the beginning.
 
-    Whether the content is right is for the caller to check.
+    The caller checks the content.
     """
     begun = part.stat().st_size if part.exists() else 0
     try:
         _receive(url, part, begun, show, name)
     except HTTPError as error:
-        if error.code == 416 and begun:  # nothing comes after what is here: it is complete, or not of this file
+        if error.code == 416 and begun:  # no bytes follow: the file is complete, or of another content
             if error.headers.get("Content-Range") != f"bytes */{begun}":
                 part.unlink()
                 download(url, part, show, name)
@@ -34,14 +34,14 @@ def download(url: str, part: Path, show: Show, name: str) -> None:
         raise RegardError(f"{url}: {_cause(error)}; {_remedy()}") from None
 
 
-def _receive(url: str, part: Path, begun: int, show: Show, name: str) -> None:
+def _receive(url: str, part: Path, begun: int, show: Progress, name: str) -> None:
     headers = {"User-Agent": "regard", **({"Range": f"bytes={begun}-"} if begun else {})}
     with urlopen(Request(url, headers=headers), timeout=PATIENCE) as reply:
-        goes_on = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
-        done = begun if goes_on else 0  # a server may not know ranges and begin anew
+        continues = reply.status == 206 and reply.headers.get("Content-Range", "").startswith(f"bytes {begun}-")
+        done = begun if continues else 0  # a server without ranges starts again
         length = reply.headers.get("Content-Length")
         total = done + int(length) if length else None
-        with part.open("ab" if goes_on else "wb") as file:
+        with part.open("ab" if continues else "wb") as file:
             while block := reply.read(BLOCK):
                 file.write(block)
                 done += len(block)
@@ -55,4 +55,4 @@ def _cause(error: Exception) -> str:
 
 
 def _remedy() -> str:
-    return "run the command again to go on, or give a folder that has the files with --from"
+    return "run the command again to continue, or give a folder that has the files with --from"

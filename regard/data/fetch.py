@@ -1,4 +1,4 @@
-"""Putting the files of a known data set into a folder: from another folder or from the network, and checked."""
+"""Copy or download the files of a known data set into a folder, and check them."""
 
 from __future__ import annotations
 
@@ -9,37 +9,35 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from regard.data.download import Show, download
-from regard.data.known import File, Known, find_known
+from regard.atomic import explain_write_errors, make_folder, sha256, write_file
+from regard.data.download import Progress, download
+from regard.data.known_datasets import DatasetFile, KnownDataset, find_dataset
 from regard.errors import InputError, RegardError
 
 BLOCK = 1024 * 1024
 PACKED = ("", ".gz", ".xz")
+REMEDY = "free some space, or choose another folder with --to"
 
 
-def fetch(name: str, to: Path, source: Path | None, show: Show) -> list[Path]:
+def fetch(name: str, to: Path, source: Path | None, show: Progress) -> list[Path]:
     """Put the files of a data set into the folder `to`, from the folder `source` or, without one, from the network.
 
-    A file that is there and right stays as it is. Nothing wrong is ever left under a file's name.
+    A file that is already there and correct is kept. A file with wrong content never gets the final name.
     """
-    known = find_known(name)
+    known = find_dataset(name)
     if source is not None and not source.is_dir():
-        raise InputError(f"{source}: no such folder; --from must name one with the files of {name}")
-    try:
-        to.mkdir(parents=True, exist_ok=True)
+        raise InputError(f"{source}: no such folder; --from must name a folder with the files of {name}")
+    make_folder(to, REMEDY)
+    with explain_write_errors(to, REMEDY):
         if known.made:
             return _make(name, known, to, source, show)
         return [_bring(name, known, file, to, source, show) for file in known.files]
-    except OSError as error:
-        raise RegardError(
-            f"{error.filename or to}: {error.strerror}; make room or choose another folder with --to"
-        ) from None
 
 
-def _bring(name: str, known: Known, file: File, to: Path, source: Path | None, show: Show) -> Path:
-    """Bring one file into the folder `to`, unless it is there."""
+def _bring(name: str, known: KnownDataset, file: DatasetFile, to: Path, source: Path | None, show: Progress) -> Path:
+    """Put one file into the folder `to`, unless it is there."""
     path = to / file.name
-    if _is_right(path, file):
+    if _is_correct(path, file):
         return path
     if source is not None:
         copy = _find(source, name, file)
@@ -47,7 +45,7 @@ def _bring(name: str, known: Known, file: File, to: Path, source: Path | None, s
         return path
     if known.url is None:
         remedy = f"give a folder that has {file.name} with --from"
-        raise RegardError(f"{name}: cannot be downloaded, no public file has this content ({known.source}); {remedy}")
+        raise RegardError(f"{name}: cannot be downloaded: no public file has this content ({known.source}); {remedy}")
     part = to / f"{file.name}.part"
     url = known.url.format(name=file.name, stem=Path(file.name).stem)
     download(url, part, show, file.name)
@@ -59,8 +57,8 @@ def _bring(name: str, known: Known, file: File, to: Path, source: Path | None, s
     return path
 
 
-def _make(name: str, known: Known, to: Path, source: Path | None, show: Show) -> list[Path]:
-    """Make what is kept of the files, unless it is there."""
+def _make(name: str, known: KnownDataset, to: Path, source: Path | None, show: Progress) -> list[Path]:
+    """Make the results from the files, unless they are there."""
     from regard.data.cifar import pack_cifar
 
     made = [to / kept for kept in known.made]
@@ -72,8 +70,8 @@ def _make(name: str, known: Known, to: Path, source: Path | None, show: Show) ->
         for path in fetched.values():
             path.unlink()
         return made
-    whole = all(_look(source, name, file) for file in known.files)
-    found = {file: _find(source, name, file) for file in (known.files if whole else known.sheets)}
+    complete = all(_look(source, name, file) for file in known.files)
+    found = {file: _find(source, name, file) for file in (known.files if complete else known.sheets)}
     for file, path in found.items():
         for _ in _checked_copy(path, file):
             pass
@@ -81,14 +79,14 @@ def _make(name: str, known: Known, to: Path, source: Path | None, show: Show) ->
     return made
 
 
-def _look(source: Path, name: str, file: File) -> Path | None:
-    """Look for a local copy, plain or packed, in the data set's own folder first."""
+def _look(source: Path, name: str, file: DatasetFile) -> Path | None:
+    """Find a local copy, plain or compressed, in the data set's own folder first."""
     folders = (source / name, source / name.replace("-", "_"), source)
     places = (folder / f"{file.name}{suffix}" for folder in folders for suffix in PACKED)
     return next((place for place in places if place.is_file()), None)
 
 
-def _find(source: Path, name: str, file: File) -> Path:
+def _find(source: Path, name: str, file: DatasetFile) -> Path:
     copy = _look(source, name, file)
     if copy is None:
         raise InputError(f"{source}: has no {file.name} (nor .gz or .xz of it), nor has its folder {name}")
@@ -98,15 +96,14 @@ def _find(source: Path, name: str, file: File) -> Path:
 # --- content ---------------------------------------------------------------------------------------------------------
 
 
-def _is_right(path: Path, file: File) -> bool:
+def _is_correct(path: Path, file: DatasetFile) -> bool:
     if not path.is_file() or path.stat().st_size != file.size:
         return False
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == file.sha256
+    return sha256(path) == file.sha256
 
 
 def _unpack(path: Path, packing: str) -> Iterator[bytes]:
-    """Yield the content in blocks that end with a line where there are lines of a sensible length."""
+    """Yield the content in blocks that end with a line, unless a line is longer than a block."""
     try:
         with (
             gzip.open(path) if packing == ".gz" else lzma.open(path) if packing == ".xz" else path.open("rb") as stream
@@ -114,10 +111,12 @@ def _unpack(path: Path, packing: str) -> Iterator[bytes]:
             while block := stream.read(BLOCK):
                 yield block + stream.readline(BLOCK)
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise RegardError(f"{path}: broken or truncated ({error}); nothing was kept, get another copy") from None
+        raise RegardError(f"{path}: broken or truncated ({error}); nothing was kept; get another copy") from None
+    except OSError as error:
+        raise RegardError(f"{path}: cannot be read: {error.strerror}; get another copy") from None
 
 
-def _checked_copy(copy: Path, file: File) -> Iterator[bytes]:
+def _checked_copy(copy: Path, file: DatasetFile) -> Iterator[bytes]:
     return _checked(_unpack(copy, copy.name.removeprefix(file.name)), file, str(copy))
 
 
@@ -125,8 +124,8 @@ def _fix(blocks: Iterable[bytes], fix: tuple[bytes, bytes] | None) -> Iterator[b
     return (block.replace(*fix) if fix else block for block in blocks)
 
 
-def _checked(blocks: Iterable[bytes], file: File, origin: str) -> Iterator[bytes]:
-    """Pass the content on and refuse it at its end if it is not what the file must hold."""
+def _checked(blocks: Iterable[bytes], file: DatasetFile, origin: str) -> Iterator[bytes]:
+    """Yield the content, and raise an error at its end if it is not what the file must contain."""
     digest, size = hashlib.sha256(), 0
     for block in blocks:
         digest.update(block)
@@ -136,15 +135,10 @@ def _checked(blocks: Iterable[bytes], file: File, origin: str) -> Iterator[bytes
         found = f"{size} bytes with sha256 {digest.hexdigest()[:12]}..."
         expected = f"expected {file.size} with {file.sha256[:12]}..."
         cause = f"not the content of {file.name} ({found}, {expected})"
-        raise RegardError(f"{origin}: {cause}; nothing was kept, get another copy")
+        raise RegardError(f"{origin}: {cause}; nothing was kept; get another copy")
 
 
 def _write(path: Path, blocks: Iterable[bytes]) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    new = path.with_name(f"{path.name}.new")
-    try:
-        with new.open("wb") as file:
-            file.writelines(blocks)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    """Write a file completely or not at all."""
+    with write_file(path, REMEDY) as part, part.open("wb") as file:
+        file.writelines(blocks)

@@ -1,6 +1,6 @@
-"""Images that lie in arrays: idx files (LeCun et al. 1998: MNIST and all that is stored like it) and NumPy's npz.
+"""Read images stored as arrays: idx files (LeCun et al. 1998; MNIST and others) and NumPy's npz.
 
-Every set comes out as pixels, uint8 (N, H, W, C), and labels, int64 (N,), under the name of its split.
+Each split becomes pixels, uint8 (N, H, W, C), and labels, int64 (N,).
 """
 
 import re
@@ -26,16 +26,16 @@ Arrays = dict[str, tuple[np.ndarray, np.ndarray]]  # Pixels and Labels of each s
 
 SPLITS = {"train": ("train",), "valid": ("valid", "val", "dev"), "test": ("test", "t10k")}
 CHANNELS = (1, 3)
-NPY, ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")  # what one array, and an archive of arrays, begin with
+NPY, ZIP = b"\x93NUMPY", (b"PK\x03\x04", b"PK\x05\x06")  # the first bytes of one array, and of an archive
 
 
-def numbered(labels: np.ndarray, pixels: Pixels, place: str) -> tuple[Pixels, Labels]:
-    """Join pixels and labels, one whole number an image."""
+def pair_with_labels(labels: np.ndarray, pixels: Pixels, place: str) -> tuple[Pixels, Labels]:
+    """Check that there is one integer label for each image, and return both."""
     if labels.ndim == 2 and labels.shape[1] == 1:  # as Keras stores CIFAR-10
         labels = labels[:, 0]
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         shown = f"{labels.dtype} of shape {labels.shape}"
-        raise InputError(f"{place}: the labels are {shown}; they must be one whole number for each image")
+        raise InputError(f"{place}: the labels are {shown}; each image needs one integer label")
     if len(labels) != len(pixels):
         raise InputError(
             f"{place}: there are {len(pixels)} images but {len(labels)} labels; each image needs one label"
@@ -52,12 +52,12 @@ _COMPRESSED: dict[str, type[GzipFile] | type[LZMAFile]] = {".gz": GzipFile, ".xz
 
 
 def is_idx(path: Path) -> bool:
-    """Tell by its name whether a file holds images as idx, such as `train-images-idx3-ubyte.gz`."""
+    """Return whether a file holds idx images, by its name, such as `train-images-idx3-ubyte.gz`."""
     return _IDX.fullmatch(path.name) is not None
 
 
 def read_idx(files: Sequence[Path]) -> Arrays:
-    """Read files of images, each with the labels beside it; the name says which split it is, `t10k-` being test."""
+    """Read files of images and the labels beside them; the name says the split, `t10k-` meaning test."""
     chosen: dict[str, Path] = {}
     for file in sorted(files):  # the plain file before its compressed copy
         split = _split(file)
@@ -68,7 +68,7 @@ def read_idx(files: Sequence[Path]) -> Arrays:
     arrays = {}
     for split, file in chosen.items():
         pixels = _idx(file, dimensions=3)[..., None]
-        arrays[split] = numbered(_idx(_labels_beside(file), dimensions=1), pixels, str(file))
+        arrays[split] = pair_with_labels(_idx(_labels_beside(file), dimensions=1), pixels, str(file))
     return arrays
 
 
@@ -100,31 +100,31 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     head = data[:start].tobytes()
     if len(head) < start or head[:4] != magic:
         begins = f"it begins with {head[:4].hex(' ') or 'nothing'} instead of {magic.hex(' ')}"
-        raise InputError(f"{path}: this is no idx file of {dimensions} dimension(s) of bytes: {begins}; fetch it again")
+        raise InputError(f"{path}: not an idx file of {dimensions} dimension(s) of bytes: {begins}; download it again")
     shape = struct.unpack(f">{dimensions}I", head[4:])
     if len(data) - start != prod(shape):
         size = " x ".join(map(str, shape))
         found = f"its header promises {size} bytes, but {len(data) - start} follow"
-        raise InputError(f"{path}: the file is damaged: {found}; fetch it again")
+        raise InputError(f"{path}: the file is damaged: {found}; download it again")
     return data[start:].reshape(shape)
 
 
 def _content(path: Path) -> UInt8[np.ndarray, "bytes"]:
-    """Map a plain file, and unpack a compressed one."""
+    """Map a plain file into memory, or decompress it."""
     try:
         if path.suffix in _COMPRESSED:
             with _COMPRESSED[path.suffix](path) as file:
                 return np.frombuffer(file.read(), np.uint8)
         return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     except (OSError, EOFError, LZMAError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read: {error}; fetch it again") from None
+        raise InputError(f"{path}: cannot be read: {error}; download it again") from None
 
 
 # --- npz -------------------------------------------------------------------------------------------------------------
 
 
 def read_npz(files: Sequence[Path]) -> Arrays:
-    """Read one file with all splits (`x_train`, `y_train`, ...), or one file a split (`train.npz`, `test.npz`)."""
+    """Read one file with all splits (`x_train`, `y_train`, ...), or one file per split (`train.npz`, `test.npz`)."""
     arrays: Arrays = {}
     for file in sorted(files):
         split = next((split for split, names in SPLITS.items() if file.stem in names), None)
@@ -136,7 +136,7 @@ def read_npz(files: Sequence[Path]) -> Arrays:
 
 
 def _pairs(path: Path, alone: str) -> Arrays:
-    """Read every pair of images and labels in a file; `images` and `labels` that name no split are of `alone`."""
+    """Read every pair of images and labels in a file; arrays that name no split belong to `alone`."""
     arrays = {}
     with _open_npz(path) as stored:
         names = {name.lower(): name for name in stored}
@@ -148,7 +148,7 @@ def _pairs(path: Path, alone: str) -> Arrays:
             if pixels and labels:
                 place = f"{path}: {pixels}"
                 images, numbers = _array(stored, pixels, path), _array(stored, labels, path)
-                arrays[split] = numbered(numbers, as_pixels(images, place), place)
+                arrays[split] = pair_with_labels(numbers, as_pixels(images, place), place)
     if not arrays:
         found = ", ".join(names.values()) or "nothing"
         raise InputError(f"{path}: holds {found}; it needs the arrays images and labels (or x_train, y_train, ...)")
@@ -157,12 +157,12 @@ def _pairs(path: Path, alone: str) -> Arrays:
 
 def _open_npz(path: Path) -> NpzFile:
     with _refusing(path):
-        with path.open("rb") as file:  # NumPy takes all that it does not know for a pickle, and says so
+        with path.open("rb") as file:  # NumPy would report any unknown file as a pickle
             head = file.read(len(NPY))
             if head == NPY:
-                raise ValueError("it is one array without a name")
+                raise ValueError("it holds one unnamed array")
             if not head.startswith(ZIP) or not zipfile.is_zipfile(file):
-                raise ValueError("it is not a whole npz file")
+                raise ValueError("it is not a complete npz file")
         stored: NpzFile = np.load(path, allow_pickle=False)
         return stored
 
@@ -171,24 +171,24 @@ def _array(stored: NpzFile, name: str, path: Path) -> np.ndarray:
     with _refusing(path):
         array = stored[name]
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"{name} is no array")
+            raise ValueError(f"{name} is not an array")
         return array
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
-    """Turn what a broken file raises into one line."""
+    """Turn the errors of a broken file into one line."""
     try:
         yield
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         if "allow_pickle" in reason:
-            reason = "there are objects of Python in it, not numbers"
+            reason = "it contains Python objects, not numbers"
         raise InputError(f"{path}: cannot be read as npz: {reason}; write it with np.savez(images=, labels=)") from None
 
 
 def _named(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -> str | None:
-    """Find an array by the usual spellings: `x`, `x_train` (Keras), `train_images` (MedMNIST)."""
+    """Find an array by its usual names: `x`, `x_train` (Keras), `train_images` (MedMNIST)."""
     for kind in kinds:
         for split in splits:
             for spelling in (f"{kind}_{split}", f"{split}_{kind}") if split else (kind,):
@@ -198,7 +198,7 @@ def _named(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -
 
 
 def as_pixels(array: np.ndarray, place: str) -> Pixels:
-    """Bring images to uint8 (N, H, W, C): from floats in 0..1, from (N, H, W) and from (N, C, H, W)."""
+    """Convert images to uint8 (N, H, W, C): from floats in 0..1, from (N, H, W) and from (N, C, H, W)."""
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim == 4 and array.shape[-1] not in CHANNELS and array.shape[1] in CHANNELS:
@@ -209,7 +209,7 @@ def as_pixels(array: np.ndarray, place: str) -> Pixels:
     if array.dtype == np.uint8 or not array.size:
         return np.ascontiguousarray(array, np.uint8)
     highest = {"f": 1, "i": 255, "u": 255}.get(array.dtype.kind)
-    if highest is None or not (array.min() >= 0 and array.max() <= highest):  # so put that NaN is refused as well
+    if highest is None or not (array.min() >= 0 and array.max() <= highest):  # written so that NaN is refused too
         limits = "" if highest is None else f" from {array.min():g} to {array.max():g}"
         raise InputError(f"{place}: the pixels are {array.dtype}{limits}; they must be uint8, or floats from 0 to 1")
     return np.ascontiguousarray(np.rint(array * 255) if highest == 1 else array, np.uint8)

@@ -1,13 +1,12 @@
 """Image files, decoded once into a cache that is mapped into memory.
 
-Neither the first run nor a later one needs memory for all images. The cache knows a set of images by the paths, sizes
-and times of its files and by the size asked for, so a changed file is decoded again.
+No run needs memory for all images. The key of the cache is made of the paths, sizes and times of the files and of the
+image size, so a changed file is decoded again.
 """
 
 import hashlib
 import json
 import os
-import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,34 +14,35 @@ from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, UInt8
 
+from regard.atomic import make_folder, write_folder
 from regard.data.corpus import cache_folder
-from regard.errors import InputError, RegardError
+from regard.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # nothing else is tried, whatever is inside a file
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # no other decoder of Pillow is tried
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
-SIDE = 64  # of images that have no size in common
+SIDE = 64  # of images of different sizes
 WORKERS = min(8, os.cpu_count() or 1)
-ORIENTATION = 0x0112  # in a camera's notes; from 5 on the picture lies on its side
+ORIENTATION = 0x0112  # the EXIF tag; from 5 on the image is rotated by 90 degrees
+REMEDY = "free some space, or set REGARD_CACHE to another folder"
 
-Shape = tuple[int, int, int]  # height, width, channels
+ImageShape = tuple[int, int, int]  # height, width, channels
 Decoded = tuple[UInt8[np.ndarray, "kept H W C"], Bool[np.ndarray, "N"]]
 
 
-def decode(files: Mapping[str, Sequence[Path]], size: int | None) -> dict[str, Decoded]:
-    """Give the pixels of all files that can be decoded, and which these are, for each split.
+def decode_images(files: Mapping[str, Sequence[Path]], size: int | None) -> dict[str, Decoded]:
+    """Return, for each split, the pixels of the files that can be decoded, and a mask of these files.
 
-    All splits get the size and the channels of "train": `size` x `size`, or else the size that all images have, or else
-    64 x 64; grey if all are grey, otherwise RGB.
+    All splits get the size and the channels of "train": `size` x `size` if given, else the size that all images have,
+    else 64 x 64; grey if all are grey, otherwise RGB.
     """
     folder = cache_folder() / "images" / _key(files, size)
     found = _open(folder, files)
@@ -53,8 +53,8 @@ def decode(files: Mapping[str, Sequence[Path]], size: int | None) -> dict[str, D
     return found
 
 
-def resize(pixels: UInt8[np.ndarray, "N H W C"], size: int) -> UInt8[np.ndarray, "N {size} {size} C"]:
-    """Bring images that are in memory to another size, as those in files."""
+def resize_images(pixels: UInt8[np.ndarray, "N H W C"], size: int) -> UInt8[np.ndarray, "N {size} {size} C"]:
+    """Resize images in memory in the same way as images in files."""
     from PIL.Image import fromarray
 
     count, *_, channels = pixels.shape
@@ -77,7 +77,7 @@ def _key(files: Mapping[str, Sequence[Path]], size: int | None) -> str:
 
 
 def _open(folder: Path, splits: Iterable[str]) -> dict[str, Decoded] | None:
-    """Map what the folder holds; None if it is not there, or damaged."""
+    """Map the images of a cache folder into memory; return None if there are none, or they are damaged."""
     found = {}
     try:
         for split in splits:
@@ -90,38 +90,26 @@ def _open(folder: Path, splits: Iterable[str]) -> dict[str, Decoded] | None:
 
 
 def _build(folder: Path, files: Mapping[str, Sequence[Path]], size: int | None) -> None:
-    """Fill the folder, which appears whole or not at all."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent) as beside:
-            part = Path(beside, "part")
-            part.mkdir()
-            _decode_all(files, size, part)
-            try:
-                part.rename(folder)
-            except OSError:  # another process was quicker, with the same images, or what is there is damaged
-                if _open(folder, files) is None:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    part.rename(folder)
-    except OSError as error:
-        remedy = "make room, or let REGARD_CACHE name another folder"
-        raise RegardError(f"{folder}: cannot keep the decoded images: {error.strerror or error}; {remedy}") from None
+    """Write the cache folder, completely or not at all; a damaged one is replaced."""
+    make_folder(folder.parent, REMEDY)
+    with write_folder(folder, "replace" if folder.exists() else "keep", REMEDY) as part:
+        _decode_all(files, size, part)
 
 
 def _decode_all(files: Mapping[str, Sequence[Path]], size: int | None, folder: Path) -> None:
     with ThreadPoolExecutor(WORKERS) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd files; what it cannot decode is counted
+        warnings.simplefilter("ignore")  # of Pillow about odd files; undecodable ones are counted
         shape = _shape_for_all(files["train"], size, pool)
         for split, paths in files.items():
             kept = _write(folder / f"{split}.npy", paths, shape, pool)
             np.save(folder / f"{split}-kept.npy", kept)
 
 
-def _write(path: Path, files: Sequence[Path], shape: Shape, pool: ThreadPoolExecutor) -> Bool[np.ndarray, "N"]:
-    """Write the images one after the other as a .npy, and tell which could be decoded.
+def _write(path: Path, files: Sequence[Path], shape: ImageShape, pool: ThreadPoolExecutor) -> Bool[np.ndarray, "N"]:
+    """Write the images one after the other as a .npy file; return which could be decoded.
 
-    By plain writing, since a full disk is an error there, but the end of the process in a memory map. The header comes
-    first and counts all files, so zeros stand at the end for those that could not be decoded.
+    It does not write through a memory map, where a full disk would kill the process. The header comes first and counts
+    all files, so the file ends with zeros for those that could not be decoded.
     """
     kept = np.zeros(len(files), bool)
     header = {"descr": "|u1", "fortran_order": False, "shape": (len(files), *shape)}
@@ -143,7 +131,7 @@ def _write(path: Path, files: Sequence[Path], shape: Shape, pool: ThreadPoolExec
 # --- one image -------------------------------------------------------------------------------------------------------
 
 
-def _shape_for_all(files: Sequence[Path], size: int | None, pool: ThreadPoolExecutor) -> Shape:
+def _shape_for_all(files: Sequence[Path], size: int | None, pool: ThreadPoolExecutor) -> ImageShape:
     looks = [look for look in pool.map(_look, files) if look is not None]
     if not looks:
         raise _none_readable(files)
@@ -155,23 +143,23 @@ def _shape_for_all(files: Sequence[Path], size: int | None, pool: ThreadPoolExec
 
 
 def _look(file: Path) -> tuple[int, int, bool] | None:
-    """Read height, width and whether it is grey from the head of a file; None if that fails."""
+    """Read height, width and whether it is grey from the header of a file; return None if that fails."""
     from PIL.Image import open as open_image
 
     try:
         with open_image(file, formats=FORMATS) as image:
             width, height = image.size
-            if width != height and image.getexif().get(ORIENTATION, 1) >= 5:  # a PNG is decoded for its notes
+            if width != height and image.getexif().get(ORIENTATION, 1) >= 5:  # reading EXIF decodes a PNG
                 width, height = height, width
             return height, width, image.mode in GREY
-    except Exception:  # Pillow's readers raise nearly anything on a broken file
+    except Exception:  # Pillow raises almost any error for a broken file
         return None
 
 
-def decode_file(file: Path | BytesIO, shape: Shape) -> UInt8[np.ndarray, "H W C"] | None:
-    """Decode a file (the first frame, if it moves) upright and in this shape; None if it is broken.
+def decode_file(file: Path | BytesIO, shape: ImageShape) -> UInt8[np.ndarray, "H W C"] | None:
+    """Decode a file (the first frame of an animation), upright and in this shape; return None if it is broken.
 
-    A JPEG that is much larger is decoded at a half, a quarter or an eighth; at twice the size wanted nothing is lost.
+    A much larger JPEG is decoded at a half, a quarter or an eighth of its size, but at least twice the size wanted.
     """
     from PIL.Image import open as open_image
     from PIL.ImageOps import exif_transpose
@@ -181,12 +169,12 @@ def decode_file(file: Path | BytesIO, shape: Shape) -> UInt8[np.ndarray, "H W C"
             enough = 2 * max(shape[:2])
             image.draft(None, (enough, enough))
             return _fit(exif_transpose(image), shape)
-    except Exception:  # Pillow's readers raise nearly anything on a broken file
+    except Exception:  # Pillow raises almost any error for a broken file
         return None
 
 
-def _fit(image: "Image", shape: Shape) -> UInt8[np.ndarray, "H W C"]:
-    """Scale the shorter side and cut the longer one around the centre; what is transparent becomes white."""
+def _fit(image: "Image", shape: ImageShape) -> UInt8[np.ndarray, "H W C"]:
+    """Scale to the shorter side and crop the longer one at the centre; transparent pixels become white."""
     from PIL.Image import alpha_composite, fromarray, new
     from PIL.ImageOps import fit
 
@@ -200,4 +188,6 @@ def _fit(image: "Image", shape: Shape) -> UInt8[np.ndarray, "H W C"]:
 
 
 def _none_readable(files: Sequence[Path]) -> InputError:
-    return InputError(f"{files[0]}: neither this image nor any other of {len(files)} can be decoded; are they whole?")
+    return InputError(
+        f"{files[0]}: none of {len(files)} images can be decoded, this one included; check that they are complete"
+    )

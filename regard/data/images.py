@@ -1,4 +1,4 @@
-"""Labelled images: folders of class folders, idx files (MNIST) and npz files, all as one kind of array."""
+"""Read labelled images: folders of class folders, idx files (MNIST) and npz files, all as one kind of array."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from regard.data.image_arrays import SPLITS, Arrays, is_idx, read_idx, read_npz
-from regard.data.image_files import EXTENSIONS, decode, resize
+from regard.data.image_files import EXTENSIONS, decode_images, resize_images
 from regard.data.read import Skipped
 from regard.errors import InputError, choices
 
@@ -18,7 +18,7 @@ KINDS = "a folder with a folder of images for each class, idx files (train-image
 
 @dataclass(frozen=True)
 class Images:
-    """Images of one split; those from files are mapped from a cache. `classes[labels[i]]` names what image i shows."""
+    """Images of one split; images from files are mapped from a cache. `classes[labels[i]]` is the class of image i."""
 
     pixels: UInt8[np.ndarray, "N H W C"]
     labels: Int64[np.ndarray, "N"]
@@ -28,10 +28,10 @@ class Images:
 def read_images(
     path: Path, skipped: Skipped, size: int | None = None, classes: tuple[str, ...] | None = None
 ) -> dict[str, Images]:
-    """Read "train" and, where the source has them, "valid" and "test".
+    """Read "train" and, if the source has them, "valid" and "test".
 
-    All are of one shape, `size` x `size` if it is given. The classes are those of "train", or, for a model that knows
-    its classes already, `classes` in their order; then a source without "train" will do as well.
+    All have one shape, `size` x `size` if given. The classes are those of "train", or, for a model that has its classes
+    already, `classes` in this order; then the source may lack "train".
     """
     try:
         splits = _read(path, skipped, size)
@@ -41,7 +41,7 @@ def read_images(
 
 
 def _read(path: Path, skipped: Skipped, size: int | None) -> dict[str, Images]:
-    """Read every split, each with classes of its own."""
+    """Read every split, each with its own classes."""
     if not path.exists():
         raise InputError(f"{path}: there is no such file or folder")
     files = _entries(path) if path.is_dir() else [path]
@@ -59,7 +59,7 @@ def _from_arrays(arrays: Arrays, size: int | None, path: Path) -> dict[str, Imag
     for split in (split for split in SPLITS if split in arrays):
         pixels, labels = arrays[split]
         if size is not None and pixels.shape[1:3] != (size, size):
-            pixels = resize(pixels, size)
+            pixels = resize_images(pixels, size)
         numbers, places = np.unique(labels, return_inverse=True)
         splits[split] = Images(pixels, places.astype(np.int64), tuple(map(str, numbers)))
         shapes[" x ".join(map(str, pixels.shape[1:]))] = split
@@ -70,7 +70,7 @@ def _from_arrays(arrays: Arrays, size: int | None, path: Path) -> dict[str, Imag
 
 
 def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Path) -> dict[str, Images]:
-    """Number the classes of all splits alike."""
+    """Number the classes of all splits in the same way."""
     known = "the model" if classes else "train"
     if classes is None:
         if "train" not in splits:
@@ -95,7 +95,7 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
 
 def _from_folder(path: Path, skipped: Skipped, size: int | None) -> dict[str, Images]:
     found = {split: _labelled_files(folder, skipped) for split, folder in _split_folders(path, skipped).items()}
-    decoded = decode({split: [file for file, _ in files] for split, files in found.items()}, size)
+    decoded = decode_images({split: [file for file, _ in files] for split, files in found.items()}, size)
     splits = {}
     for split, (pixels, kept) in decoded.items():
         for (file, _), good in zip(found[split], kept, strict=True):
@@ -110,7 +110,7 @@ def _from_folder(path: Path, skipped: Skipped, size: int | None) -> dict[str, Im
 def _split_folders(path: Path, skipped: Skipped) -> dict[str, Path]:
     """Find train/, valid/ and test/; without a train/ the whole folder is for training.
 
-    A class may be called "train", too: then it has other classes beside it and images, not folders, inside.
+    A class can also be called "train": then there are other classes beside it, and images, not folders, inside.
     """
     inside = [entry for entry in _entries(path) if entry.is_dir()]
     usual = {name for names in SPLITS.values() for name in names}
@@ -124,13 +124,13 @@ def _split_folders(path: Path, skipped: Skipped) -> dict[str, Path]:
     for split, names in SPLITS.items():
         for folder in (folder for folder in inside if folder.name in names):
             if split in folders:
-                raise InputError(f"{folder}: {folders[split].name} is there, too; keep one of them for {split}")
+                raise InputError(f"{folder}: {folders[split].name} also exists; keep one of them for {split}")
             folders[split] = folder
     return folders
 
 
 def _labelled_files(folder: Path, skipped: Skipped) -> list[tuple[Path, str]]:
-    """List the images of class folders, however deep, each with its class, in an order that no disk decides."""
+    """List the images of class folders, at any depth, each with its class, sorted by name."""
     found, loose = [], []
     for entry in _entries(folder):
         for file in _files_below(entry) if entry.is_dir() else [entry]:
@@ -164,5 +164,5 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _visible(name: str) -> bool:
-    """Leave out what file managers and archives put beside a person's files."""
+    """Return whether a file is the user's, not one that a file manager or an archive added."""
     return not name.startswith((".", "__MACOSX")) and name not in ("Thumbs.db", "desktop.ini")

@@ -1,4 +1,4 @@
-"""Lines of text files, plain or compressed: streaming, strict about UTF-8, and with the place of every mistake."""
+"""Read lines of text files, plain or compressed: streaming, strict UTF-8, errors with file and line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from regard.errors import InputError, RegardError
 
 BLOCK = 64 * 1024
-LONGEST = 1024 * 1024  # a longer line is cut, so that a file without line ends needs no more memory than others
+LONGEST = 1024 * 1024  # bytes; a longer line is cut, so that a file without line ends needs no more memory than others
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 READABLE = (
     "text (.txt, .md, .de, ...) and tables (.tsv, .csv, .jsonl, .ndjson), also as .gz, .xz, .bz2 or .zst; .parquet; "
     "folders saved by Hugging Face datasets"
 )
-NOT_TEXT = {  # without .pt and .so, which are also Portuguese and Somali: their content tells
+NOT_TEXT = {  # not .pt and .so, which can also be Portuguese and Somali text: NUL bytes tell them apart
     *(".7z", ".jar", ".rar", ".tar", ".tbz2", ".tgz", ".txz", ".z", ".zip"),
     *(".bmp", ".gif", ".ico", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"),
     *(".avi", ".flac", ".mkv", ".mov", ".mp3", ".mp4", ".ogg", ".wav"),
@@ -32,11 +32,11 @@ NOT_TEXT = {  # without .pt and .so, which are also Portuguese and Somali: their
 
 
 class EmptyError(InputError):
-    """A file, unpacked if it was packed, without any line."""
+    """A file without any line."""
 
 
-def kind_of(path: Path) -> str:
-    """Give the suffix that says what a file holds: that before .gz and the like."""
+def content_suffix(path: Path) -> str:
+    """Return the suffix that says what a file holds: the one before .gz, .xz, .bz2 or .zst."""
     name = path.name.lower()
     return Path(name.removesuffix(Path(name).suffix) if name.endswith(PACKED) else name).suffix
 
@@ -59,7 +59,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def read_blocks(path: Path) -> Iterator[tuple[int, str]]:
     r"""Yield (number of its first line, text) of blocks of about 64 KiB that end with a line; line ends are `\n`.
 
-    A line longer than 1 MiB is cut after a blank. Joined, the blocks are exactly the text.
+    A line longer than 1 MiB is cut after a space. Joined, the blocks are exactly the text.
     """
     line, rest, started = 1, b"", False
     with open_unpacked(path) as stream:
@@ -86,11 +86,11 @@ def read_blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _where_to_cut(block: bytes) -> int:
-    """Find the place after the last blank; without any, one before the last character (which may be incomplete)."""
+    """Return the index after the last space; without any, that of the last character, which may be incomplete."""
     cut = block.rfind(b" ") + 1
     if not cut:
         cut = len(block) - 1
-        while cut > len(block) - 4 and block[cut] & 0xC0 == 0x80:  # inside a character of UTF-8
+        while cut > len(block) - 4 and block[cut] & 0xC0 == 0x80:  # a continuation byte of UTF-8
             cut -= 1
     return cut
 
@@ -109,17 +109,17 @@ def _decode(block: bytes, path: Path, line: int) -> str:
 
 def _what_broke(path: Path, error: Exception) -> str:
     if path.name.lower().endswith(PACKED):
-        return f"broken or truncated archive ({error}); fetch or pack it again"
+        return f"broken or truncated archive ({error}); download or compress it again"
     return f"cannot be read ({error})"
 
 
 def open_unpacked(path: Path) -> io.BufferedIOBase:
-    """Open a file for reading, unpacked if its suffix says that it is packed."""
+    """Open a file for reading, decompressed as its suffix says."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it")
     if not path.exists():
         raise InputError(f"{path}: no such file; check the path")
-    if kind_of(path) in NOT_TEXT:
+    if content_suffix(path) in NOT_TEXT:
         raise InputError(f"{path}: cannot be read as text; what can be read: {READABLE}")
     suffix = path.suffix.lower()
     try:
@@ -137,7 +137,7 @@ def open_unpacked(path: Path) -> io.BufferedIOBase:
 
 
 class _Zstandard(io.RawIOBase):
-    """The unpacked bytes of a .zst file, frame by frame; unlike the package's own reader, it notices a missing end."""
+    """The decompressed bytes of a .zst file, frame by frame; unlike the library's own reader, it detects truncation."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -150,11 +150,11 @@ class _Zstandard(io.RawIOBase):
         self.packed = self.ready = b""
 
     def readable(self) -> bool:
-        """Say that this can be read."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill the buffer as far as one block goes."""
+        """Fill the buffer with at most one block."""
         while not self.ready:
             self.packed = self.packed or self.file.read(16 * 1024)
             if not self.packed:
@@ -177,6 +177,6 @@ class _Zstandard(io.RawIOBase):
             self.frame = None
 
     def close(self) -> None:
-        """Close the file, too."""
+        """Close the stream and the file."""
         self.file.close()
         super().close()

@@ -1,4 +1,4 @@
-"""Reading text for training: parallel sentences, labelled texts, documents; what was left out is counted."""
+"""Read text for training: parallel sentences, labelled texts, documents; count what is skipped."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from regard.errors import InputError, choices
 
 
 class Skipped:
-    """Counts what was left out and why, to be reported once instead of line by line."""
+    """Counts what was skipped and why, to be reported once instead of line by line."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.first: dict[str, str] = {}
 
     def note(self, reason: str, place: str) -> None:
-        """Count one thing left out; `reason` names it in the singular, such as "blank line"."""
+        """Count one skipped thing; `reason` names it in the singular, such as "blank line"."""
         self.counts[reason] = self.counts.get(reason, 0) + 1
         self.first.setdefault(reason, place)
 
@@ -29,14 +29,14 @@ class Skipped:
         return bool(self.counts)
 
     def report(self) -> list[str]:
-        """Say how much was skipped of each kind, and where the first one is."""
+        """List how many of each kind were skipped, and where the first one is."""
         return [
             f"{_counted(count, reason)} skipped (first: {self.first[reason]})" for reason, count in self.counts.items()
         ]
 
 
 def _counted(count: int, noun: str) -> str:
-    """Count a noun: 1 blank line, 2 blank lines, 2 pairs of more than 100 tokens."""
+    """Write a number with a noun: 1 blank line, 2 blank lines, 2 pairs of more than 100 tokens."""
     head, of, rest = noun.partition(" of ")
     return f"{count} {head}{'s' if count > 1 else ''}{of}{rest}"
 
@@ -45,7 +45,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def read_pairs(source: Path, target: Path | None, skipped: Skipped) -> Iterator[tuple[str, str]]:
-    """Yield (source, target) sentences of two files, line by line, or of two columns of one table."""
+    """Yield (source, target) sentences from two files, line by line, or from two columns of one table."""
     if target is not None:
         pairs = _zip_lines(source, target)
     elif is_table(source):
@@ -85,7 +85,7 @@ def _pair_columns(path: Path) -> Iterator[tuple[str, str, str]]:
 def read_labelled(
     path: Path, skipped: Skipped, text: str | None = None, label: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (text, label) of a table: columns by name, else those with usual names, else the first and the last."""
+    """Yield (text, label) from a table: the named columns, else those with usual names, else the first and the last."""
     row, rows = _peek(path)
     of_text = _named_column(row, text, path) if text else None
     of_label = _named_column(row, label, path) if label else _usual_column(row, LABEL_NAMES, of_text)
@@ -100,14 +100,14 @@ def read_labelled(
 
 
 def _peek(path: Path) -> tuple[Row, Iterator[tuple[str, Row]]]:
-    """Give the first row, to choose columns by, and all rows."""
+    """Return the first row, to choose columns by, and all rows."""
     rows = read_rows(path)
     first = next(rows)
     return first[1], chain([first], rows)
 
 
 def _named_column(row: Row, name: str, path: Path) -> str:
-    """Find a column by the name a person gave it, if need be ignoring case."""
+    """Find a column by its name, exactly or ignoring case."""
     if name in row:
         return name
     for column in row:
@@ -141,8 +141,8 @@ def _cell(row: Row, column: str, place: str) -> str:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A piece of a document; `ends` says that the document ends after it."""
+class DocumentPart:
+    """A part of a document; `ends` says that the document ends after it."""
 
     text: str
     ends: bool
@@ -150,11 +150,11 @@ class Piece:
 
 def read_documents(
     path: Path, skipped: Skipped, by: Literal["file", "line", "blank-line"] = "file", column: str | None = None
-) -> Iterator[Piece]:
-    """Yield documents in pieces of bounded size: a text file, its lines or its paragraphs; the rows of a table.
+) -> Iterator[DocumentPart]:
+    """Yield documents in parts of bounded size: a text file, its lines or its paragraphs; the rows of a table.
 
-    A whole file comes in pieces of about 64 KiB that end with a line; joined, they are exactly its text. Of a table,
-    `column` is read, else the one named "text", else the first.
+    A file comes in parts of about 64 KiB that end with a line; joined, they are exactly its text. From a table, read
+    `column`, else the column named "text", else the first.
     """
     if is_table(path):
         yield from _rows_as_documents(path, skipped, column)
@@ -163,47 +163,47 @@ def read_documents(
     elif by == "line":
         for number, line in enumerate(read_lines(path), 1):
             if line.strip():
-                yield Piece(line, ends=True)
+                yield DocumentPart(line, ends=True)
             else:
                 skipped.note("blank line", f"{path}:{number}")
     else:
         yield from _paragraphs(path)
 
 
-def _rows_as_documents(path: Path, skipped: Skipped, column: str | None) -> Iterator[Piece]:
+def _rows_as_documents(path: Path, skipped: Skipped, column: str | None) -> Iterator[DocumentPart]:
     row, rows = _peek(path)
     chosen = _named_column(row, column, path) if column else _usual_column(row, ("text",)) or next(iter(row))
     for place, row in rows:
         text = _cell(row, chosen, place)
         if text.strip():
-            yield Piece(text, ends=True)
+            yield DocumentPart(text, ends=True)
         else:
             skipped.note("blank text", place)
 
 
-def _file_as_document(path: Path) -> Iterator[Piece]:
+def _file_as_document(path: Path) -> Iterator[DocumentPart]:
     before: str | None = None
     for _, text in read_blocks(path):
         if before is not None:
-            yield Piece(before, ends=False)
+            yield DocumentPart(before, ends=False)
         before = text
     if before is not None:
-        yield Piece(before, ends=True)
+        yield DocumentPart(before, ends=True)
 
 
-def _paragraphs(path: Path) -> Iterator[Piece]:
+def _paragraphs(path: Path) -> Iterator[DocumentPart]:
     lines: list[str] = []
     size = 0
     for line in read_lines(path):
         if not line.strip():
             if lines:
-                yield Piece("\n".join(lines), ends=True)
+                yield DocumentPart("\n".join(lines), ends=True)
             lines, size = [], 0
             continue
-        if size > BLOCK:  # given away only now that another line follows, so that the last piece is never empty
-            yield Piece("\n".join([*lines, ""]), ends=False)
+        if size > BLOCK:  # only when another line follows, so that the last part is never empty
+            yield DocumentPart("\n".join([*lines, ""]), ends=False)
             lines, size = [], 0
         lines.append(line)
         size += len(line)
     if lines:
-        yield Piece("\n".join(lines), ends=True)
+        yield DocumentPart("\n".join(lines), ends=True)

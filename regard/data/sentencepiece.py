@@ -1,9 +1,9 @@
-"""Reads a sentencepiece `.model` without the sentencepiece package (Kudo and Richardson 2018).
+"""Read a sentencepiece `.model` without the sentencepiece package (Kudo and Richardson 2018).
 
-The file is a protobuf message: pieces with score and type, how the text is brought into normal form, and which ids are
-special. What comes out is a tokenizer of the `tokenizers` library that gives the same ids. Known differences: where a
-character carries several combining marks, the library composes it differently; and a text that spells `<0x41>` in a
-unigram model with bytes gets that byte.
+The file is a protobuf message: pieces with score and type, how text is normalised, and which ids are special. The
+result is a tokenizer of the `tokenizers` library that gives the same ids. Known differences: the library composes a
+character with several combining marks differently; and a text that spells `<0x41>` gets that byte in a unigram model
+with bytes.
 """
 
 import struct
@@ -18,12 +18,12 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from regard.errors import RegardError
 
-BLANK = "▁"
-NEVER = -1e6  # a score so low that any other way to cut a text is better
-MANY = 1000  # blanks at the beginning of a text
+SPACE = "▁"  # how sentencepiece writes a space
+NEVER = -1e6  # a score so low that any other segmentation is better
+MANY = 1000  # spaces at the beginning of a text that decoding removes
 
 
-class Kind(IntEnum):
+class PieceKind(IntEnum):
     """What a piece is for."""
 
     NORMAL = 1
@@ -34,8 +34,8 @@ class Kind(IntEnum):
     BYTE = 6
 
 
-class Method(IntEnum):
-    """How a text is cut."""
+class Segmentation(IntEnum):
+    """How a text is segmented."""
 
     UNIGRAM = 1
     BPE = 2
@@ -44,33 +44,33 @@ class Method(IntEnum):
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One token of the vocabulary."""
+class VocabularyPiece:
+    """One piece of the vocabulary."""
 
     name: str
     score: float
-    kind: Kind
+    kind: PieceKind
 
 
 @dataclass(frozen=True)
-class SentencePiece:
-    """What the file says."""
+class SentencePieceModel:
+    """The content of the file."""
 
-    pieces: list[Piece]
-    method: Method
+    pieces: list[VocabularyPiece]
+    method: Segmentation
     byte_fallback: bool
-    blank_behind: bool
-    roles: dict[str, int]  # the ids of <unk>, <s>, </s>, <pad>; -1 for what there is not
-    characters: bytes  # the compiled table of normal forms
-    blank_first: bool
-    fewer_blanks: bool
-    escaped_blanks: bool
+    space_behind: bool
+    roles: dict[str, int]  # the ids of <unk>, <s>, </s>, <pad>; -1 for a missing one
+    characters: bytes  # the compiled table of the normaliser
+    space_first: bool
+    fewer_spaces: bool
+    escaped_spaces: bool
 
 
 def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) -> tokenizers.Tokenizer:
-    """Read a sentencepiece model as a tokenizer of the `tokenizers` library; every id stays what it was.
+    """Read a sentencepiece model as a tokenizer of the `tokenizers` library with the same ids.
 
-    With a `vocabulary`, the model only says how a text is cut, and ids are those of the vocabulary.
+    With a `vocabulary`, the model only segments the text, and ids are those of the vocabulary.
     """
     try:
         data = path.read_bytes()
@@ -80,8 +80,8 @@ def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) 
         model = _parse(data) if vocabulary is None else _renumbered(_parse(data), vocabulary)
         unfit = _unfit(model)
         backend = None if unfit else _convert(model)
-    except Exception:  # the library knows no narrower class
-        raise RegardError(f"{path}: is no sentencepiece model, or a damaged one") from None
+    except Exception:  # the library raises no narrower class
+        raise RegardError(f"{path}: not a sentencepiece model, or damaged; copy it again") from None
     if backend is None:
         raise RegardError(f"{path}: a sentencepiece model with {unfit} cannot be read; convert it to a tokenizer.json")
     return backend
@@ -90,32 +90,32 @@ def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) 
 # --- the file ------------------------------------------------------------------------------------------------------
 
 
-def _parse(data: bytes) -> SentencePiece:
-    """Read the message by the numbers that its fields have in sentencepiece_model.proto."""
+def _parse(data: bytes) -> SentencePieceModel:
+    """Read the message by the field numbers of sentencepiece_model.proto."""
     fields = _fields(data)
     trainer, normal = (_fields(b"".join(fields.get(number, []))) for number in (2, 3))
     defaults = {"<unk>": (40, 0), "<s>": (41, 1), "</s>": (42, 2), "<pad>": (43, -1)}
-    return SentencePiece(
+    return SentencePieceModel(
         pieces=[_piece(message) for message in fields[1]],
-        method=Method(trainer.get(3, [1])[-1]),
+        method=Segmentation(trainer.get(3, [1])[-1]),
         byte_fallback=bool(trainer.get(35, [0])[-1]),
-        blank_behind=bool(trainer.get(24, [0])[-1]),
+        space_behind=bool(trainer.get(24, [0])[-1]),
         roles={name: trainer.get(number, [default])[-1] for name, (number, default) in defaults.items()},
         characters=bytes(normal.get(2, [b""])[-1]),
-        blank_first=bool(normal.get(3, [1])[-1]),
-        fewer_blanks=bool(normal.get(4, [1])[-1]),
-        escaped_blanks=bool(normal.get(5, [1])[-1]),
+        space_first=bool(normal.get(3, [1])[-1]),
+        fewer_spaces=bool(normal.get(4, [1])[-1]),
+        escaped_spaces=bool(normal.get(5, [1])[-1]),
     )
 
 
-def _piece(message: bytes) -> Piece:
+def _piece(message: bytes) -> VocabularyPiece:
     fields = _fields(message)
     score = struct.unpack("<f", fields[2][-1])[0] if 2 in fields else 0.0
-    return Piece(fields[1][-1].decode(), score, Kind(fields.get(3, [1])[-1]))
+    return VocabularyPiece(fields[1][-1].decode(), score, PieceKind(fields.get(3, [1])[-1]))
 
 
 def _fields(message: bytes) -> dict[int, list[Any]]:
-    """Collect the values of each field of a protobuf message: numbers as int, all else as bytes."""
+    """Collect the values of each field of a protobuf message: integers as int, everything else as bytes."""
     found: dict[int, list[Any]] = {}
     place = 0
     while place < len(message):
@@ -131,12 +131,12 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
         found.setdefault(tag >> 3, []).append(message[place : place + size])
         place += size
         if place > len(message):
-            raise ValueError("cut short")
+            raise ValueError("truncated")
     return found
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Read a number, seven bits to the byte, and give the place behind it."""
+    """Read an integer, seven bits per byte; return it and the index behind it."""
     value = shift = 0
     while True:
         byte = message[place]
@@ -149,100 +149,109 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
 # --- the tokenizer -------------------------------------------------------------------------------------------------
 
 
-def _convert(model: SentencePiece) -> tokenizers.Tokenizer:
+def _convert(model: SentencePieceModel) -> tokenizers.Tokenizer:
     model = replace(model, pieces=_renamed(model))
-    backend = tokenizers.Tokenizer(_unigram(model) if model.method == Method.UNIGRAM else _bpe(model))
+    backend = tokenizers.Tokenizer(_unigram(model) if model.method == Segmentation.UNIGRAM else _bpe(model))
     backend.normalizer = _normalizer(model)
-    if _words_stand_alone(model):  # then cutting there first changes nothing, and is faster
-        backend.pre_tokenizer = pre_tokenizers.Split(BLANK, behavior="merged_with_next")
+    if _words_are_separate(model):  # then splitting there first changes nothing, and is faster
+        backend.pre_tokenizer = pre_tokenizers.Split(SPACE, behavior="merged_with_next")
     backend.decoder = _decoder(model)
-    backend.add_special_tokens([piece.name for piece in model.pieces if piece.kind in (Kind.UNKNOWN, Kind.CONTROL)])
-    if model.method != Method.UNIGRAM:
-        backend.add_tokens([AddedToken(piece.name) for piece in model.pieces if piece.kind == Kind.USER])
+    backend.add_special_tokens(
+        [piece.name for piece in model.pieces if piece.kind in (PieceKind.UNKNOWN, PieceKind.CONTROL)]
+    )
+    if model.method != Segmentation.UNIGRAM:
+        backend.add_tokens([AddedToken(piece.name) for piece in model.pieces if piece.kind == PieceKind.USER])
     return backend
 
 
-def _renumbered(model: SentencePiece, vocabulary: Mapping[str, int]) -> SentencePiece:
-    """Give a model the ids of a vocabulary, which may have pieces that it never cuts, such as those of another model.
+def _renumbered(model: SentencePieceModel, vocabulary: Mapping[str, int]) -> SentencePieceModel:
+    """Renumber the pieces as in a vocabulary, which may have more pieces, such as those of another model.
 
-    Where a character is unknown to the model but not to the vocabulary, it gets its id there.
+    A character that only the vocabulary has gets its id there.
     """
     known = {piece.name: piece for piece in model.pieces}
     pieces = []
     for name in sorted(vocabulary, key=vocabulary.__getitem__):
-        never = NEVER if len(name.lstrip(BLANK)) <= 1 else 10 * NEVER
-        pieces.append(known.get(name, Piece(name, never, Kind.CONTROL if name == "<pad>" else Kind.NORMAL)))
+        never = NEVER if len(name.lstrip(SPACE)) <= 1 else 10 * NEVER
+        pieces.append(
+            known.get(name, VocabularyPiece(name, never, PieceKind.CONTROL if name == "<pad>" else PieceKind.NORMAL))
+        )
     return replace(model, pieces=pieces, roles={name: vocabulary.get(name, -1) for name in model.roles})
 
 
-def _unfit(model: SentencePiece) -> str:
-    """Name what the library cannot do alike."""
-    if model.method == Method.WORD:
+def _unfit(model: SentencePieceModel) -> str:
+    """Name the feature that the library cannot reproduce, if any."""
+    if model.method == Segmentation.WORD:
         return "whole words"
-    if model.blank_behind or not model.escaped_blanks:
-        return "blanks behind words"
-    if model.method != Method.UNIGRAM and model.blank_first and any(piece.kind == Kind.USER for piece in model.pieces):
-        return "pieces of its user and a blank put first"
+    if model.space_behind or not model.escaped_spaces:
+        return "spaces behind words"
+    if (
+        model.method != Segmentation.UNIGRAM
+        and model.space_first
+        and any(piece.kind == PieceKind.USER for piece in model.pieces)
+    ):
+        return "user-defined pieces and a dummy prefix"
     return ""
 
 
-def _renamed(model: SentencePiece) -> list[Piece]:
-    """Give the special pieces their usual names, and those not in use names that no text can have."""
+def _renamed(model: SentencePieceModel) -> list[VocabularyPiece]:
+    """Rename the special pieces to their usual names, and unused ones to names that no text can contain."""
     pieces = list(model.pieces)
     for name, id in model.roles.items():
         if 0 <= id < len(pieces) and all(piece.name != name for piece in pieces):
             pieces[id] = replace(pieces[id], name=name)
     for id, piece in enumerate(pieces):
-        if piece.kind == Kind.UNUSED:  # no blank is left when pieces are looked up
+        if piece.kind == PieceKind.UNUSED:  # spaces are replaced before pieces are looked up
             pieces[id] = replace(piece, name=f"unused {id}")
     return pieces
 
 
-def _unigram(model: SentencePiece) -> models.Unigram:
-    best = max((piece.score for piece in model.pieces if piece.kind == Kind.NORMAL), default=0.0)
-    scores = {  # a piece of the user wins over any other way to cut it
-        piece.name: len(piece.name) * best - 0.1 if piece.kind == Kind.USER else piece.score for piece in model.pieces
+def _unigram(model: SentencePieceModel) -> models.Unigram:
+    best = max((piece.score for piece in model.pieces if piece.kind == PieceKind.NORMAL), default=0.0)
+    scores = {  # a user-defined piece wins over any other segmentation
+        piece.name: len(piece.name) * best - 0.1 if piece.kind == PieceKind.USER else piece.score
+        for piece in model.pieces
     }
     return models.Unigram(list(scores.items()), model.roles["<unk>"], model.byte_fallback)
 
 
-def _bpe(model: SentencePiece) -> models.BPE:
-    """Make BPE: a pair may be merged if its text is a piece, and the better its score, the earlier."""
+def _bpe(model: SentencePieceModel) -> models.BPE:
+    """Make BPE: two pieces merge if their text is a piece, those with the best scores first."""
     vocabulary = {piece.name: id for id, piece in enumerate(model.pieces)}
-    normal = {piece.name: piece.score for piece in model.pieces if piece.kind == Kind.NORMAL}
+    normal = {piece.name: piece.score for piece in model.pieces if piece.kind == PieceKind.NORMAL}
     merges = []
-    for name in sorted(normal, key=lambda name: -normal[name]) if model.method == Method.BPE else ():
+    for name in sorted(normal, key=lambda name: -normal[name]) if model.method == Segmentation.BPE else ():
         cuts = ((name[:cut], name[cut:]) for cut in range(1, len(name)))
         merges += [(left, right) for left, right in cuts if left in normal and right in normal]
     unk = model.pieces[model.roles["<unk>"]].name
     return models.BPE(vocabulary, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
 
 
-def _normalizer(model: SentencePiece) -> normalizers.Normalizer:
+def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = []
     if model.characters:
         steps += [normalizers.Precompiled(model.characters)]
-    if model.fewer_blanks:
+    if model.fewer_spaces:
         steps += [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    if model.blank_first:
-        steps += [normalizers.Prepend(BLANK)]
-    steps += [normalizers.Replace(" ", BLANK)]
-    if model.fewer_blanks:
-        steps += [normalizers.Replace(Regex(rf"{BLANK}+\z"), "")]
+    if model.space_first:
+        steps += [normalizers.Prepend(SPACE)]
+    steps += [normalizers.Replace(" ", SPACE)]
+    if model.fewer_spaces:
+        steps += [normalizers.Replace(Regex(rf"{SPACE}+\z"), "")]
     return normalizers.Sequence(steps)
 
 
-def _words_stand_alone(model: SentencePiece) -> bool:
-    """Whether no piece reaches over a blank, so that the words of a text are cut independently."""
-    names = [piece.name for piece in model.pieces if piece.kind in (Kind.NORMAL, Kind.USER)]
-    return BLANK in names and not any(BLANK in name[1:] for name in names)
+def _words_are_separate(model: SentencePieceModel) -> bool:
+    """Return whether no piece spans a space, so that the words of a text are segmented independently."""
+    names = [piece.name for piece in model.pieces if piece.kind in (PieceKind.NORMAL, PieceKind.USER)]
+    return SPACE in names and not any(SPACE in name[1:] for name in names)
 
 
-def _decoder(model: SentencePiece) -> decoders.Decoder:
-    steps: list[decoders.Decoder] = [decoders.Replace(BLANK, " ")]
+def _decoder(model: SentencePieceModel) -> decoders.Decoder:
+    steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " ")]
     if model.byte_fallback:
         steps += [decoders.ByteFallback()]
     steps += [decoders.Fuse()]
-    if model.blank_first or model.fewer_blanks:
-        steps += [decoders.Strip(" ", MANY if model.fewer_blanks else 1, 0)]
+    if model.space_first or model.fewer_spaces:
+        steps += [decoders.Strip(" ", MANY if model.fewer_spaces else 1, 0)]
     return decoders.Sequence(steps)

@@ -1,4 +1,4 @@
-"""Rows of tables (TSV, CSV, JSON lines, Parquet, folders of Hugging Face datasets): streaming, every value as text."""
+"""Read rows of tables (TSV, CSV, JSON lines, Parquet, saved Hugging Face datasets): streaming, every value as text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.data.lines import PACKED, kind_of, read_lines
+from regard.data.lines import PACKED, content_suffix, read_lines
 from regard.errors import InputError, RegardError
 
 Row = dict[str, str]
 
-# Usual names of columns, the most usual first.
+# Usual names of columns, the most common first.
 TEXT_NAMES = (
     *("text", "sentence", "review", "review_body", "comment", "content", "body", "document", "message", "tweet"),
     *("utterance", "question", "sentence1", "premise", "description", "headline", "title"),
@@ -27,28 +27,28 @@ OTHER_NAMES = ("id", "idx", "index", "sentence2", "hypothesis", "answer", "autho
 HEADER_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *SOURCE_NAMES, *TARGET_NAMES, *OTHER_NAMES}
 
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
-SAVED_DATASET, SAVED_SPLITS = "state.json", "dataset_dict.json"  # what Hugging Face datasets leaves in its folders
+SAVED_DATASET, SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that Hugging Face datasets writes
 BATCH = 1024
 
 
 def is_table(path: Path) -> bool:
-    """Say whether a path is one that `read_rows` reads: by its suffix, or as a folder of Hugging Face datasets."""
+    """Return whether `read_rows` reads a path: by its suffix, or as a folder saved by Hugging Face datasets."""
     if path.is_dir():
         return (path / SAVED_DATASET).exists() or (path / SAVED_SPLITS).exists()
-    return kind_of(path) in TABLES
+    return content_suffix(path) in TABLES
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row by column name) of a table; the place is `file:line`, or `file:row` where there are no lines.
+    """Yield (place, row by column name) from a table; the place is `file:line`, or `file:row` in binary formats.
 
     The first line of a TSV or CSV is its header if one of its cells is a usual name of a column; without a header the
-    columns are "1", "2", ... TSV knows no quotes. Blank lines are no rows.
+    columns are "1", "2", ... TSV has no quotes. Blank lines are skipped.
     """
     if not is_table(path):
-        what = "a folder, but none saved by Hugging Face datasets" if path.is_dir() else "no table"
-        raise InputError(f"{path}: is {what}; tables are {', '.join(TABLES)} and folders of Hugging Face datasets")
+        what = "is a folder, but not one saved by Hugging Face datasets" if path.is_dir() else "is not a table"
+        raise InputError(f"{path}: {what}; tables are {', '.join(TABLES)} and folders of Hugging Face datasets")
     empty = True
-    for number, row in _READERS["" if path.is_dir() else kind_of(path)](path):
+    for number, row in _READERS["" if path.is_dir() else content_suffix(path)](path):
         yield f"{path}:{number}", row
         empty = False
     if empty:
@@ -72,10 +72,10 @@ def _split_tabs(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _split_commas(path: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(2**31 - 1)  # of the whole process, and the most that every system takes
+    csv.field_size_limit(2**31 - 1)  # for the whole process; larger numbers fail on some systems
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     while True:
-        number = reader.line_num + 1  # a quoted cell may hold line ends, and a mistake is looked for where it begins
+        number = reader.line_num + 1  # where the row begins: a quoted cell may hold line ends
         try:
             cells = next(reader)
         except StopIteration:
@@ -100,7 +100,9 @@ def _name_columns(lines: Iterator[tuple[int, list[str]]], path: Path) -> Iterato
                 continue
         if len(cells) != len(names):
             here = f"{len(cells)} column{'s' * (len(cells) != 1)}"
-            raise InputError(f"{path}:{number}: {here}, but the first line has {len(names)}; every line needs as many")
+            raise InputError(
+                f"{path}:{number}: {here}, but the first line has {len(names)}; every line needs the same number"
+            )
         yield number, dict(zip(names, cells, strict=True))
 
 
@@ -113,7 +115,7 @@ def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
             continue
         place = f"{path}:{number}"
         try:
-            value = json.loads(line, parse_int=str, parse_float=str)  # numbers stay as they are written
+            value = json.loads(line, parse_int=str, parse_float=str)  # numbers stay as written
         except (ValueError, RecursionError) as error:
             raise InputError(f"{place}: not valid JSON ({error}); every line must be one object") from None
         if not isinstance(value, dict) or not value:
@@ -132,11 +134,11 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     except ImportError:
         raise RegardError(f'{path}: reading Parquet needs pyarrow: pip install "regard[parquet]"') from None
     try:
-        with parquet.ParquetFile(path, pre_buffer=False) as file:  # else it holds all groups of rows at once
+        with parquet.ParquetFile(path, pre_buffer=False) as file:  # to hold one group of rows at a time
             rows = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
             yield from _number_rows(path, rows)
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not valid Parquet ({_first_line(error)}); fetch or write it again") from None
+        raise InputError(f"{path}: not valid Parquet ({_first_line(error)}); download or write it again") from None
 
 
 def _read_saved(path: Path) -> Iterator[tuple[int, Row]]:
@@ -149,7 +151,7 @@ def _read_saved(path: Path) -> Iterator[tuple[int, Row]]:
         raise RegardError(f'{path}: reading this folder needs datasets: pip install "regard[datasets]"') from None
     try:
         saved = datasets.load_from_disk(str(path))
-    except Exception as error:  # it raises whatever its many parts raise
+    except Exception as error:  # the library raises many kinds of errors
         raise InputError(f"{path}: cannot be read as a data set ({_first_line(error)}); save it again") from None
     batches = saved.with_format("arrow").iter(BATCH)
     yield from _number_rows(path, (row for batch in batches for row in batch.to_pylist()))
@@ -174,7 +176,7 @@ def _to_text(row: dict[str, Any], place: str) -> Row:
 def _value_to_text(value: Any) -> str:
     if isinstance(value, str):
         if not value.isascii():
-            value.encode("utf-8")  # JSON can hold half a character (\ud83d), which nothing after this could write
+            value.encode("utf-8")  # JSON can hold a lone surrogate (\ud83d), which cannot be written as UTF-8
         return value
     if value is None:
         return ""

@@ -1,8 +1,8 @@
 """Tokenizers: text to ids and back, each complete in one `tokenizer.json` (of the `tokenizers` library).
 
 Characters, bytes, words, byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) with BPE-dropout (Provilkov et
-al. 2020), and unigram pieces (Kudo 2018). Characters, bytes and BPE lose nothing; words lose their spacing, and
-unigram pieces are of text in Unicode's compatibility form with single blanks.
+al. 2020), and unigram pieces (Kudo 2018). Characters, bytes and BPE are lossless. Words lose their spacing. Unigram
+pieces normalise the text (NFKC, single spaces).
 """
 
 import json
@@ -12,31 +12,33 @@ from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
 from secrets import token_hex
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 import tokenizers
 from tokenizers import models
 
+from regard.atomic import make_folder, write_text
 from regard.config import Config, Count, Rate, Table
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
-    POINTS,
+    CODE_POINTS,
     SPECIAL,
-    byte_letters,
-    byte_tokens,
-    half_character,
+    byte_characters,
+    byte_tokenizer,
+    character_tokenizer,
+    characters_of,
+    code_points,
     learn_bpe,
     learn_unigram,
     learn_words,
-    letter_tokens,
-    letters_of,
-    numbers,
-    sample,
+    sample_texts,
+    surrogate_error,
+    utf8_bytes,
 )
-from regard.errors import ConfigError, InputError, RegardError
+from regard.errors import ConfigError, InputError
 
-VOCABULARY = 8000  # where nobody chose
+VOCABULARY = 8000  # the default size
 LEAST = {  # the smallest vocabularies, and why
     "bpe": (256 + len(SPECIAL), f"256 bytes and {len(SPECIAL)} special tokens"),
     "word": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
@@ -46,9 +48,9 @@ LEAST = {  # the smallest vocabularies, and why
 
 @dataclass(frozen=True)
 class TokenizerConfig(Config):
-    """How a text becomes tokens: learned from the text, or read from `path`, and then the rest is ignored.
+    """How a text becomes tokens: learned from the text, or read from `path` (then the other fields are ignored).
 
-    `vocabulary` counts the special tokens too; None leaves it to the caller. Characters and bytes need none.
+    `vocabulary` includes the special tokens; None leaves it to the caller. Characters and bytes do not use it.
     """
 
     kind: Literal["char", "byte", "word", "bpe", "unigram"] = "bpe"
@@ -68,10 +70,10 @@ class TokenizerConfig(Config):
 
 
 class Tokenizer:
-    """Text to ids and back. What a text says is never taken for a special token, unless that is asked for.
+    """Text to ids and back. Text that spells a special token does not become one, unless `special` asks for it.
 
-    `roles` are the ids of the special tokens, for a tokenizer to which none may be added; `target` cuts the other side
-    of a pair, with the same vocabulary.
+    `roles` are the ids of the special tokens, for a tokenizer that must not get new ones; `target` encodes the target
+    side of a pair, with the same vocabulary.
     """
 
     def __init__(
@@ -91,60 +93,75 @@ class Tokenizer:
         self.pad, self.unk, self.start, self.end, self.mask = found
         self.size = max(backend.get_vocab().values()) + 1
         self._backend = backend
-        self._plain = _unspoken(backend)
+        self._plain = _without_special_names(backend)
         self.target = target
-        self._plain_target = self._plain if target is None else _unspoken(target)
-        self._varied = _unspoken(backend, dropout) if dropout else self._plain
-        self._look_up = _look_up(backend)
+        self._plain_target = self._plain if target is None else _without_special_names(target)
+        self._varied = _without_special_names(backend, dropout) if dropout else self._plain
+        self._look_up = _table_lookup(backend)
         self.specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
         self._decoder = json.dumps(json.loads(backend.to_str())["decoder"], ensure_ascii=False)
         names = backend.get_vocab() if "ByteFallback" in self._decoder else {}
-        self.spare_bytes = {id for name, id in names.items() if fullmatch(_SPARE_BYTE, name)}  # for unknown characters
+        self.byte_tokens = {id for name, id in names.items() if fullmatch(_BYTE_TOKEN, name)}  # for unknown characters
 
-    def encode(self, texts: Sequence[str], *, special: bool = False) -> list[np.ndarray]:
-        """Give the ids of each text, int32; with `special`, names such as <mask> in it mean the special tokens."""
+    @overload
+    def encode(self, texts: str, *, special: bool = False) -> np.ndarray: ...  # type: ignore[overload-overlap]
+    @overload
+    def encode(self, texts: Sequence[str], *, special: bool = False) -> list[np.ndarray]: ...
+    def encode(self, texts: str | Sequence[str], *, special: bool = False) -> np.ndarray | list[np.ndarray]:
+        """Return the ids of one text, int32, or of each text of a list.
+
+        With `special`, names such as <mask> in a text mean the special tokens.
+        """
+        if isinstance(texts, str):
+            return self.encode([texts], special=special)[0]
         if self._look_up is not None and not special:
             return [self._look_up(text) for text in texts]
         return _ids(self._backend if special else self._plain, texts)
 
     def encode_target(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Give the ids of texts of the other side of pairs, which few tokenizers cut differently."""
+        """Return the ids of texts of the target side of pairs; few tokenizers treat it differently."""
         return self.encode(texts) if self.target is None else _ids(self._plain_target, texts)
 
     def encode_varied(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Encode with BPE-dropout: each merge is left out by chance, so that a word is seen in many pieces."""
+        """Encode with BPE-dropout: each merge is skipped at random, so that a word is seen split in many ways."""
         return _ids(self._varied, texts) if self._varied is not self._plain else self.encode(texts)
 
-    def decode(self, rows: Sequence[Sequence[int] | np.ndarray]) -> list[str]:
-        """Give the texts of rows of ids; special tokens are left out."""
+    @overload
+    def decode(self, rows: np.ndarray | Sequence[int]) -> str: ...
+    @overload
+    def decode(self, rows: Sequence[Sequence[int] | np.ndarray]) -> list[str]: ...
+    def decode(self, rows: np.ndarray | Sequence[int] | Sequence[Sequence[int] | np.ndarray]) -> str | list[str]:
+        """Return the text of one row of ids, or of each row of a list; special tokens are left out."""
+        if len(rows) and np.ndim(rows[0]) == 0:
+            return self._backend.decode(np.asarray(rows, np.int64).tolist())
         return self._backend.decode_batch([np.asarray(row, np.int64).tolist() for row in rows])
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Give the characters of each text, from and to, that each of its ids stands for."""
+        """Return the characters of each text that each of its ids covers, as (start, end)."""
         encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.offsets for encoding in encodings]
 
     def joins_blanks(self) -> bool:
-        """Tell whether words have the blank before them in their tokens."""
+        """Return whether the token of a word includes the space before it."""
         ids = sorted({*self._backend.get_vocab().values()} - self.specials)
         return any(piece[0].isspace() and not piece.isspace() for piece in self.pieces(ids) if piece)
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Give the special tokens that stand before and after a text, for those who want them: see `encode`."""
+        """Return the special tokens that the tokenizer's template has before and after a text; `encode` adds none."""
         plain, framed = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
         before = next(place for place in range(len(framed)) if framed[place : place + len(plain)] == plain)
         return tuple(framed[:before]), tuple(framed[before + len(plain) :])
 
     def names(self, size: int) -> list[str]:
-        """Give the names of the first `size` tokens, as they are in the file; what has none is called by its id."""
+        """List the names of the first `size` tokens, as in the file; an id without a token is `<unused ID>`."""
         return [self._backend.id_to_token(id) or f"<unused {id}>" for id in range(size)]
 
     def to_json(self) -> str:
-        """Give the text of `tokenizer.json`."""
+        """Return the text of `tokenizer.json`."""
         return self._backend.to_str(pretty=True)
 
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
-        r"""Show each token by itself, with its leading blank; bytes that are no character alone as \xNN."""
+        r"""Return each token as text, with its leading space; bytes that are not a character by themselves as \xNN."""
         return [self._show(int(id)) for id in ids]
 
     def _show(self, id: int) -> str:
@@ -153,31 +170,26 @@ class Tokenizer:
             raise InputError(f"the vocabulary of {self.size} tokens has no token {id}")
         if id in self.specials:
             return name
-        if "ByteLevel" in self._decoder and all(letter in _BYTE_OF for letter in name):
-            return bytes(_BYTE_OF[letter] for letter in name).decode(errors="backslashreplace")
-        if id in self.spare_bytes:
+        if "ByteLevel" in self._decoder and all(character in _BYTE_OF for character in name):
+            return bytes(_BYTE_OF[character] for character in name).decode(errors="backslashreplace")
+        if id in self.byte_tokens:
             return bytes([int(name[3:5], 16)]).decode(errors="backslashreplace")
         return name.replace("▁", " ") if "▁" in self._decoder else name
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into the folder, each file whole or not at all.
+        """Write `tokenizer.json` into the folder, each file completely or not at all.
 
-        What its special tokens are for is written beside it where their names do not tell.
+        The roles of its special tokens are written beside it, unless their names say them.
         """
         files = {FILE: self.to_json()}
         files |= {} if self.roles is None else {SPECIAL_TOKENS: json.dumps(dict(self.roles), indent=2) + "\n"}
         files |= {} if self.target is None else {TARGET: self.target.to_str(pretty=True)}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                part = folder / f"{name}.part"
-                part.write_text(text, encoding="utf-8")
-                part.replace(folder / name)
-        except OSError as error:
-            raise RegardError(f"{folder / FILE}: the tokenizer cannot be written: {error.strerror}") from None
+        make_folder(folder)
+        for name, text in files.items():
+            write_text(folder / name, text)
 
     def fingerprint(self) -> str:
-        """Give a name that no other tokenizer has: the sha256 of its JSON."""
+        """Return the SHA-256 of the tokenizer's JSON, which identifies it."""
         state = _rounded(self._backend)
         if self.roles is not None:
             state["roles"] = dict(self.roles)
@@ -186,15 +198,15 @@ class Tokenizer:
         return sha256(json.dumps(state).encode()).hexdigest()
 
 
-# --- inside --------------------------------------------------------------------------------------------------------
+# --- details -------------------------------------------------------------------------------------------------------
 
 
-_SPARE_BYTE = "<0x[0-9A-F]{2}>"
-_BYTE_OF = {letter: byte for byte, letter in enumerate(byte_letters())}
+_BYTE_TOKEN = "<0x[0-9A-F]{2}>"
+_BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
 
 
 def _roles(backend: tokenizers.Tokenizer) -> list[int]:
-    """Find the ids of pad, unk, start, end and mask by their usual names; what is missing is added at the end."""
+    """Find the ids of pad, unk, start, end and mask by their usual names; add missing ones at the end."""
     ids = {token.content: id for id, token in backend.get_added_tokens_decoder().items() if token.special}
     roles = []
     for ours, names in zip(SPECIAL, NAMES.values(), strict=True):
@@ -207,13 +219,13 @@ def _roles(backend: tokenizers.Tokenizer) -> list[int]:
 
 
 def _rounded(backend: tokenizers.Tokenizer) -> Table:
-    """Give the JSON with rounded scores, since the library may change their last digit when it reads what it wrote."""
+    """Return the JSON with rounded scores: the library may change their last digit when it reads its own file."""
     state: Table = json.loads(backend.to_str(), parse_float=lambda digits: round(float(digits), 6))
     return state
 
 
-def _unspoken(backend: tokenizers.Tokenizer, dropout: float = 0.0) -> tokenizers.Tokenizer:
-    """Copy a tokenizer, giving its special tokens names that no text can guess: their ids stay, but out of reach."""
+def _without_special_names(backend: tokenizers.Tokenizer, dropout: float = 0.0) -> tokenizers.Tokenizer:
+    """Copy a tokenizer and give its special tokens random names, so that no text can spell them; ids stay."""
     state = json.loads(backend.to_str())
     model = state["model"]
     secret = {token["content"]: token_hex(16) for token in state["added_tokens"] if token["special"]}
@@ -237,23 +249,23 @@ def _unspoken(backend: tokenizers.Tokenizer, dropout: float = 0.0) -> tokenizers
 def _ids(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     try:
         encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    except TypeError:  # all the library says of a text that is no Unicode
-        raise half_character() from None
+    except TypeError:  # what the library raises for invalid Unicode
+        raise surrogate_error() from None
     return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
 
-def _look_up(backend: tokenizers.Tokenizer) -> Callable[[str], np.ndarray] | None:
-    """Give the look-up in a table that does what a tokenizer of letters or bytes does, or None for all others."""
+def _table_lookup(backend: tokenizers.Tokenizer) -> Callable[[str], np.ndarray] | None:
+    """Return a table lookup that encodes like a tokenizer of characters or bytes, or None for all others."""
     state, first = backend.to_str(), len(SPECIAL)
-    if state == byte_tokens().to_str():
-        return lambda text: numbers(text, "utf-8", np.uint8).astype(np.int32) + first
+    if state == byte_tokenizer().to_str():
+        return lambda text: utf8_bytes(text).astype(np.int32) + first
     vocabulary = backend.get_vocab(with_added_tokens=False)
-    letters = sorted(vocabulary, key=vocabulary.__getitem__)[first:]
-    if any(len(letter) != 1 for letter in letters) or state != letter_tokens(letters).to_str():
+    characters = sorted(vocabulary, key=vocabulary.__getitem__)[first:]
+    if any(len(one) != 1 for one in characters) or state != character_tokenizer(characters).to_str():
         return None
-    table = np.full(POINTS, SPECIAL.index("<unk>"), dtype=np.int32)
-    table[numbers("".join(letters))] = np.arange(first, first + len(letters))
-    return lambda text: table[numbers(text)]
+    table = np.full(CODE_POINTS, SPECIAL.index("<unk>"), dtype=np.int32)
+    table[code_points("".join(characters))] = np.arange(first, first + len(characters))
+    return lambda text: table[code_points(text)]
 
 
 # --- learning and reading ------------------------------------------------------------------------------------------
@@ -262,24 +274,24 @@ def _look_up(backend: tokenizers.Tokenizer) -> Callable[[str], np.ndarray] | Non
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, progress: bool = False) -> Tokenizer:
     """Learn a tokenizer from texts; the same texts give the same tokenizer.
 
-    Memory stays bounded, however long the texts: letters are looked up in all of them, anything else is learned from
-    at most 100 MB, spread evenly over the texts (see `vocabulary.sample`).
+    Memory is bounded, however long the texts are: characters are collected from all of them, everything else is learned
+    from at most 100 MB, spread evenly over the texts (see `sample_texts`).
     """
     if config.path is not None:
         return load_tokenizer(Path(config.path))
     if config.kind == "byte":
-        return Tokenizer(byte_tokens())
+        return Tokenizer(byte_tokenizer())
     if config.kind == "char":
-        return Tokenizer(letter_tokens(letters_of(texts)))
+        return Tokenizer(character_tokenizer(characters_of(texts)))
     learn = {"word": learn_words, "bpe": learn_bpe, "unigram": learn_unigram}[config.kind]
-    return Tokenizer(learn(sample(texts), config.vocabulary or VOCABULARY, progress), config.dropout)
+    return Tokenizer(learn(sample_texts(texts), config.vocabulary or VOCABULARY, progress), config.dropout)
 
 
 def load_tokenizer(path: Path, dropout: float = 0.0) -> Tokenizer:
-    """Read a tokenizer.json, a sentencepiece .model, or the folder that holds one, also of Hugging Face.
+    """Read a tokenizer.json, a sentencepiece .model, or a folder that holds one, also of Hugging Face.
 
-    Special tokens are known by their usual names ([PAD], <|endoftext|>, ...); those missing get new ids at the end. A
-    folder that also holds a model says itself what they are for, and gets no more.
+    Special tokens are found by their usual names ([PAD], <|endoftext|>, ...); missing ones get new ids at the end. In a
+    Hugging Face folder with a model, its files say which token has which role, and no token is added.
     """
     opened = open_tokenizer(path)
     return Tokenizer(opened.backend, dropout, opened.roles, opened.target)

@@ -1,8 +1,8 @@
-"""The tokenizer of a folder, whichever files hold it: `tokenizer.json`, or what was written before there was one.
+"""Open the tokenizer of a folder from whichever files hold it: `tokenizer.json` or an older format.
 
-A folder of Hugging Face may hold a sentencepiece `.model` (Llama, T5), two of them and the ids of both (Marian), the
-merges of a byte-level BPE (GPT-2, RoBERTa, BART), or a list of word pieces (BERT). What stands round a text is the
-post-processor of the tokenizer; what its special tokens are for is said by the files beside it.
+A Hugging Face folder may hold a sentencepiece `.model` (Llama, T5), two of them and their common ids (Marian), the
+merges of a byte-level BPE (GPT-2, RoBERTa, BART), or a list of word pieces (BERT). The post-processor of the tokenizer
+adds special tokens around a text; the files beside it say which token has which role.
 """
 
 import json
@@ -19,55 +19,55 @@ from regard.data.sentencepiece import read_sentencepiece
 from regard.errors import RegardError
 
 FILE = "tokenizer.json"
-TARGET = "target_tokenizer.json"  # of the other side, where source and target are cut differently
-SPECIAL_TOKENS = "special_tokens.json"  # what they are for, where their names do not say
-NAMES = {  # what others call the special tokens; the first found counts
+TARGET = "target_tokenizer.json"  # of the target side, where it differs from the source side
+SPECIAL_TOKENS = "special_tokens.json"  # their roles, where their names do not say them
+NAMES = {  # usual names of the special tokens; the first found counts
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<PAD>", "<|finetune_right_pad_id|>"),
     "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>", "<|endoftext|>"),
     "start": ("<s>", "[CLS]", "[BOS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
     "end": ("</s>", "[SEP]", "[EOS]", "<eos>", "<|end_of_text|>", "<|endoftext|>", "<|im_end|>"),
     "mask": ("<mask>", "[MASK]", "<|mask|>", "<MASK>"),
 }
-THEIRS = {  # what Hugging Face calls them; an encoder has the first, all others the second
+HUGGINGFACE_ROLES = {  # the keys of Hugging Face; an encoder has the first of two, all others the second
     "pad": ("pad_token",),
     "unk": ("unk_token",),
     "start": ("cls_token", "bos_token"),
     "end": ("sep_token", "eos_token"),
     "mask": ("mask_token",),
 }
-FRAMED = ("roberta", "bart")  # kinds of models whose byte-level BPE has <s> and </s> round a text
-EXTRA = 100  # tokens <extra_id_0>, ... that T5 has behind those of its sentencepiece model
+FRAMED = ("roberta", "bart")  # model types whose byte-level BPE puts <s> and </s> around a text
+EXTRA = 100  # tokens <extra_id_0>, ... that T5 adds to its sentencepiece model
 KINDS = "a tokenizer is a tokenizer.json, a sentencepiece .model, or a folder with one"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A tokenizer of the library; the ids of its special tokens, unless their names tell; and that of the target."""
+class OpenedTokenizer:
+    """A tokenizer of the library, the ids of its special tokens unless their names say them, and the target side's."""
 
     backend: tokenizers.Tokenizer
     roles: Mapping[str, int] | None = None
     target: tokenizers.Tokenizer | None = None
 
 
-def open_tokenizer(path: Path) -> Opened:
+def open_tokenizer(path: Path) -> OpenedTokenizer:
     """Read a tokenizer.json, a sentencepiece .model, or the folder that holds one."""
     if path.is_dir():
         return _open_folder(path)
     if not path.exists():
-        raise RegardError(f"{path}: there is no such file; {KINDS}")
+        raise RegardError(f"{path}: no such file; {KINDS}")
     if path.suffix == ".model":
-        return Opened(read_sentencepiece(path))
+        return OpenedTokenizer(read_sentencepiece(path))
     if path.suffix != ".json":
-        raise RegardError(f"{path}: is of no known kind; {KINDS}")
-    return Opened(_read_library(path))
+        raise RegardError(f"{path}: unknown kind of file; {KINDS}")
+    return OpenedTokenizer(_read_library(path))
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Tell whether a folder holds files of a tokenizer."""
+    """Return whether a folder holds the files of a tokenizer."""
     return _kind(folder) is not None
 
 
-def _open_folder(folder: Path) -> Opened:
+def _open_folder(folder: Path) -> OpenedTokenizer:
     config = _table(folder / "config.json")
     model_type = config.get("model_type")
     kind = _kind(folder)
@@ -90,14 +90,14 @@ def _open_folder(folder: Path) -> Opened:
     else:
         backend = _read_pieces(next(folder.glob("*.model")), settings, model_type)
     if (folder / SPECIAL_TOKENS).exists():
-        return Opened(backend, _saved_roles(folder / SPECIAL_TOKENS), target)
+        return OpenedTokenizer(backend, _saved_roles(folder / SPECIAL_TOKENS), target)
     if model_type is None:
-        return Opened(backend, None, target)
-    return Opened(backend, _find_roles(folder, backend, settings), target)
+        return OpenedTokenizer(backend, None, target)
+    return OpenedTokenizer(backend, _find_roles(folder, backend, settings), target)
 
 
 def _kind(folder: Path) -> str | None:
-    """Say which files hold the tokenizer."""
+    """Return which files hold the tokenizer."""
     kinds = {
         "json": (FILE,),
         "pair": ("source.spm", "target.spm", "vocab.json"),
@@ -111,13 +111,13 @@ def _kind(folder: Path) -> str | None:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """Read a table of JSON; one that is not there is empty."""
+    """Read a JSON table; a missing file counts as empty."""
     if not path.exists():
         return {}
     try:
         table = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise RegardError(f"{path}: is no JSON that can be read: {error}") from None
+        raise RegardError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(table, dict):
         raise RegardError(f"{path}: must hold a table, not {type(table).__name__}")
     return table
@@ -129,29 +129,29 @@ def _table(path: Path) -> dict[str, Any]:
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     try:
         return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library knows no narrower class
+    except Exception as error:  # the library raises no narrower class
         reason = error.strerror if isinstance(error, OSError) else error
-        raise RegardError(f"{path}: no tokenizer can be read from here: {reason}") from None
+        raise RegardError(f"{path}: cannot be read as a tokenizer: {reason}") from None
 
 
 def _read_side(folder: Path, name: str) -> tokenizers.Tokenizer:
-    """Read one side of Marian: its sentencepiece model cuts, the ids are those of vocab.json."""
+    """Read one side of Marian: its sentencepiece model segments the text, ids are those of vocab.json."""
     vocabulary = _vocabulary(folder / "vocab.json")
     backend = read_sentencepiece(folder / name, vocabulary)
-    codes = [piece for piece in vocabulary if fullmatch(">>.+<<", piece)]  # which language is wanted
+    codes = [piece for piece in vocabulary if fullmatch(">>.+<<", piece)]  # target languages
     backend.add_tokens([AddedToken(code, normalized=False) for code in codes])
     return _framed(backend, (), ("</s>",))
 
 
 def _read_bpe(folder: Path, prefixed: bool, framed: bool) -> tokenizers.Tokenizer:
-    """Read a byte-level BPE: the ids, and what is merged in which order."""
+    """Read a byte-level BPE: the ids, and the merges in order."""
     vocabulary = _vocabulary(folder / "vocab.json")
     try:
         lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
         merges = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
         model = models.BPE(vocabulary, [(left, right) for left, right in merges])
-    except Exception as error:  # the library knows no narrower class
-        raise RegardError(f"{folder / 'merges.txt'}: no merges can be read from here: {error}") from None
+    except Exception as error:  # the library raises no narrower class
+        raise RegardError(f"{folder / 'merges.txt'}: cannot be read as merges: {error}") from None
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
     backend.decoder = decoders.ByteLevel()
@@ -162,7 +162,7 @@ def _read_bpe(folder: Path, prefixed: bool, framed: bool) -> tokenizers.Tokenize
 
 
 def _read_words(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    """Read the word pieces of BERT, one a line."""
+    """Read the word pieces of BERT, one per line."""
     try:
         pieces = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
@@ -185,9 +185,11 @@ def _read_words(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokeniz
 
 
 def _read_pieces(path: Path, settings: Mapping[str, Any], model_type: Any) -> tokenizers.Tokenizer:
-    """Read a sentencepiece model with what its family adds."""
+    """Read a sentencepiece model and add the special tokens of its family."""
     if model_type == "pegasus":
-        raise RegardError(f"{path}: Pegasus counts its ids otherwise; let `transformers` write a tokenizer.json there")
+        raise RegardError(
+            f"{path}: Pegasus numbers its ids differently; write a tokenizer.json there with `transformers`"
+        )
     backend = read_sentencepiece(path)
     if model_type == "t5":
         extra = settings.get("extra_ids", EXTRA)
@@ -208,22 +210,22 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
 
 def _framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> tokenizers.Tokenizer:
-    """Let special tokens stand round every text."""
+    """Add special tokens before and after every text."""
     ids = {name: backend.token_to_id(name) for name in (*before, *after)}
     for name, id in ids.items():
         if id is None:
-            raise RegardError(f"the tokenizer has no token {name}, which should stand round every text")
+            raise RegardError(f"the tokenizer has no token {name}, which its model expects around every text")
     backend.post_processor = processors.TemplateProcessing(
         single=[*before, "$A", *after], special_tokens=list(ids.items())
     )
     return backend
 
 
-# --- what special tokens are for -------------------------------------------------------------------------------------
+# --- the roles of special tokens -------------------------------------------------------------------------------------
 
 
 def _saved_roles(path: Path) -> dict[str, int]:
-    """Read what was saved of a tokenizer of ours."""
+    """Read the roles that `Tokenizer.save` wrote."""
     table = _table(path)
     if set(table) != set(NAMES) or not all(type(id) is int for id in table.values()):
         raise RegardError(f"{path}: must give the ids of {', '.join(NAMES)}")
@@ -231,15 +233,15 @@ def _saved_roles(path: Path) -> dict[str, int]:
 
 
 def _find_roles(folder: Path, backend: tokenizers.Tokenizer, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Find the ids of special tokens in a folder of Hugging Face: as its files say, or else by their usual names.
+    """Find the ids of special tokens in a Hugging Face folder: as its files say, or else by their usual names.
 
-    Nothing is added, since the model has no more tokens: what there is not, the end token stands in for.
+    No token is added, since the model has no row for it: the end token replaces a missing one.
     """
-    said = {**_table(folder / "special_tokens_map.json"), **settings}
+    named = {**_table(folder / "special_tokens_map.json"), **settings}
     ids = {**_table(folder / "config.json"), **_table(folder / "generation_config.json")}
     roles: dict[str, int] = {}
-    for role, keys in THEIRS.items():
-        found = [_id_of(backend, said.get(key)) for key in keys]
+    for role, keys in HUGGINGFACE_ROLES.items():
+        found = [_id_of(backend, named.get(key)) for key in keys]
         found += [_first(ids.get(f"{key}_id")) for key in keys]
         found += [backend.token_to_id(name) for name in NAMES[role]]
         if (known := next((id for id in found if id is not None), None)) is not None:
@@ -251,12 +253,12 @@ def _find_roles(folder: Path, backend: tokenizers.Tokenizer, settings: Mapping[s
 
 
 def _id_of(backend: tokenizers.Tokenizer, named: Any) -> int | None:
-    """Give the id of a token, which is written as its name, or as a table with it."""
+    """Return the id of a token, which is given as its name, or as a table with it."""
     name = named.get("content") if isinstance(named, dict) else named
     return backend.token_to_id(name) if isinstance(name, str) else None
 
 
 def _first(id: Any) -> int | None:
-    """Give an id, or the first of several."""
+    """Return an id, or the first of several."""
     id = id[0] if isinstance(id, list) and id else id
     return id if type(id) is int and id >= 0 else None

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.config import Count, Table
 from regard.data.batches import Indices
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
-from regard.data.read import Piece, Skipped, read_documents
+from regard.data.read import DocumentPart, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
@@ -103,7 +103,7 @@ class TextConfig(TaskConfig):
             rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
             raise InputError(f"{files[0]}: {rule}; {remedy}")
 
-    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[Piece]:
+    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[DocumentPart]:
         """Read the pieces of all texts."""
         return chain.from_iterable(read_documents(path, skipped, self.documents, self.column) for path in paths(files))
 

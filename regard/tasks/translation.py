@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count, NotNegative, Rate, Table
-from regard.data.batches import Buckets, Draw, Indices, Order, Shape, Shuffled, multiple, pack, rows_for
+from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, pack_rows, round_up, rows_for
 from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -180,16 +180,16 @@ class Translation(Task):
         if not packable(model):
             return Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
         widths = self.widths()
-        self.groups = [pack(pairs.lengths, widths) for pairs in self.train]
+        self.groups = [pack_rows(pairs.lengths, widths) for pairs in self.train]
         batch = rows_for(tokens, widths)
         return Epochs([Shuffled(len(groups), batch, widths, seed) for groups in self.groups])
 
-    def widths(self) -> Shape:
+    def widths(self) -> Widths:
         """As wide as the longest sentence and at least 64 on one side, and in proportion on the other."""
         longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
         total = self.train[0].lengths.sum(0)
-        wide = max(PACKED_WIDTH, *(multiple(int(length), 8) for length in longest))
-        sides = [max(int(longest[side]), multiple(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
+        wide = max(PACKED_WIDTH, *(round_up(int(length), 8) for length in longest))
+        sides = [max(int(longest[side]), round_up(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
         return tuple(sides)
 
     def batch(self, draw: Draw, epoch: int) -> Batch:

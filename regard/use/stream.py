@@ -46,7 +46,7 @@ class TextStream:
         Byte tokens of a vocabulary of pieces are a text together or not at all, so they wait for the next piece.
         """
         run = 0
-        while run < len(self.ids) and self.ids[-1 - run] in self.tokenizer.spare_bytes:
+        while run < len(self.ids) and self.ids[-1 - run] in self.tokenizer.byte_tokens:
             run += 1
         if run:
             return len(self._text(self.ids[:-run]))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from regard.cli.data import data
 from regard.cli.train import train
-from regard.data.known import KNOWN, File, Known
+from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 from regard.errors import InputError, RegardError
 from tests.data.server import serve
 from tests.processes import patient
@@ -35,9 +35,9 @@ def _here(tmp_path, monkeypatch):
 @pytest.fixture
 def know(monkeypatch):
     def add(url: str | None = None) -> None:
-        file = File("input.txt", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
-        known = Known("a play", "free", "a shelf", "regard train gpt2 {to}/input.txt", (file,), url)
-        monkeypatch.setitem(KNOWN, "play", known)
+        file = DatasetFile("input.txt", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+        known = KnownDataset("a play", "free", "a shelf", "regard train gpt2 {to}/input.txt", (file,), url)
+        monkeypatch.setitem(DATASETS, "play", known)
 
     return add
 
@@ -52,16 +52,16 @@ def regard_data(*arguments: str) -> str:
 def test_the_list_has_every_set(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     listing = regard_data()
-    for name, known in KNOWN.items():
+    for name, known in DATASETS.items():
         assert re.search(rf"^{name} +{re.escape(known.about)} +[\d.]+ MB +{re.escape(known.licence)} *$", listing, re.M)
     rows = json.loads(regard_data("--json"))
-    assert [row["name"] for row in rows] == list(KNOWN)
+    assert [row["name"] for row in rows] == list(DATASETS)
     assert rows[0] == {
         "name": "multi30k",
-        "about": KNOWN["multi30k"].about,
+        "about": DATASETS["multi30k"].about,
         "size": 6_441_127,
-        "licence": KNOWN["multi30k"].licence,
-        "source": KNOWN["multi30k"].source,
+        "licence": DATASETS["multi30k"].licence,
+        "source": DATASETS["multi30k"].source,
         "download": True,
     }
     assert [row["name"] for row in rows if not row["download"]] == ["iwslt15-envi", "tatoeba"]
@@ -73,7 +73,7 @@ def test_the_list_on_a_narrow_terminal(monkeypatch, width):
     listing = regard_data()
     assert all(len(line) <= width for line in listing.splitlines())
     words = " ".join(listing.split())
-    for name, known in KNOWN.items():
+    for name, known in DATASETS.items():
         assert re.search(rf"{name} [\d.]+ MB {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
     assert "iwslt15-envi and tatoeba are not to be had by download, only with --from." in words
 
@@ -108,10 +108,10 @@ def test_from_a_server(know):
     assert Path("data/play/input.txt").read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", DATASETS)
 def test_the_command_is_one_that_train_takes(name):
     """Parse the words as `regard train` does, without running it."""
-    _, _, task, *words = KNOWN[name].train.format(to="data").split()
+    _, _, task, *words = DATASETS[name].train.format(to="data").split()
     verbs = typer.main.get_command(train)
     assert task in verbs.commands
     verbs.commands[task].make_context(task, words)
@@ -133,8 +133,8 @@ def test_a_bar_on_a_terminal_and_paths_on_standard_output():
 import sys
 from regard.cli.data import data
 from regard.cli.train import train
-from regard.data.known import KNOWN, File, Known
-KNOWN["play"] = Known("", "", "", "", (File("input.txt", int(sys.argv[1]), sys.argv[2]),), sys.argv[3])
+from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
+DATASETS["play"] = KnownDataset("", "", "", "", (DatasetFile("input.txt", int(sys.argv[1]), sys.argv[2]),), sys.argv[3])
 data("play")
 """
     with serve({"/input.txt": CONTENT}) as served:

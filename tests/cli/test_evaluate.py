@@ -108,7 +108,7 @@ def test_files_that_do_not_fit(regard, tmp_path):
     refused = regard.refused
     assert refused("evaluate", "-m", "language", short).startswith(f"{short}: 6 tokens for measuring are too few for")
     assert refused("evaluate", "-m", "language", "missing.txt").startswith("missing.txt: ")
-    assert refused("evaluate", "-m", "classification", "a.txt").startswith("a.txt: is no table; ")
+    assert refused("evaluate", "-m", "classification", "a.txt").startswith("a.txt: is not a table; ")
     new = write(tmp_path / "new.tsv", ["text\tlabel", "red dog\tdogs"])
     assert "the label 'dogs' does not occur in the training data (there: cats, none)" in refused(
         "evaluate", "-m", "classification", new

@@ -106,7 +106,7 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
         "translate", "red", "-m", folder / "language"
     )
     assert regard.refused(*verb, "red", "--engine", "fast").startswith("there is no engine 'fast'; use one of auto, ")
-    assert regard.refused(*verb, "red", "--device", "cpux").startswith("there is no device 'cpux'; use auto, ")
+    assert regard.refused(*verb, "red", "--device", "cpux").startswith("unknown device 'cpux'; use auto, ")
     half = b"\xff".decode(errors="surrogateescape")
     assert "Unicode" in regard.refused(*verb, half) or "character" in regard.refused(*verb, half)
 

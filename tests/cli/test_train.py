@@ -171,7 +171,7 @@ def test_a_file_of_an_unknown_kind(regard, name):
 
 
 def test_a_text_is_no_table_and_no_image(regard):
-    assert regard.refused("train", "classification", text()).startswith("a.txt: is no table; tables are ")
+    assert regard.refused("train", "classification", text()).startswith("a.txt: is not a table; tables are ")
     assert regard.refused("train", "vision", text()).startswith("a.txt: no images can be read from .txt; give ")
 
 
@@ -206,9 +206,9 @@ def test_one_class_only(regard):
 def test_a_tokenizer_that_is_none(regard):
     Path("tokenizer.json").write_text('{"hello": 1}')
     found = regard.refused("train", "language", text(), SHORT, "tokenizer.path=tokenizer.json")
-    assert found.startswith("tokenizer.json: no tokenizer can be read from here: ")
+    assert found.startswith("tokenizer.json: cannot be read as a tokenizer: ")
     found = regard.refused("train", "language", text(), SHORT, "tokenizer.path=a.txt")
-    assert found.startswith("a.txt: is of no known kind; a tokenizer is a tokenizer.json, a sentencepiece .model")
+    assert found.startswith("a.txt: unknown kind of file; a tokenizer is a tokenizer.json, a sentencepiece .model")
     Path("m.model").write_bytes(b"nonsense")
     assert regard.refused("train", "language", text(), SHORT, "tokenizer.path=m.model").startswith("m.model: ")
 
@@ -322,7 +322,7 @@ def test_going_on_needs_no_task(regard, option):
 
 def test_an_unknown_device(regard):
     found = regard.refused("train", "language", text(), SHORT, "--device", "abacus")
-    assert found.startswith("there is no device 'abacus'; use auto, ")
+    assert found.startswith("unknown device 'abacus'; use auto, ")
 
 
 def test_a_model_in_a_pickle_is_begun_from_if_that_is_allowed(regard, tmp_path):

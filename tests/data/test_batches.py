@@ -17,9 +17,9 @@ from regard.data.batches import (
     Shuffled,
     Streams,
     Windows,
-    multiple,
-    pack,
+    pack_rows,
     passages,
+    round_up,
     rows_for,
     whole_streams,
 )
@@ -120,7 +120,7 @@ def test_rows_for_holds_the_tokens_of_the_longest_side():
     assert rows_for(100, (9,)) == 11  # few rows are not rounded
     assert rows_for(1000, (9,)) == 104  # many are, to a multiple of 8
     assert rows_for(10, (64,)) == 1  # at least one
-    assert [multiple(number, 4) for number in (1, 4, 5)] == [4, 4, 8]
+    assert [round_up(number, 4) for number in (1, 4, 5)] == [4, 4, 8]
 
 
 @pytest.mark.parametrize("tokens", [2048, 4096, 8192])
@@ -138,7 +138,7 @@ def test_little_padding_in_buckets(tokens: int):
 @given(LENGTHS, st.integers(0, 20), st.integers(1, 40))
 def test_packing_loses_nothing_and_overflows_nowhere(lengths: np.ndarray, more: int, block: int):
     widths = tuple((lengths.max(0) + more).tolist())
-    groups = pack(lengths, widths, block)
+    groups = pack_rows(lengths, widths, block)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(lengths)))
     assert all(len(group) for group in groups)
     assert all((lengths[group].sum(0) <= np.array(widths)).all() for group in groups)
@@ -149,7 +149,7 @@ def test_packing_is_first_fit(lengths: np.ndarray, more: int):
     """No row of a later group would have fitted into an earlier one as it was when the row came; so two groups that
     could be joined never remain."""
     widths = lengths.max(0) + more
-    groups = pack(lengths, tuple(widths.tolist()))
+    groups = pack_rows(lengths, tuple(widths.tolist()))
     for earlier, later in pairwise(groups):
         first = later[np.argmax(lengths[later].max(1))]  # the longest comes first
         longer = [row for row in earlier if lengths[row].max() >= lengths[first].max()]
@@ -157,19 +157,19 @@ def test_packing_is_first_fit(lengths: np.ndarray, more: int):
 
 
 def test_packing_by_hand():
-    groups = pack(np.array([[3, 1], [5, 5], [2, 2], [1, 4], [3, 3]]), (6, 6))
+    groups = pack_rows(np.array([[3, 1], [5, 5], [2, 2], [1, 4], [3, 3]]), (6, 6))
     assert [sorted(group.tolist()) for group in groups] == [[1], [0, 3], [2, 4]]  # row 0 fits beside 3, not beside 1
 
 
 def test_nothing_packs_to_nothing():
-    assert pack(np.empty((0, 2), np.int64), (4, 4)) == []
+    assert pack_rows(np.empty((0, 2), np.int64), (4, 4)) == []
 
 
 @pytest.mark.parametrize("tokens", [2048, 4096, 8192])
 def test_hardly_any_padding_when_packed(tokens: int):
     lengths = like_multi30k()
     widths = (64, 64)
-    groups = pack(lengths, widths)
+    groups = pack_rows(lengths, widths)
     order = Shuffled(len(groups), rows_for(tokens, widths), widths, 0)
     assert padding(order, lengths) < 0.05
 

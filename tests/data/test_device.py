@@ -38,11 +38,11 @@ def test_a_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpu", "CPU", "", ":1", "meta", "cuda1"])
-def test_what_is_no_device_is_told_what_is_one(name: str) -> None:
+def test_an_unknown_device_is_refused(name: str) -> None:
     """Instead of the twenty kinds that torch has names for."""
     with pytest.raises(RegardError) as caught:
         choose_device(name)
-    wanted = f"there is no device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu"
+    wanted = f"unknown device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu"
     assert str(caught.value) == wanted
 
 

@@ -38,7 +38,7 @@ def test_an_interrupted_download_goes_on(tmp_path, ranges):
     with serve({"/a": CONTENT}, ranges) as served:
         served.breaks_after = 300_000
         cause = f"the connection broke after 300000 of {len(CONTENT)} bytes"
-        remedy = "run the command again to go on, or give a folder that has the files with --from"
+        remedy = "run the command again to continue, or give a folder that has the files with --from"
         with pytest.raises(RegardError, match=f"^{re.escape(f'{served.address}/a: {cause}; {remedy}')}$"):
             fetch(served.address, part)
         assert part.read_bytes() == CONTENT[:300_000]
@@ -70,7 +70,7 @@ def test_a_server_without_the_file(tmp_path):
     with (
         serve({}) as served,
         pytest.raises(
-            RegardError, match="/a: the server answers 404 Not Found; run the command again to go on, or give"
+            RegardError, match="/a: the server answers 404 Not Found; run the command again to continue, or give"
         ),
     ):
         fetch(served.address, tmp_path / "a.part")
@@ -79,5 +79,5 @@ def test_a_server_without_the_file(tmp_path):
 def test_no_server(tmp_path):
     with serve({}) as served:
         address = served.address
-    with pytest.raises(RegardError, match="/a: .*refused; run the command again to go on, or give a folder"):
+    with pytest.raises(RegardError, match="/a: .*refused; run the command again to continue, or give a folder"):
         fetch(address, tmp_path / "a.part")

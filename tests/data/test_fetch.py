@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regard.data.fetch import fetch
-from regard.data.known import KNOWN, File, Known
+from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 from regard.errors import InputError, RegardError
 from tests.data.cifar import archive_of, random_set, sheets_of
 from tests.data.server import serve
@@ -23,13 +23,15 @@ def _no_proxy(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
 
 
-def file(name: str, content: bytes) -> File:
-    return File(name, len(content), hashlib.sha256(content).hexdigest())
+def file(name: str, content: bytes) -> DatasetFile:
+    return DatasetFile(name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def know(monkeypatch, **fields) -> None:
     files = fields.pop("files", (file("train.de", TRAIN), file("test.de", TEST)))
-    monkeypatch.setitem(KNOWN, "my-set", Known("about", "licence", "a place", "regard train", files, **fields))
+    monkeypatch.setitem(
+        DATASETS, "my-set", KnownDataset("about", "licence", "a place", "regard train", files, **fields)
+    )
 
 
 def get(to: Path, source: Path | None = None) -> list[Path]:
@@ -87,7 +89,7 @@ def test_wrong_content_is_refused_and_leaves_nothing(tmp_path, monkeypatch, wron
     found = f"{len(wrong)} bytes with sha256 {hashlib.sha256(wrong).hexdigest()[:12]}..."
     expected = f"expected {len(TRAIN)} with {hashlib.sha256(TRAIN).hexdigest()[:12]}..."
     cause = f"not the content of train.de ({found}, {expected})"
-    assert str(raised.value) == f"{tmp_path}/train.de: {cause}; nothing was kept, get another copy"
+    assert str(raised.value) == f"{tmp_path}/train.de: {cause}; nothing was kept; get another copy"
     assert names(tmp_path / "to") == []
 
 
@@ -96,7 +98,7 @@ def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path, monkeypatch, s
     know(monkeypatch)
     (tmp_path / f"train.de{suffix}").write_bytes(pack(TRAIN)[:-20])
     with pytest.raises(
-        RegardError, match=r"train\.de\.\w+: broken or truncated \(.+\); nothing was kept, get another copy"
+        RegardError, match=r"train\.de\.\w+: broken or truncated \(.+\); nothing was kept; get another copy"
     ):
         get(tmp_path / "to", tmp_path)
     assert names(tmp_path / "to") == []
@@ -105,19 +107,20 @@ def test_a_broken_archive_is_refused_and_leaves_nothing(tmp_path, monkeypatch, s
 def test_mistakes(tmp_path, monkeypatch):
     know(monkeypatch)
     with pytest.raises(
-        InputError, match=f"^{tmp_path}/none: no such folder; --from must name one with the files of my-set"
+        InputError, match=f"^{tmp_path}/none: no such folder; --from must name a folder with the files of my-set"
     ):
         get(tmp_path / "to", tmp_path / "none")
     with pytest.raises(
         InputError, match=rf"^{tmp_path}: has no train\.de \(nor \.gz or \.xz of it\), nor has its folder"
     ):
         get(tmp_path / "to", tmp_path)
-    message = "my-set: cannot be downloaded, no public file has this content (a place); give a folder that has train.de"
+    message = "my-set: cannot be downloaded: no public file has this content (a place); give a folder that has train.de"
     with pytest.raises(RegardError, match=re.escape(message) + " with --from$"):
         get(tmp_path / "to")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
-        RegardError, match=f"^{tmp_path}/file: File exists; make room or choose another folder with --to$"
+        RegardError,
+        match=f"^{tmp_path}/file: cannot be written: File exists; free some space, or choose another folder with --to$",
     ):
         get(tmp_path / "file", tmp_path)
 

@@ -118,9 +118,9 @@ def test_no_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "this is no idx file of 3 dimension(s) of bytes: it begins with nothing instead of 00 00 08 03"),
-        (idx(labels(1, 2)), "this is no idx file of 3 dimension(s) of bytes: it begins with 00 00 08 01 instead of"),
-        (idx(some_images())[:10], "this is no idx file of 3 dimension(s) of bytes"),
+        (b"", "not an idx file of 3 dimension(s) of bytes: it begins with nothing instead of 00 00 08 03"),
+        (idx(labels(1, 2)), "not an idx file of 3 dimension(s) of bytes: it begins with 00 00 08 01 instead of"),
+        (idx(some_images())[:10], "not an idx file of 3 dimension(s) of bytes"),
         (idx(some_images())[:-1], "the file is damaged: its header promises 4 x 3 x 5 bytes, but 59 follow"),
         (idx(some_images()) + b"x", "the file is damaged: its header promises 4 x 3 x 5 bytes, but 61 follow"),
         (bytes((0, 0, 8, 3)) + b"\xff" * 12, "promises 4294967295 x 4294967295 x 4294967295 bytes, but 0 follow"),
@@ -134,7 +134,7 @@ def test_broken_idx(tmp_path: Path, content: bytes, reason: str, suffix: str) ->
         read_idx([path])
     assert str(error.value).startswith(f"{path}: ")
     assert reason in str(error.value)
-    assert str(error.value).endswith("; fetch it again")
+    assert str(error.value).endswith("; download it again")
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz"])
@@ -143,7 +143,7 @@ def test_broken_archive(tmp_path: Path, suffix: str, cut: float) -> None:
     path = write_idx(tmp_path, "train-", some_images(), labels(0, 1, 2, 3), suffix)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * cut)] or b"not packed at all")
-    with pytest.raises(InputError, match="cannot be read: .*; fetch it again"):
+    with pytest.raises(InputError, match="cannot be read: .*; download it again"):
         read_idx([path])
 
 
@@ -202,10 +202,13 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
         ({"x": some_images(0), "y": labels()}, "x: there are no images in it"),
         (
             {"x": some_images(1), "y": np.array([1.0])},
-            "x: the labels are float64 of shape (1,); they must be one whole",
+            "x: the labels are float64 of shape (1,); each image needs one",
         ),
-        ({"x": some_images(1), "y": np.eye(2, dtype=int)}, "x: the labels are int64 of shape (2, 2); they must be one"),
-        ({"x": some_images(1), "y": np.array(3)}, "x: the labels are int64 of shape (); they must be one"),
+        (
+            {"x": some_images(1), "y": np.eye(2, dtype=int)},
+            "x: the labels are int64 of shape (2, 2); each image needs one",
+        ),
+        ({"x": some_images(1), "y": np.array(3)}, "x: the labels are int64 of shape (); each image needs one"),
         (
             {"x": some_images()[0], "y": labels(1)},
             "x: the images have shape (3, 5); it must be (N, H, W), (N, H, W, C) or",
@@ -222,7 +225,7 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
             {"x": np.full((1, 2, 2), "a"), "y": labels(1)},
             "x: the pixels are <U1; they must be uint8, or floats from 0 to",
         ),
-        ({"x": np.full((1, 2, 2), None), "y": labels(1)}, "cannot be read as npz: there are objects of Python in it"),
+        ({"x": np.full((1, 2, 2), None), "y": labels(1)}, "cannot be read as npz: it contains Python objects"),
     ],
 )
 def test_npz_that_will_not_do(tmp_path: Path, arrays: dict[str, np.ndarray], reason: str) -> None:
@@ -244,15 +247,15 @@ def test_broken_npz(tmp_path: Path) -> None:
     with ZipFile(odd, "w") as archive:
         for name in ("images.npy", "labels.npy"):
             archive.writestr(name, "what is this")
-    broken = "it is not a whole npz file"
+    broken = "it is not a complete npz file"
     for content, reason in (
         (b"", broken),
         (b"what is this", broken),
         (whole[:50], broken),
         (whole[:-30], broken),
         (bytes(damaged), ".+"),
-        ((tmp_path / "lone.npy").read_bytes(), "it is one array without a name"),
-        (odd.getvalue(), "images is no array"),
+        ((tmp_path / "lone.npy").read_bytes(), "it holds one unnamed array"),
+        (odd.getvalue(), "images is not an array"),
     ):
         path.write_bytes(content)
         rule = rf"a\.npz: cannot be read as npz: {reason}; write it with np\.savez"

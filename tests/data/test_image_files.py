@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from regard.data import image_files
-from regard.data.image_files import decode, resize
+from regard.data.image_files import decode_images, resize_images
 from regard.errors import InputError, RegardError
 
 
@@ -29,7 +29,7 @@ def greys(height: int = 4, width: int = 6, seed: int = 0) -> np.ndarray:
 
 
 def pixels_of(*files: Path, size: int | None = None) -> np.ndarray:
-    pixels, kept = decode({"train": files}, size)["train"]
+    pixels, kept = decode_images({"train": files}, size)["train"]
     assert kept.tolist() == [True] * len(files)
     return pixels
 
@@ -79,13 +79,13 @@ def test_a_file_is_known_by_its_content_among_the_formats(tmp_path: Path) -> Non
 
 def test_other_formats_are_not_tried_whatever_the_name(tmp_path: Path) -> None:
     save(tmp_path / "a.tiff", colours()).rename(tmp_path / "a.png")
-    with pytest.raises(InputError, match="neither this image nor any other of 1 can be decoded"):
+    with pytest.raises(InputError, match="none of 1 images can be decoded"):
         pixels_of(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize("turn", range(1, 9))
-def test_a_photograph_stands_upright(tmp_path: Path, turn: int) -> None:
-    """The camera stores the picture turned and notes how; here the turning is undone by hand."""
+def test_a_photograph_is_upright(tmp_path: Path, turn: int) -> None:
+    """The camera stores the image rotated and writes how; here the rotation is undone by hand."""
     stored = {
         1: lambda x: x,
         2: lambda x: x[:, ::-1],
@@ -163,7 +163,7 @@ def test_the_shorter_side_is_scaled_before_the_longer_is_cut(tmp_path: Path) -> 
 
 def test_valid_and_test_get_the_shape_of_train(tmp_path: Path) -> None:
     train, test = save(tmp_path / "a.png", greys()), save(tmp_path / "b.png", colours(9, 9))
-    found = decode({"train": [train], "test": [test]}, None)
+    found = decode_images({"train": [train], "test": [test]}, None)
     assert [found[split][0].shape for split in ("train", "test")] == [(1, 4, 6, 1), (1, 4, 6, 1)]
 
 
@@ -171,7 +171,7 @@ def test_valid_and_test_get_the_shape_of_train(tmp_path: Path) -> None:
 def test_resizing_in_memory_is_the_same_as_from_files(tmp_path: Path, channels: int) -> None:
     arrays = [colours(7, 9, seed)[..., :channels] for seed in range(3)]
     files = [save(tmp_path / f"{seed}.png", array.squeeze()) for seed, array in enumerate(arrays)]
-    assert np.array_equal(resize(np.stack(arrays), 5), pixels_of(*files, size=5))
+    assert np.array_equal(resize_images(np.stack(arrays), 5), pixels_of(*files, size=5))
 
 
 # --- broken files ----------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_broken_images_are_left_out(tmp_path: Path, name: str, part: float) -> N
     whole = files[1].read_bytes()
     files[1].write_bytes(whole[: int(len(whole) * part)])
     for _ in ("decoded", "from the cache"):
-        pixels, kept = decode({"train": files}, None)["train"]
+        pixels, kept = decode_images({"train": files}, None)["train"]
         assert kept.tolist() == [True, False, True]
         assert np.array_equal(pixels, np.stack((colours(40, 40), colours(40, 40, seed=2))))
 
@@ -196,8 +196,8 @@ def test_all_images_broken(tmp_path: Path, cache: Path, part: float) -> None:
     for file in files:
         file.write_bytes(file.read_bytes()[: int(file.stat().st_size * part)])
     with pytest.raises(InputError) as error:
-        decode({"train": files}, None)
-    wanted = f"{files[0]}: neither this image nor any other of 2 can be decoded; are they whole?"
+        decode_images({"train": files}, None)
+    wanted = f"{files[0]}: none of 2 images can be decoded, this one included; check that they are complete"
     assert str(error.value) == wanted
     assert list((cache / "images").iterdir()) == []
 
@@ -274,7 +274,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path, cache: Path) -> None:
     with pytest.raises(RegardError) as error:
         pixels_of(save(tmp_path / "a.png", colours()))
     assert str(error.value).startswith(f"{cache / 'images'}")
-    wanted = ": cannot keep the decoded images: Not a directory; make room, or let REGARD_CACHE name another folder"
+    wanted = ": cannot be written: Not a directory; free some space, or set REGARD_CACHE to another folder"
     assert str(error.value).endswith(wanted)
 
 
@@ -283,7 +283,7 @@ def test_a_full_disk(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
-    with pytest.raises(RegardError, match="No space left on device; make room, or let REGARD_CACHE"):
+    with pytest.raises(RegardError, match="No space left on device; free some space, or set REGARD_CACHE"):
         pixels_of(save(tmp_path / "a.png", colours()))
     assert list((cache / "images").iterdir()) == []
 
@@ -291,7 +291,7 @@ def test_a_full_disk(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatc
 def test_few_images_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_files, "WORKERS", 2)
     file = save(tmp_path / "a.png", colours(100, 100))
-    pixels_of(file)  # imports and the like
+    pixels_of(file)  # so that everything is imported
     files = [Path(shutil.copy(file, tmp_path / f"{number}.png")) for number in range(100)]
     tracemalloc.start()
     found = pixels_of(*files)

@@ -232,7 +232,7 @@ def test_a_test_set_without_class_folders(tmp_path: Path, pets: Path) -> None:
 def test_two_validation_sets(tmp_path: Path) -> None:
     for name in ("train", "val", "valid"):
         picture(tmp_path / "a" / name / "cats/1.png", 1)
-    assert refused(tmp_path / "a") == f"{tmp_path / 'a/valid'}: val is there, too; keep one of them for valid"
+    assert refused(tmp_path / "a") == f"{tmp_path / 'a/valid'}: val also exists; keep one of them for valid"
 
 
 def test_one_class(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_class_whose_images_are_all_broken_is_none(pets: Path) -> None:
 def test_all_broken(pets: Path) -> None:
     for file in pets.rglob("*.*"):
         file.write_bytes(b"")
-    wanted = f"{pets / 'cats/1.png'}: neither this image nor any other of 3 can be decoded; are they whole?"
+    wanted = f"{pets / 'cats/1.png'}: none of 3 images can be decoded, this one included; check that they are complete"
     assert refused(pets) == wanted
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.lines import NOT_TEXT, kind_of, read_blocks, read_lines
+from regard.data.lines import NOT_TEXT, content_suffix, read_blocks, read_lines
 from regard.errors import InputError, RegardError
 
 PACK = {
@@ -116,7 +116,9 @@ def test_a_truncated_archive_gives_its_beginning_and_then_an_error(tmp_path, suf
     path = write(tmp_path, f"a.txt{suffix}", content[: len(content) * 2 // 3])
     reader = read_lines(path)
     assert next(reader) == NOISE.split("\n")[0]
-    with pytest.raises(InputError, match=r"a\.txt\.\w+: broken or truncated archive \(.+\); fetch or pack it again$"):
+    with pytest.raises(
+        InputError, match=r"a\.txt\.\w+: broken or truncated archive \(.+\); download or compress it again$"
+    ):
         list(reader)
 
 
@@ -194,10 +196,10 @@ def test_without_the_package_for_zst(tmp_path, monkeypatch):
 
 
 def test_kinds():
-    assert kind_of(Path("a/b.c.TSV.gz")) == ".tsv"
-    assert kind_of(Path("a/b.de")) == ".de"
-    assert kind_of(Path("README")) == ""
-    assert kind_of(Path("README.xz")) == ""
+    assert content_suffix(Path("a/b.c.TSV.gz")) == ".tsv"
+    assert content_suffix(Path("a/b.de")) == ".de"
+    assert content_suffix(Path("README")) == ""
+    assert content_suffix(Path("README.xz")) == ""
 
 
 def test_languages_are_text():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import read
-from regard.data.read import Piece, Skipped, read_documents, read_labelled, read_pairs
+from regard.data.read import DocumentPart, Skipped, read_documents, read_labelled, read_pairs
 from regard.errors import InputError
 
 
@@ -161,7 +161,10 @@ def test_a_file_is_one_document_in_pieces(tmp_path):
 def test_lines_are_documents(tmp_path):
     skipped = Skipped()
     path = write(tmp_path, "a.md", "one\n\n two \n\t\n")
-    assert list(read_documents(path, skipped, by="line")) == [Piece("one", ends=True), Piece(" two ", ends=True)]
+    assert list(read_documents(path, skipped, by="line")) == [
+        DocumentPart("one", ends=True),
+        DocumentPart(" two ", ends=True),
+    ]
     assert skipped.report() == [f"2 blank lines skipped (first: {path}:2)"]
 
 
@@ -169,8 +172,8 @@ def test_paragraphs_are_documents(tmp_path):
     skipped = Skipped()
     path = write(tmp_path, "a.txt", "\n\none\ntwo\n \n\nthree\n")
     assert list(read_documents(path, skipped, by="blank-line")) == [
-        Piece("one\ntwo", ends=True),
-        Piece("three", ends=True),
+        DocumentPart("one\ntwo", ends=True),
+        DocumentPart("three", ends=True),
     ]
     assert not skipped
 
@@ -206,7 +209,7 @@ def test_rows_are_documents(tmp_path, content, column):
     skipped = Skipped()
     path = write(tmp_path, "a.csv.gz", content)
     pieces = list(read_documents(path, skipped, column=column))
-    assert pieces == [Piece("one", ends=True), Piece("two", ends=True)]
+    assert pieces == [DocumentPart("one", ends=True), DocumentPart("two", ends=True)]
     assert skipped.report() == [f"1 blank text skipped (first: {path}:3)"]
 
 

@@ -142,7 +142,7 @@ def damaged() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("data", list(damaged()))
 def test_what_is_no_model_is_refused(data: bytes, tmp_path: Path) -> None:
-    refused(data, "is no sentencepiece model, or a damaged one", tmp_path)
+    refused(data, "not a sentencepiece model, or damaged", tmp_path)
 
 
 @given(cut=st.integers(0, 2000), noise=st.binary(max_size=8))
@@ -155,9 +155,9 @@ def test_damage_never_ends_in_a_traceback(cut: int, noise: bytes) -> None:
 def test_what_cannot_be_done_alike_is_refused(tmp_path: Path) -> None:
     refused(trained(model_type="word"), "a sentencepiece model with whole words cannot be read; convert it", tmp_path)
     suffix = trained(model_type="bpe", treat_whitespace_as_suffix=True)
-    refused(suffix, "a sentencepiece model with blanks behind words cannot be read", tmp_path)
+    refused(suffix, "a sentencepiece model with spaces behind words cannot be read", tmp_path)
     user = trained(model_type="bpe", user_defined_symbols=["<sep>"])
-    refused(user, "a sentencepiece model with pieces of its user and a blank put first cannot be read", tmp_path)
+    refused(user, "a sentencepiece model with user-defined pieces and a dummy prefix cannot be read", tmp_path)
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -67,12 +67,12 @@ def test_text_formats_may_be_packed(tmp_path, kind):
     assert rows(again) == ROWS
 
 
-def test_what_is_no_table(tmp_path):
+def test_not_a_table(tmp_path):
     assert not is_table(tmp_path / "a.txt")
     assert not is_table(tmp_path)
-    with pytest.raises(InputError, match=r"a\.txt: is no table; tables are \.tsv, \.csv, \.jsonl"):
+    with pytest.raises(InputError, match=r"a\.txt: is not a table; tables are \.tsv, \.csv, \.jsonl"):
         rows(write(tmp_path, "a.txt", "text"))
-    with pytest.raises(InputError, match="is a folder, but none saved by Hugging Face datasets; tables are"):
+    with pytest.raises(InputError, match="is a folder, but not one saved by Hugging Face datasets; tables are"):
         rows(tmp_path)
 
 
@@ -160,8 +160,12 @@ def test_emoji_written_as_two_escapes_are_text(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "a\tb\nc\n", "a.tsv:2: 1 column, but the first line has 2; every line needs as many"),
-        ("a.csv", 'a,b\n"x\ny",b\na,b,c\n', "a.csv:4: 3 columns, but the first line has 2; every line needs as many"),
+        ("a.tsv", "a\tb\nc\n", "a.tsv:2: 1 column, but the first line has 2; every line needs the same number"),
+        (
+            "a.csv",
+            'a,b\n"x\ny",b\na,b,c\n',
+            "a.csv:4: 3 columns, but the first line has 2; every line needs the same number",
+        ),
         ("a.csv", 'text,label\nfine,1\n"never closed,1\nx,2\n', "a.csv:3: not valid CSV ("),
         ("a.csv", "text,label\n", "a.csv: has no rows; it must hold at least one"),
         ("a.tsv", "text\ttext\n", "a.tsv:1: two columns have the same name; rename one of them"),

@@ -290,8 +290,8 @@ def test_bytes_of_sentencepiece_are_shown() -> None:
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     assert Tokenizer(backend).pieces([1, 2, 3]) == ["A", r"\xc3", " the"]
-    assert Tokenizer(backend).spare_bytes == {1, 2}
-    assert learned("byte").spare_bytes == set()
+    assert Tokenizer(backend).byte_tokens == {1, 2}
+    assert learned("byte").byte_tokens == set()
 
 
 def test_dropout_in_a_file_of_others_is_not_for_every_use(tmp_path: Path) -> None:
@@ -316,20 +316,20 @@ def test_a_merge_that_spells_a_special_token_is_not_made() -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
-    with pytest.raises(RegardError, match="tokenizer.json: there is no such file; a tokenizer is a tokenizer.json, a"):
+    with pytest.raises(RegardError, match="tokenizer.json: no such file; a tokenizer is a tokenizer.json, a"):
         load_tokenizer(path)
     for damage in ("{", "{}", json.dumps({"model": {"type": "Nonsense"}}), "[]", "\x00"):
         path.write_text(damage)
-        with pytest.raises(RegardError, match="tokenizer.json: no tokenizer can be read from here: "):
+        with pytest.raises(RegardError, match="tokenizer.json: cannot be read as a tokenizer: "):
             load_tokenizer(tmp_path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(RegardError, match="tokenizer.json: no tokenizer can be read from here: "):
+    with pytest.raises(RegardError, match="tokenizer.json: cannot be read as a tokenizer: "):
         load_tokenizer(path)
 
 
 def test_an_unknown_kind_of_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").touch()
-    with pytest.raises(RegardError, match="vocab.txt: is of no known kind; a tokenizer is a tokenizer.json, a sent"):
+    with pytest.raises(RegardError, match="vocab.txt: unknown kind of file; a tokenizer is a tokenizer.json, a sent"):
         load_tokenizer(tmp_path / "vocab.txt")
 
 
@@ -344,5 +344,14 @@ def test_a_folder_must_hold_one_tokenizer(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RegardError, match="file/tokenizer.json: the tokenizer cannot be written: File exists"):
+    with pytest.raises(RegardError, match="file: cannot be written: File exists; choose another folder"):
         learned("byte").save(tmp_path / "file")
+
+
+def test_one_text_or_a_list(tmp_path: Path) -> None:
+    tokenizer = learned("byte")
+    one = tokenizer.encode("ab")
+    assert one.tolist() == tokenizer.encode(["ab"])[0].tolist()
+    assert tokenizer.decode(one) == tokenizer.decode(one.tolist()) == "ab"
+    assert tokenizer.decode([one, one[:0]]) == ["ab", ""]
+    assert (tokenizer.encode([]), tokenizer.decode([])) == ([], [])

@@ -189,11 +189,14 @@ def test_a_folder_with_a_tokenizer_only_gets_what_is_missing(tmp_path: Path) -> 
     ("files", "message"),
     [
         ({"vocab.json": '{"a": 0, "b": 2}', "merges.txt": ""}, "vocab.json: must give each token its id, from 0 to 1"),
-        ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, "merges.txt: no merges can be read from here"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, "merges.txt: cannot be read as merges"),
         ({"vocab.json": "[]", "merges.txt": ""}, "vocab.json: must hold a table, not list"),
         ({"vocab.txt": "the\nfox"}, r"vocab.txt: has no \[CLS\]; only the word pieces of BERT are read"),
-        ({"spiece.model": "", "config.json": '{"model_type": "pegasus"}'}, "Pegasus counts its ids otherwise; let"),
-        ({"tokenizer_config.json": "{", "vocab.txt": "a"}, "tokenizer_config.json: is no JSON that can be read"),
+        (
+            {"spiece.model": "", "config.json": '{"model_type": "pegasus"}'},
+            "Pegasus numbers its ids differently; write",
+        ),
+        ({"tokenizer_config.json": "{", "vocab.txt": "a"}, "tokenizer_config.json: not valid JSON"),
         ({}, "holds no tokenizer.json and no sentencepiece .model; name the file of the tokenizer"),
     ],
 )

@@ -6,13 +6,13 @@ from tokenizers import pre_tokenizers
 
 from regard.data.vocabulary import (
     SPECIAL,
-    byte_letters,
+    byte_characters,
+    characters_of,
+    code_points,
     learn_bpe,
     learn_unigram,
     learn_words,
-    letters_of,
-    numbers,
-    sample,
+    sample_texts,
 )
 from regard.errors import ConfigError, InputError, RegardError
 
@@ -20,20 +20,20 @@ WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "then", "other", "came", 
 TEXTS = [" ".join(np.random.default_rng(seed).choice(WORDS, 12)) + "." for seed in range(60)]
 
 
-def test_byte_letters_are_those_of_the_library() -> None:
-    assert sorted(byte_letters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
+def test_byte_characters_are_those_of_the_library() -> None:
+    assert sorted(byte_characters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
     [(letters, _)] = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str("a é\n")
-    assert letters == "".join(byte_letters()[byte] for byte in "a é\n".encode())
+    assert letters == "".join(byte_characters()[byte] for byte in "a é\n".encode())
 
 
 def test_a_small_text_is_sampled_whole() -> None:
-    assert sample(iter(TEXTS)) == TEXTS
+    assert sample_texts(iter(TEXTS)) == TEXTS
 
 
 @pytest.mark.parametrize("limit", [100, 1000, 3000])
 def test_a_sample_is_bounded_and_even(limit: int) -> None:
     texts = [f"{number:05}" for number in range(20_000)]
-    kept = sample(texts, limit)
+    kept = sample_texts(texts, limit)
     assert limit / 2 <= 5 * len(kept) <= limit
     places = np.array([int(text) for text in kept])
     assert np.all(np.diff(places) > 0)
@@ -42,28 +42,28 @@ def test_a_sample_is_bounded_and_even(limit: int) -> None:
 
 
 def test_a_sample_counts_bytes_and_cuts_long_texts() -> None:
-    [long, rest] = sample(["é" * 100_001])
+    [long, rest] = sample_texts(["é" * 100_001])
     assert (len(long), len(rest)) == (100_000, 1)
-    assert len(sample(["éé", "éé"], limit=7)) == 1
+    assert len(sample_texts(["éé", "éé"], limit=7)) == 1
 
 
 def test_letters_are_all_characters_in_order() -> None:
-    assert letters_of(["b\na", "日a😀"]) == ["\n", "a", "b", "日", "😀"]
+    assert characters_of(["b\na", "日a😀"]) == ["\n", "a", "b", "日", "😀"]
 
 
 @pytest.mark.parametrize("texts", [[], [""]])
 def test_an_empty_text_is_refused(texts: list[str]) -> None:
     with pytest.raises(RegardError, match="the text is empty, so no tokenizer can be learned from it; give files"):
-        letters_of(texts)
+        characters_of(texts)
     with pytest.raises(RegardError, match="the text is empty"):
-        sample([*texts, " \n"])
+        sample_texts([*texts, " \n"])
 
 
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(InputError, match=r"half a character \(a lone surrogate such as \\ud800\); remove or replace"):
-        numbers("a\ud800")
+        code_points("a\ud800")
     with pytest.raises(InputError, match="half a character"):
-        sample(["a\ud800"])
+        sample_texts(["a\ud800"])
 
 
 @pytest.mark.parametrize(("learn", "size"), [(learn_words, 12), (learn_bpe, 280), (learn_unigram, 30)])

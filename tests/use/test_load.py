@@ -137,6 +137,6 @@ def test_engines():
 
 def test_the_device_is_chosen(tmp_path):
     folder = run("language", tmp_path / "run")
-    with pytest.raises(RegardError, match="there is no device 'quantum'; use auto, "):
+    with pytest.raises(RegardError, match="unknown device 'quantum'; use auto, "):
         regard.load(folder, device="quantum")
     assert regard.load(folder, device="cpu").device == torch.device("cpu")

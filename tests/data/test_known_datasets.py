@@ -5,23 +5,23 @@ import string
 
 import pytest
 
-from regard.data.known import KNOWN, find_known
+from regard.data.known_datasets import DATASETS, find_dataset
 from regard.errors import InputError
 
-every = pytest.mark.parametrize("name", KNOWN)
+every = pytest.mark.parametrize("name", DATASETS)
 
 
 def test_the_sets():
     texts = {"multi30k", "iwslt15-envi", "tatoeba", "tinyshakespeare", "wikitext2", "ptb", "sst2"}
-    assert set(KNOWN) == texts | {"fashion-mnist", "cifar10"}
-    assert find_known("ptb") is KNOWN["ptb"]
+    assert set(DATASETS) == texts | {"fashion-mnist", "cifar10"}
+    assert find_dataset("ptb") is DATASETS["ptb"]
     with pytest.raises(InputError, match="^no known data set has the name 'multi30'; did you mean 'multi30k'"):
-        find_known("multi30")
+        find_dataset("multi30")
 
 
 @every
 def test_every_set_says_what_it_is(name):
-    known = KNOWN[name]
+    known = DATASETS[name]
     assert known.about
     assert known.licence
     assert known.source
@@ -30,7 +30,7 @@ def test_every_set_says_what_it_is(name):
 
 @every
 def test_files_are_pinned(name):
-    files = (*KNOWN[name].files, *KNOWN[name].sheets)
+    files = (*DATASETS[name].files, *DATASETS[name].sheets)
     assert len({file.name for file in files}) == len({file.sha256 for file in files}) == len(files)
     for file in files:
         assert re.fullmatch("[0-9a-f]{64}", file.sha256)
@@ -40,7 +40,7 @@ def test_files_are_pinned(name):
 
 @every
 def test_addresses_are_pinned_to_a_commit(name):
-    url = KNOWN[name].url
+    url = DATASETS[name].url
     if url is None:
         return
     assert {field for _, field, _, _ in string.Formatter().parse(url) if field} <= {"name", "stem"}
@@ -49,7 +49,7 @@ def test_addresses_are_pinned_to_a_commit(name):
 
 @every
 def test_the_command_names_files_that_will_be_there(name):
-    known = KNOWN[name]
+    known = DATASETS[name]
     words = known.train.split()
     assert words[:2] == ["regard", "train"]
     paths = [word for word in words if "{to}" in word]
