@@ -24,7 +24,7 @@ from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
 from regard.decode.sample import sample_all
 from regard.decode.static import captured, compiled
-from regard.hub.ctranslate2 import Words, write_ctranslate2
+from regard.hub.ctranslate2 import TokenNames, write_ctranslate2
 from regard.models.model import StepModel
 from regard.models.recipe import build
 from regard.use.precision import prepare
@@ -135,7 +135,7 @@ def by_ctranslate2(folder: Path, precision: str) -> Works:
 
 def cpu_rows() -> list[Row]:
     """Transformer base on the CPU. What CTranslate2 does with the same model is shown, and is no goal."""
-    words = Words([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
+    words = TokenNames([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         write_ctranslate2(prepared("cpu", *BASE, precision="float32"), words, folder)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bench.timing import Row, milliseconds, show
-from regard.hub.folder import load, save
+from regard.hub.folder import load_huggingface, save_huggingface
 from regard.models.recipe import build
 from regard.use.load import load as open_folder
 
@@ -36,7 +36,7 @@ def read_file(folder: Path) -> bytes:
 
 
 def read_model(folder: Path) -> object:
-    model = load(folder)
+    model = load_huggingface(folder)
     touched([parameter.data for parameter in model.parameters()])
     return model
 
@@ -73,7 +73,7 @@ def main() -> None:
         del kept
         return
     with tempfile.TemporaryDirectory() as name:
-        save(build("gpt2", seed=0), name)
+        save_huggingface(build("gpt2", seed=0), name)
         show(rows(Path(name)))
         size = (Path(name) / "model.safetensors").stat().st_size / 1e6
         for way in WAYS:

@@ -71,7 +71,7 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
 def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
     """Read a recipe by name or path; of a folder, the model in it."""
     from regard.config import from_table, to_table
-    from regard.hub.folder import is_huggingface, read_config
+    from regard.hub.folder import is_huggingface, read_huggingface_config
     from regard.models.recipe import Recipe, load_recipe
     from regard.models.store import read_config as read_own
     from regard.recipe_files import override
@@ -83,21 +83,21 @@ def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
         return load_recipe(recipe, *overrides)
     if is_run(folder):
         return load_recipe(folder / RECIPE, *overrides)
-    config = read_config(folder) if is_huggingface(folder) else read_own(folder)
+    config = read_huggingface_config(folder) if is_huggingface(folder) else read_own(folder)
     return from_table(override(to_table(Recipe(config)), overrides), Recipe)
 
 
 def written_for(config: "ModelConfig") -> dict[str, str]:
     """Say for whom a model can be written (`regard convert`): the name it has there, or the reason why not."""
     from regard.errors import RegardError
-    from regard.hub import ctranslate2
-    from regard.hub.folder import choose
+    from regard.hub.ctranslate2 import ctranslate2_obstacle
+    from regard.hub.folder import find_conversion
 
     try:
-        theirs = choose(config).family.model_type
+        theirs = find_conversion(config).family.model_type
     except RegardError as error:
         theirs = f"no: {error}"
-    reason = ctranslate2.exportable(config)
+    reason = ctranslate2_obstacle(config)
     return {"Hugging Face": theirs, "CTranslate2": "yes" if reason is None else f"no: {reason}"}
 
 

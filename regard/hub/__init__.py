@@ -1,1 +1,1 @@
-"""Hugging Face both ways: their folders become our models, and ours theirs, by one table for each family."""
+"""Hugging Face and CTranslate2: their folders become our models, and ours become theirs, by one table per family."""

@@ -1,4 +1,4 @@
-"""Activations by the names of both sides; where they have several names for one, the first is written."""
+"""Names of activations in Hugging Face configs and here. Of several names for one activation, the first is written."""
 
 from regard.parts.feedforward import Activation
 
@@ -16,6 +16,6 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def their_activation(ours: Activation) -> str:
-    """Name an activation as they do."""
-    return next(theirs for theirs, meaning in ACTIVATIONS.items() if meaning == ours)
+def hub_activation(activation: Activation) -> str:
+    """Return the Hugging Face name of an activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == activation)

@@ -1,6 +1,6 @@
-"""How weights differ between here and there: a few changes, each a reversible pair.
+"""How a weight is stored differently by Hugging Face: a few changes, each a reversible pair of functions.
 
-What is read are views of the file wherever that is possible, so nothing is copied until it is used.
+Reading returns views of the file where possible, so nothing is copied until it is used.
 """
 
 from collections.abc import Sequence
@@ -12,30 +12,30 @@ Shape = tuple[int, ...]
 
 
 class Change:
-    """Tensors of theirs <-> tensors of ours; this one: one tensor that is the same on both sides."""
+    """Their tensors <-> our tensors. The base class is one tensor that is the same on both sides."""
 
     def names(self, theirs: str, ours: Sequence[Shape]) -> list[str]:
-        """Spell out the names of theirs that belong to our tensors of these shapes."""
+        """Return the names of their tensors for our tensors of these shapes."""
         return [theirs]
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """Give the shapes of theirs."""
+        """Return the shapes of their tensors."""
         return list(ours)
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """Make ours of theirs."""
+        """Convert their tensors to ours."""
         return list(theirs)
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """Make theirs of ours."""
+        """Convert our tensors to theirs."""
         return list(ours)
 
 
 class Transposed(Change):
-    """A matrix that is stored as (in, out), as GPT-2 does."""
+    """A matrix that is stored as (in, out), as in GPT-2."""
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """Turned round."""
+        """(out, in) -> (in, out)."""
         return [shape[::-1] for shape in ours]
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
@@ -48,72 +48,72 @@ class Transposed(Change):
 
 
 class Reshaped(Change):
-    """The same numbers with a first dimension of 1: a row of biases, a table of positions in a batch of one."""
+    """The same numbers with a leading dimension of 1: a row of biases, a position table in a batch of one."""
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """One more dimension."""
+        """Add the dimension."""
         return [(1, *shape) for shape in ours]
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """Without it."""
+        """Drop the dimension."""
         return [tensor[0] for tensor in theirs]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """With it."""
+        """Add the dimension."""
         return [tensor[None] for tensor in ours]
 
 
 class Together(Change):
-    """Several tensors that are the same on both sides, but are only there together; their names are joined by `|`.
+    """Several tensors that are the same on both sides and only occur together; their names are joined by `|`.
 
-    Such a row stands before one for a part of them alone, which another variant has under another name.
+    Such a row comes before a row for one of these tensors alone, which another variant has under another name.
     """
 
     def names(self, theirs: str, ours: Sequence[Shape]) -> list[str]:
-        """Each by itself."""
+        """Split the joined names."""
         return theirs.split("|")
 
 
 class Stacked(Change):
-    """One tensor of theirs is several of ours side by side, along the output."""
+    """One tensor of theirs is several of ours, concatenated along the output."""
 
     def __init__(self, transposed: bool = False) -> None:
         self.transposed = transposed  # a matrix stored as (in, out)
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """All outputs together."""
-        together = (sum(shape[0] for shape in ours), *ours[0][1:])
-        return [together[::-1] if self.transposed else together]
+        """Add up the outputs."""
+        stacked = (sum(shape[0] for shape in ours), *ours[0][1:])
+        return [stacked[::-1] if self.transposed else stacked]
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """Cut."""
-        [whole] = theirs
-        return list((whole.T if self.transposed else whole).split([shape[0] for shape in ours]))
+        """Split along the output."""
+        [stacked] = theirs
+        return list((stacked.T if self.transposed else stacked).split([shape[0] for shape in ours]))
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """Join."""
-        whole = torch.cat(list(ours))
-        return [whole.T if self.transposed else whole]
+        """Concatenate along the output."""
+        stacked = torch.cat(list(ours))
+        return [stacked.T if self.transposed else stacked]
 
 
 class PerExpert(Change):
-    """A matrix (out, in) of theirs for every expert `{e}`; ours are all experts in one tensor of (in, out)."""
+    """One (out, in) matrix of theirs for every expert `{e}`; ours is one (experts, in, out) tensor."""
 
     def names(self, theirs: str, ours: Sequence[Shape]) -> list[str]:
-        """One for each expert."""
+        """Fill in the index of each expert."""
         return [theirs.replace("{e}", str(expert)) for expert in range(ours[0][0])]
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """As many matrices, turned round."""
-        experts, wide, out = ours[0]
-        return [(out, wide)] * experts
+        """(experts, in, out) -> (out, in) for each expert."""
+        experts, inputs, outputs = ours[0]
+        return [(outputs, inputs)] * experts
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """Stack them."""
+        """Transpose and stack."""
         return [torch.stack([tensor.T for tensor in theirs])]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """Take them apart."""
+        """Unstack and transpose."""
         return [matrix.T for matrix in ours[0]]
 
 

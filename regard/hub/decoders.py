@@ -1,22 +1,23 @@
-"""What families of decoders share: a head over the vocabulary, or over classes read off at the last token."""
-
-from typing import Any
+"""What decoder families share: a head over the vocabulary, or over classes, read at the last token."""
 
 from regard.config import Table
-from regard.hub.express import UnlikeError, part
-from regard.hub.theirs import Theirs
+from regard.hub.conversion import NotExpressibleError, expect
+from regard.hub.hub_config import HubConfig
 from regard.models.encoder import EncoderConfig
 from regard.models.head import ClassesConfig, LogitsConfig
 from regard.models.init import InitConfig
 from regard.models.language import LanguageConfig
+from regard.models.recipe import ModelConfig
 from regard.models.stack import LayerConfig
 from regard.parts.embed import EmbedConfig
 from regard.parts.norm import NormConfig
 from regard.parts.pool import LastConfig
 
+DecoderConfig = LanguageConfig | EncoderConfig
 
-def with_head(
-    theirs: Theirs,
+
+def read_decoder(
+    hub: HubConfig,
     *,
     dim: int,
     depth: int,
@@ -26,12 +27,12 @@ def with_head(
     init: InitConfig,
     tied: bool,
     pattern: tuple[str, ...] = (),
-) -> LanguageConfig | EncoderConfig:
-    """Give our config of a decoder with the head that its architecture names; `tied` unless the file says otherwise."""
-    vocabulary = theirs.whole("vocab_size")
-    tied = theirs.flag("tie_word_embeddings", tied)
-    classes = theirs.classes()
-    if theirs.architecture.endswith("ForSequenceClassification"):
+) -> DecoderConfig:
+    """Return our config of a decoder with the head of its task; `tied` is the family's default."""
+    vocabulary = hub.read_int("vocab_size")
+    tied = hub.read_bool("tie_word_embeddings", tied)
+    classes = hub.read_classes()
+    if hub.task == "classification":
         return EncoderConfig(
             vocabulary=vocabulary,
             dim=dim,
@@ -57,15 +58,20 @@ def with_head(
     )
 
 
-def their_decoder(config: Any, writer: str, classifier: str) -> Table:
-    """Give the keys that say vocabulary and head."""
-    if isinstance(config, EncoderConfig) and config.sight == "past":
-        head = part(config.head, ClassesConfig, "model.head")
-        return {"architectures": [classifier], "vocab_size": config.vocabulary, "num_labels": head.classes}
-    if not isinstance(config, LanguageConfig):
-        raise UnlikeError("no model that sees the past only", "model")
+def expect_decoder(config: ModelConfig) -> DecoderConfig:
+    """Return the config if it is a model whose tokens see only the past."""
+    if isinstance(config, LanguageConfig) or (isinstance(config, EncoderConfig) and config.sight == "past"):
+        return config
+    raise NotExpressibleError("tokens see the future instead of only the past", "model")
+
+
+def decoder_keys(decoder: DecoderConfig, language: str, classifier: str) -> Table:
+    """Return the keys of vocabulary and head. `language` and `classifier` are the architectures with these heads."""
+    if isinstance(decoder, EncoderConfig):
+        head = expect(decoder.head, ClassesConfig, "model.head")
+        return {"architectures": [classifier], "vocab_size": decoder.vocabulary, "num_labels": head.classes}
     return {
-        "architectures": [writer],
-        "vocab_size": config.vocabulary,
-        "tie_word_embeddings": config.head.tied,
+        "architectures": [language],
+        "vocab_size": decoder.vocabulary,
+        "tie_word_embeddings": decoder.head.tied,
     }

@@ -1,16 +1,17 @@
 """DeepSeek-V3 (2024): latent attention, and a mixture of experts above the first layers."""
 
-from typing import Any
+from typing import Literal
 
 from regard.config import Table
-from regard.hub.activations import ACTIVATIONS, their_activation
+from regard.hub.activations import ACTIVATIONS, hub_activation
 from regard.hub.changes import PER_EXPERT, SAME, TOGETHER
-from regard.hub.decoders import their_decoder, with_head
-from regard.hub.express import UnlikeError, part
-from regard.hub.rope import read_rope, their_rope, their_score_factor
-from regard.hub.table import Family, Row
-from regard.hub.theirs import Theirs
+from regard.hub.conversion import NotExpressibleError, expect
+from regard.hub.decoders import DecoderConfig, decoder_keys, expect_decoder, read_decoder
+from regard.hub.family import Family, Head, Row
+from regard.hub.hub_config import HubConfig
+from regard.hub.rope import read_rope, rope_keys, score_scale_keys
 from regard.models.init import NormalConfig
+from regard.models.recipe import ModelConfig
 from regard.models.stack import LayerConfig
 from regard.parts.attention import AttentionConfig
 from regard.parts.embed import EmbedConfig
@@ -25,7 +26,7 @@ HEADS = f"{LAYER}.mixer.heads"
 SPARSE = f"{LAYER}.feedforward"
 ATTENTION = "layers.{i}.self_attn"
 MLP = "layers.{i}.mlp"
-LATENT_NORM = RMSNormConfig(1e-6)  # there is no key for that
+LATENT_NORM = RMSNormConfig(1e-6)  # config.json has no key for eps
 
 
 def _weight(ours: str, theirs: str) -> Row:
@@ -58,89 +59,87 @@ TABLE: list[Row] = [
 ]
 
 
-def from_hf(theirs: Theirs) -> Any:
-    """Give our config."""
-    theirs.only("attention_bias", False, "latent attention has no biases here")
-    theirs.only("norm_topk_prob", True, "the weights of the chosen experts add up to one here")
-    theirs.only("scoring_func", "sigmoid", "the affinity to an expert is a sigmoid here")
-    theirs.only("topk_method", "noaux_tc", "experts are chosen with a bias that balances their load here")
-    theirs.only("moe_layer_freq", 1, "every layer above the first ones has experts here")
-    heads = theirs.whole("num_attention_heads")
-    theirs.only("num_key_value_heads", heads, "latent attention has as many keys as queries")
-    plain, turned = theirs.whole("qk_nope_head_dim"), theirs.whole("qk_rope_head_dim")
+def _from_hub(hub: HubConfig) -> DecoderConfig:
+    hub.require("attention_bias", False, "latent attention with biases is not supported")
+    hub.require("norm_topk_prob", True, "the weights of the chosen experts must add up to one")
+    hub.require("scoring_func", "sigmoid", "only sigmoid affinities are supported")
+    hub.require("topk_method", "noaux_tc", "only selection with a load-balancing bias is supported")
+    hub.require("moe_layer_freq", 1, "every layer after the dense ones must have experts")
+    heads = hub.read_int("num_attention_heads")
+    hub.require("num_key_value_heads", heads, "latent attention has one key head per query head")
+    plain, turned = hub.read_int("qk_nope_head_dim"), hub.read_int("qk_rope_head_dim")
     latent = LatentHeadsConfig(
         heads=heads,
-        rank=theirs.whole("kv_lora_rank"),
+        rank=hub.read_int("kv_lora_rank"),
         plain=plain,
         turned=turned,
-        value=theirs.whole("v_head_dim"),
-        query_rank=theirs.whole("q_lora_rank", None),
+        value=hub.read_int("v_head_dim"),
+        query_rank=hub.read_optional_int("q_lora_rank"),
         norm=LATENT_NORM,
     )
-    layout = {True: "interleaved", False: "halves"}[theirs.flag("rope_interleave", True)]
-    rope, factor = read_rope(theirs, layout)
+    layout: Literal["interleaved", "halves"] = "interleaved" if hub.read_bool("rope_interleave", True) else "halves"
+    rope, factor = read_rope(hub, layout)
     score = DotConfig() if factor == 1.0 else DotConfig(scale=factor * (plain + turned) ** -0.5)
-    mixer = AttentionConfig(latent, score, rope, dropout=theirs.number("attention_dropout", 0.0))
-    norm = RMSNormConfig(theirs.number("rms_norm_eps", 1e-6))
-    dense = GLUConfig(theirs.whole("intermediate_size"), theirs.one_of("hidden_act", ACTIVATIONS, "silu"))
+    mixer = AttentionConfig(latent, score, rope, dropout=hub.read_float("attention_dropout", 0.0))
+    norm = RMSNormConfig(hub.read_float("rms_norm_eps", 1e-6))
+    dense = GLUConfig(hub.read_int("intermediate_size"), hub.read_name("hidden_act", ACTIVATIONS, "silu"))
     kinds = {
         "dense": LayerConfig(mixer=mixer, feedforward=dense, norm=norm),
-        "sparse": LayerConfig(mixer=mixer, feedforward=_experts(theirs), norm=norm),
+        "sparse": LayerConfig(mixer=mixer, feedforward=_experts(hub), norm=norm),
     }
-    depth, first = theirs.depth("num_hidden_layers"), theirs.whole("first_k_dense_replace", 3, least=0)
+    depth, first = hub.read_repeats("num_hidden_layers"), hub.read_int("first_k_dense_replace", 3, least=0)
     counts = {"dense": min(first, depth), "sparse": max(depth - first, 0)}
-    return with_head(
-        theirs,
-        dim=theirs.whole("hidden_size"),
+    return read_decoder(
+        hub,
+        dim=hub.read_int("hidden_size"),
         depth=depth,
         layers={name: kinds[name] for name, count in counts.items() if count},
         pattern=tuple(f"{count}*{name}" for name, count in counts.items() if count),
         norm=norm,
         embed=EmbedConfig(),
-        init=NormalConfig(theirs.number("initializer_range", 0.02)),
+        init=NormalConfig(hub.read_float("initializer_range", 0.02)),
         tied=False,
     )
 
 
-def _experts(theirs: Theirs) -> MoEConfig:
+def _experts(hub: HubConfig) -> MoEConfig:
     return MoEConfig(
-        experts=theirs.whole("n_routed_experts"),
-        chosen=theirs.whole("num_experts_per_tok"),
-        hidden=theirs.whole("moe_intermediate_size"),
-        shared=theirs.whole("n_shared_experts"),
-        groups=theirs.whole("n_group"),
-        chosen_groups=theirs.whole("topk_group"),
-        scale=theirs.number("routed_scaling_factor"),
+        experts=hub.read_repeats("n_routed_experts"),
+        chosen=hub.read_int("num_experts_per_tok"),
+        hidden=hub.read_int("moe_intermediate_size"),
+        shared=hub.read_int("n_shared_experts"),
+        groups=hub.read_int("n_group"),
+        chosen_groups=hub.read_int("topk_group"),
+        scale=hub.read_float("routed_scaling_factor"),
     )
 
 
-def to_hf(config: Any) -> Table:
-    """Give their config."""
-    decoder = their_decoder(config, "DeepseekV3ForCausalLM", "DeepseekV3ForSequenceClassification")
-    layers = {name: config.layers[name] for name in config.names()}
+def _to_hub(config: ModelConfig) -> Table:
+    decoder = expect_decoder(config)
+    layers = {name: decoder.layers[name] for name in decoder.names()}
     sparse = next((name for name, layer in layers.items() if isinstance(layer.feedforward, MoEConfig)), None)
     if sparse is None:
-        raise UnlikeError("no layer with experts", "model.layers")
+        raise NotExpressibleError("no layer with experts instead of at least one", "model.layers")
     dense = next((layer for name, layer in layers.items() if name != sparse), None)
     layer, path = layers[sparse], f"model.layers.{sparse}"
-    mixer = part(layer.mixer, AttentionConfig, f"{path}.mixer")
-    heads = part(mixer.heads, LatentHeadsConfig, f"{path}.mixer.heads")
-    rope = part(mixer.position, RopeConfig, f"{path}.mixer.position")
-    experts = part(layer.feedforward, MoEConfig, f"{path}.feedforward")
-    wide = (
-        GLUConfig(experts.hidden) if dense is None else part(dense.feedforward, GLUConfig, "model.layers.feedforward")
-    )
-    positions = their_rope(rope)
+    mixer = expect(layer.mixer, AttentionConfig, f"{path}.mixer")
+    heads = expect(mixer.heads, LatentHeadsConfig, f"{path}.mixer.heads")
+    rope = expect(mixer.position, RopeConfig, f"{path}.mixer.position")
+    experts = expect(layer.feedforward, MoEConfig, f"{path}.feedforward")
+    mlp = GLUConfig(experts.hidden)
+    if dense is not None:
+        mlp = expect(dense.feedforward, GLUConfig, "model.layers.feedforward")
+    positions = rope_keys(rope)
     if positions["rope_scaling"] is not None:
-        score = part(mixer.score, DotConfig, f"{path}.mixer.score")
-        positions["rope_scaling"] |= their_score_factor(score, rope, heads.plain + heads.turned)
+        score = expect(mixer.score, DotConfig, f"{path}.mixer.score")
+        positions["rope_scaling"] |= score_scale_keys(score, rope, heads.plain + heads.turned)
     return {
-        **decoder,
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.depth,
-        "first_k_dense_replace": config.names().index(sparse),
-        "intermediate_size": wide.hidden,
-        "hidden_act": their_activation(wide.activation),
+        **decoder_keys(decoder, "DeepseekV3ForCausalLM", "DeepseekV3ForSequenceClassification"),
+        "hidden_size": decoder.dim,
+        "num_hidden_layers": decoder.depth,
+        "first_k_dense_replace": decoder.names().index(sparse),
+        "intermediate_size": mlp.hidden,
+        "hidden_act": hub_activation(mlp.activation),
         "num_attention_heads": heads.heads,
         "num_key_value_heads": heads.heads,
         "q_lora_rank": heads.query_rank,
@@ -158,29 +157,29 @@ def to_hf(config: Any) -> Table:
         "topk_group": experts.chosen_groups,
         "routed_scaling_factor": experts.scale,
         "norm_topk_prob": True,
-        "rms_norm_eps": part(layer.norm, RMSNormConfig, f"{path}.norm").eps,
+        "rms_norm_eps": expect(layer.norm, RMSNormConfig, f"{path}.norm").eps,
         "attention_dropout": mixer.dropout,
     }
 
 
-FAMILY = Family(
+DEEPSEEK_V3 = Family(
     model_type="deepseek_v3",
     table=TABLE,
     prefix="model.",
-    heads={
-        "DeepseekV3ForCausalLM": [("head.unembed.weight", "lm_head.weight", SAME)],
-        "DeepseekV3ForSequenceClassification": [("head.classify.weight", "score.weight", SAME)],
+    architectures={
+        "DeepseekV3ForCausalLM": Head("language", [("head.unembed.weight", "lm_head.weight", SAME)]),
+        "DeepseekV3ForSequenceClassification": Head("classification", [("head.classify.weight", "score.weight", SAME)]),
     },
-    from_hf=from_hf,
-    to_hf=to_hf,
+    from_hub=_from_hub,
+    to_hub=_to_hub,
     ignored_keys={
-        "head_dim": "the turned part, which qk_rope_head_dim says",
-        "qk_head_dim": "the sum of both parts",
-        "num_nextn_predict_layers": "further heads for tokens to come, which are not read",
-        "aux_loss_alpha": "how it was trained",
-        "seq_aux": "how it was trained",
-        "ep_size": "how it was trained",
-        "output_router_logits": "the form of an answer",
+        "head_dim": "equals qk_rope_head_dim",
+        "qk_head_dim": "the sum of qk_nope_head_dim and qk_rope_head_dim",
+        "num_nextn_predict_layers": "heads that predict further tokens, which are not read",
+        "aux_loss_alpha": "affects training only",
+        "seq_aux": "affects training only",
+        "ep_size": "affects training only",
+        "output_router_logits": "affects the output format only",
     },
     ignored_weights={"*rotary_emb.inv_freq": "the frequencies follow from the config"},
     tied={"lm_head.weight": "model.embed_tokens.weight"},

@@ -1,4 +1,4 @@
-"""What a Hugging Face folder says beside the model: ids of tokens, names of classes, how long, how to write."""
+"""What a Hugging Face folder says beside the model: token ids, class labels, maximum length, generation defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from regard.hub.weights import read_json
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-WRITING = (  # defaults of generation that mean something here, by their names
+GENERATION_KEYS = (  # generation defaults that are supported
     "do_sample",
     "temperature",
     "top_k",
@@ -34,37 +34,37 @@ WRITING = (  # defaults of generation that mean something here, by their names
 
 @dataclass(frozen=True)
 class Details:
-    """What is known beside the model; None or empty where nothing is.
+    """What is known beside the model; None or empty where nothing is known.
 
-    `length` is how many tokens the model was made for; `first` begins what a decoder writes about a source. `writing`
-    holds defaults of generation by their own names (temperature, num_beams, ...).
+    `length` is the number of tokens that the model was made for; `decoder_start` is the first token of a decoder's
+    output. `generation` holds generation defaults under their Hugging Face names (temperature, num_beams, ...).
     """
 
     length: int | None = None
     start: int | None = None
     end: tuple[int, ...] = ()
     pad: int | None = None
-    first: int | None = None
+    decoder_start: int | None = None
     labels: tuple[str, ...] = ()
-    writing: Mapping[str, Any] = field(default_factory=dict)
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_details(folder: str | Path) -> Details:
-    """Read what a Hugging Face folder says beside the model; generation_config.json counts more than config.json."""
+    """Read what a Hugging Face folder says beside the model; generation_config.json overrides config.json."""
     folder = Path(folder)
     config = read_json(folder / CONFIG)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
-    both = {**config, **{key: value for key, value in generation.items() if value is not None}}
-    start, end, pad, first = (_ids(both, key, folder) for key in IDS)
+    merged = {**config, **{key: value for key, value in generation.items() if value is not None}}
+    start, end, pad, decoder_start = (_ids(merged, key, folder) for key in IDS)
     length = config.get("max_position_embeddings", config.get("n_positions"))
     return Details(
         length=length if type(length) is int else None,
         start=start[0] if start else None,
         end=end,
         pad=pad[0] if pad else None,
-        first=first[0] if first else None,
+        decoder_start=decoder_start[0] if decoder_start else None,
         labels=_labels(config, folder),
-        writing={key: both[key] for key in WRITING if both.get(key) is not None},
+        generation={key: merged[key] for key in GENERATION_KEYS if merged.get(key) is not None},
     )
 
 
@@ -72,21 +72,21 @@ def _ids(table: Table, key: str, folder: Path) -> tuple[int, ...]:
     value = table.get(key)
     found = value if isinstance(value, list) else [] if value is None else [value]
     if not all(type(id) is int for id in found):
-        raise RegardError(f"{folder}: {key}={value!r} must be the id of a token")
+        raise RegardError(f"{folder}: {key}={value!r} must be a token id")
     return tuple(found)
 
 
 def _labels(config: Table, folder: Path) -> tuple[str, ...]:
     labels = config.get("id2label") or {}
     if isinstance(labels, dict) and config.get("num_labels") not in (None, len(labels)):
-        return ()  # old files count the classes, and name the two that every config had
+        return ()  # old files give the right number, and labels for two classes whatever the number
     if not isinstance(labels, dict) or sorted(labels) != sorted(str(number) for number in range(len(labels))):
         raise RegardError(f"{folder / CONFIG}: id2label must name the classes 0, 1, 2, ...")
     return tuple(str(labels[str(number)]) for number in range(len(labels)))
 
 
-def their_ids(details: Details) -> Table:
-    """Give the keys of special tokens, also of those that there are not: a default of theirs may not exist here."""
+def token_id_keys(details: Details) -> Table:
+    """Return the keys of special tokens, null where there is none: Hugging Face's default might not be a token here."""
     ends = details.end[0] if len(details.end) == 1 else list(details.end) or None
-    table: Table = dict(zip(IDS, (details.start, ends, details.pad, details.first), strict=True))
-    return table if details.first is not None else {key: table[key] for key in IDS[:3]}
+    table: Table = dict(zip(IDS, (details.start, ends, details.pad, details.decoder_start), strict=True))
+    return table if details.decoder_start is not None else {key: table[key] for key in IDS[:3]}

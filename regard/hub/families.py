@@ -1,27 +1,36 @@
-"""The families by their `model_type`. Another one is a file beside this one, and a line here.
+"""The Hugging Face families by their `model_type`.
 
-Where several can say the same, the first is written.
+A new family is a file beside this one and an entry here, or a file of your own that calls `regard.register`. Where
+several families can express a model, the first is written.
 """
 
-from regard.config import Registry
-from regard.hub import bart, bert, deepseek, distilbert, gpt2, llama, marian, mistral, pegasus, qwen3, roberta, t5, vit
-from regard.hub.table import Family
+from regard.hub.bart import BART
+from regard.hub.bert import BERT
+from regard.hub.deepseek import DEEPSEEK_V3
+from regard.hub.distilbert import DISTILBERT
+from regard.hub.family import Family
+from regard.hub.gpt2 import GPT2
+from regard.hub.llama import LLAMA
+from regard.hub.marian import MARIAN
+from regard.hub.mistral import MISTRAL
+from regard.hub.pegasus import PEGASUS
+from regard.hub.qwen3 import QWEN3
+from regard.hub.roberta import ROBERTA
+from regard.hub.t5 import T5
+from regard.hub.vit import VIT
 
-FAMILIES = Registry[Family](
-    "family",
-    {
-        "gpt2": gpt2.FAMILY,
-        "llama": llama.FAMILY,
-        "mistral": mistral.FAMILY,
-        "qwen3": qwen3.FAMILY,
-        "deepseek_v3": deepseek.FAMILY,
-        "bert": bert.FAMILY,
-        "roberta": roberta.FAMILY,
-        "distilbert": distilbert.FAMILY,
-        "vit": vit.FAMILY,
-        "marian": marian.FAMILY,
-        "pegasus": pegasus.FAMILY,
-        "bart": bart.FAMILY,
-        "t5": t5.FAMILY,
-    },
-)
+FAMILIES: dict[str, Family] = {
+    "gpt2": GPT2,
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "qwen3": QWEN3,
+    "deepseek_v3": DEEPSEEK_V3,
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "distilbert": DISTILBERT,
+    "vit": VIT,
+    "marian": MARIAN,
+    "pegasus": PEGASUS,
+    "bart": BART,
+    "t5": T5,
+}

@@ -1,7 +1,8 @@
-"""A Hugging Face folder, read and written: `load`, `save`, and whether a config can be saved at all."""
+"""Read and write models as Hugging Face folders, and find out whether a config can be written as one."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,30 +10,27 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.config import Table, from_table, to_table
+from regard.config import Table, to_table
 from regard.errors import ConfigError, RegardError, choices
-from regard.hub import table
 from regard.hub.changes import Shape
-from regard.hub.details import CONFIG, GENERATION, Details, their_ids
-from regard.hub.express import Expressed, UnlikeError, express
+from regard.hub.conversion import Conversion, NotExpressibleError, convert_config
+from regard.hub.details import CONFIG, GENERATION, Details, token_id_keys
 from regard.hub.families import FAMILIES
-from regard.hub.theirs import Theirs
-from regard.hub.weights import DTYPES, INDEX, WHOLE, Weights, open_weights, read_json
+from regard.hub.family import Family, check_weights, read_weights, write_weights
+from regard.hub.hub_config import HubConfig
+from regard.hub.weights import DTYPES, INDEX, SINGLE_FILE, FolderWeights, open_weights, read_json
 from regard.models.model import Model
-from regard.models.recipe import Recipe, build_empty
+from regard.models.recipe import ModelConfig, build_empty
 from regard.models.store import fill, tensors, writing
 
-LARGEST = 5 * 10**9  # bytes in one file
-SIZES = {  # keys of our config that are sizes of some weight
-    *("depth", "dim", "vocabulary", "source_vocabulary", "length", "offset", "segments", "classes"),
-    *("heads", "kv_heads", "head_dim", "rank", "query_rank", "plain", "turned", "value", "buckets"),
-    *("hidden", "experts", "shared", "patch", "channels"),
-}
-NAMES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+MAX_FILE_BYTES = 5 * 10**9
+HARMLESS = 2**20  # a number up to this costs little in any key, since models are built without memory for weights
+DTYPE_NAMES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
+GENERATING = ("language", "translation")  # tasks whose folders have generation defaults
 
 
 def is_huggingface(folder: str | Path) -> bool:
-    """Tell whether a folder is one of Hugging Face, by its config.json."""
+    """Return whether a folder contains a Hugging Face model, by its config.json."""
     path = Path(folder) / CONFIG
     return path.is_file() and "model_type" in read_json(path)
 
@@ -40,170 +38,188 @@ def is_huggingface(folder: str | Path) -> bool:
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-def load(
+def load_huggingface(
     folder: str | Path,
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     allow_pickle: bool = False,
 ) -> Model:
-    """Read a model of Hugging Face as one of ours, in the precision it has there unless given.
+    """Load a Hugging Face folder as one of our models, in the precision of its files unless `dtype` is given.
 
-    Nothing in the folder is run. On the CPU the weights stay in the file until they are used.
+    No code in the folder is run. On the CPU the weights stay in the file until they are used.
     """
-    family, theirs, weights = _open(Path(folder), allow_pickle)
-    architecture = theirs.architecture
-    model = _build(family, theirs, weights).to(dtype or _dtype(theirs.table, weights))
+    opened = _open(Path(folder), allow_pickle)
+    model = _build(opened).to(dtype or _dtype(opened))
     ours = tensors(model)
-    shapes = _shapes(ours)
-    named = table.check(family, architecture, shapes, weights.shapes, weights.place)
-    for name in named.values():
-        if weights.dtypes[name] not in DTYPES.values() and not family.is_ignored(name):
-            raise RegardError(f"{weights.place}: {name} is not in a floating point of 16 bits or more")
-    read = table.read(family, architecture, shapes, named, weights.get, weights.place)
-    read |= {name: torch.zeros(ours[name].shape) for name in ours if family.is_own(name)}
-    fill(model, {name: tensor.to(device, ours[name].dtype) for name, tensor in read.items()}, device)
+    weights = _read_weights(opened, ours)
+    fill(model, {name: tensor.to(device, ours[name].dtype) for name, tensor in weights.items()}, device)
     return model
 
 
-def read_config(folder: str | Path, ends: tuple[str, ...] = (), allow_pickle: bool = False) -> Any:
-    """Read our config of a model of Hugging Face, without its weights.
+def read_huggingface_config(folder: str | Path, task: str | None = None, allow_pickle: bool = False) -> ModelConfig:
+    """Read our config of a Hugging Face folder, without its weights.
 
-    With `ends` it gets another head, if its own architecture has no such name but another of the family has.
+    With `task`, the config gets the head that its family has for this task, if there is one.
     """
-    family, theirs, weights = _open(Path(folder), allow_pickle)
-    if ends and not theirs.architecture.endswith(ends):
-        others = [name for name in family.heads if name.endswith(ends)]
-        theirs = (
-            Theirs({**theirs.table, "architectures": others[:1]}, theirs.weights, theirs.place) if others else theirs
-        )
-    return _build(family, theirs, weights).config
+    opened = _open(Path(folder), allow_pickle)
+    heads = opened.family.architectures
+    if task is not None and heads[opened.architecture].task != task:
+        fitting = [name for name, head in heads.items() if head.task == task]
+        opened = replace(opened, architecture=fitting[0]) if fitting else opened
+    config: ModelConfig = _build(opened).config
+    return config
 
 
-def _open(folder: Path, allow_pickle: bool) -> tuple[table.Family, Theirs, Weights]:
-    """Open the files of a folder, and find its family."""
+@dataclass(frozen=True)
+class _Opened:
+    """The files of a folder, opened but not read."""
+
+    family: Family
+    architecture: str
+    table: Table
+    weights: FolderWeights
+    place: str  # of config.json, for messages
+
+
+def _open(folder: Path, allow_pickle: bool) -> _Opened:
     place = str(folder / CONFIG)
-    found = read_json(folder / CONFIG)
-    family = FAMILIES.get(str(found.get("model_type")))
-    if family is None:
-        named = found.get("model_type")
-        trouble = "has no model_type" if named is None else f"model_type={named!r} is not known here"
-        raise RegardError(f"{place}: {trouble}; {choices(named, FAMILIES)}")
+    table = read_json(folder / CONFIG)
+    family = _find_family(table, place)
     weights = open_weights(folder, allow_pickle)
-    theirs = Theirs(found, frozenset(weights.shapes), place)
-    if theirs.architecture not in family.heads:
-        known = choices(theirs.architecture, family.heads)
-        raise RegardError(f"{place}: the head of {theirs.architecture} is not known here; {known}")
-    return family, theirs, weights
+    named = table.get("architectures")
+    if not (isinstance(named, list) and len(named) == 1 and isinstance(named[0], str)):
+        raise RegardError(f"{place}: architectures={named!r} must name one class, which selects the head")
+    if named[0] not in family.architectures:
+        known = choices(named[0], family.architectures)
+        raise RegardError(f"{place}: the architecture {named[0]} is not supported; {known}")
+    return _Opened(family, named[0], table, weights, place)
 
 
-def _build(family: table.Family, theirs: Theirs, weights: Weights) -> Model:
-    """Build the model without memory, every value of our config checked as if it were written by hand.
+def _find_family(table: Table, place: str) -> Family:
+    supported = f"supported are {', '.join(sorted(FAMILIES))}"
+    model_type = table.get("model_type")
+    if model_type is None:
+        raise RegardError(f"{place}: has no model_type, which names the family of the model; {supported}")
+    if str(model_type) not in FAMILIES:
+        raise RegardError(f"{place}: the family {str(model_type)!r} (model_type) is not supported; {supported}")
+    return FAMILIES[str(model_type)]
 
-    A size that is larger than all weights together is a mistake, or an attack: it is found before anything is built.
+
+def _build(opened: _Opened) -> Model:
+    """Build the model without memory for its weights, after checking every value of the config.
+
+    A number that is larger than all weights together is a mistake or an attack, and is rejected before building.
     """
+    head = opened.family.architectures[opened.architecture]
+    reader = HubConfig(opened.table, head.task, frozenset(opened.weights.shapes), opened.place)
     try:
-        config = family.from_hf(theirs)
-        theirs.finish(family.ignored_keys)
-        written = to_table({"model": config})
-        for name, size in _sizes(written, ""):
-            if size > weights.numbers:
-                raise ConfigError(f"{size} is more than all {weights.numbers} numbers in the files", name)
-        return build_empty(from_table(written, Recipe).model)
+        config = opened.family.from_hub(reader)
+        reader.check_all_read(opened.family.ignored_keys)
+        for path, number in _whole_numbers(to_table(config), "model"):
+            if number > max(HARMLESS, opened.weights.total):
+                raise ConfigError(f"{number} is more than the {opened.weights.total} elements of all weights", path)
+        return build_empty(config)
     except ConfigError as error:
         reason = str(error).replace("\n", "; ")
-        raise RegardError(f"{theirs.place}: describes no model that can be built: {reason}") from None
+        raise RegardError(f"{opened.place}: no model can be built from it: {reason}") from None
 
 
-def _sizes(written: Any, path: str) -> list[tuple[str, int]]:
-    """List the numbers in our config that are sizes of weights."""
-    if not isinstance(written, dict):
-        return []
-    found: list[tuple[str, int]] = []
-    for key, value in written.items():
-        here = f"{path}.{key}" if path else key
-        found += [(here, value)] if key in SIZES and isinstance(value, int) else _sizes(value, here)
-    return found
+def _whole_numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers in a table with their paths. Any of them may be the size of a weight."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _whole_numbers(item, f"{path}.{key}")
+    elif type(value) is int:
+        yield path, value
 
 
-def _dtype(found: Mapping[str, Any], weights: Weights) -> torch.dtype:
-    named = NAMES.get(str(found.get("dtype", found.get("torch_dtype"))))
-    return named or next((dtype for dtype in weights.dtypes.values() if dtype is not None), torch.float32)
+def _dtype(opened: _Opened) -> torch.dtype:
+    named = DTYPE_NAMES.get(str(opened.table.get("dtype", opened.table.get("torch_dtype"))))
+    return named or next((dtype for dtype in opened.weights.dtypes.values() if dtype is not None), torch.float32)
 
 
-def _shapes(ours: dict[str, Tensor]) -> dict[str, Shape]:
-    return {name: tuple(tensor.shape) for name, tensor in ours.items()}
+def _read_weights(opened: _Opened, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    family, weights, shapes = opened.family, opened.weights, _shapes(ours)
+    names = check_weights(family, opened.architecture, shapes, weights.shapes, weights.place)
+    for name in names.values():
+        if weights.dtypes[name] not in DTYPES.values() and not family.is_ignored(name):
+            raise RegardError(f"{weights.place}: {name} is not floating point of 16 bits or more")
+    read = read_weights(family, opened.architecture, shapes, names, weights.get, weights.place)
+    return read | {name: torch.zeros(shapes[name]) for name in ours if family.is_own(name)}
+
+
+def _shapes(weights: Mapping[str, Tensor]) -> dict[str, Shape]:
+    return {name: tuple(tensor.shape) for name, tensor in weights.items()}
 
 
 # --- writing -------------------------------------------------------------------------------------------------------
 
 
-def exportable(config: Any) -> str | None:
-    """Give the reason why a config cannot be written for Hugging Face; None if it can."""
+def huggingface_obstacle(config: ModelConfig) -> str | None:
+    """Return the reason why a model cannot be written for Hugging Face, or None if it can."""
     try:
-        choose(config)
+        find_conversion(config)
     except RegardError as error:
         return str(error)
     return None
 
 
-def choose(config: Any) -> Expressed:
-    """Choose the family that says the same as a config, or raise the reason of the nearest one."""
-    best: tuple[int, str, str] | None = None
-    fits: list[Expressed] = []
+def find_conversion(config: ModelConfig) -> Conversion:
+    """Find the family that can express a config, or raise an error that describes the nearest one."""
+    nearest: tuple[int, str, str] | None = None
+    exact: list[Conversion] = []
     for name, family in FAMILIES.items():
         try:
-            said = express(family, config)
+            conversion = convert_config(family, config)
         except RegardError as error:
-            far = isinstance(error, UnlikeError) and error.path == "model"  # not even the same kind of model
-            score, reason = (10**6 if far else 10**3), str(error)
+            other_kind = isinstance(error, NotExpressibleError) and error.path == "model"
+            distance, reason = (10**6 if other_kind else 10**3), str(error)
         else:
-            if not said.differences:
-                fits.append(said)
+            if not conversion.differences:
+                exact.append(conversion)
                 continue
-            score, reason = len(said.differences), said.differences[0]
-        if best is None or score < best[0]:
-            best = score, name, reason
-    if fits:
-        return min(fits, key=lambda said: said.filled)
-    assert best is not None
-    raise RegardError(f"no model of Hugging Face says the same; the nearest is {best[1]}: {best[2]}")
+            distance, reason = len(conversion.differences), conversion.differences[0]
+        if nearest is None or distance < nearest[0]:
+            nearest = distance, name, reason
+    if exact:
+        return min(exact, key=lambda conversion: conversion.added_biases)
+    assert nearest is not None
+    _, name, reason = nearest
+    raise RegardError(f"no Hugging Face architecture can express this model; the nearest is {name}: {reason}")
 
 
-def save(model: nn.Module, folder: str | Path, details: Details = Details()) -> None:  # noqa: B008
-    """Write a model as a folder of Hugging Face; what cannot be said there is refused before anything is written."""
-    model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+def save_huggingface(model: nn.Module, folder: str | Path, details: Details = Details()) -> None:  # noqa: B008
+    """Write a model as a Hugging Face folder. What cannot be expressed is rejected before anything is written."""
+    model = getattr(model, "_orig_mod", model)  # the module inside torch.compile's wrapper
     if not isinstance(model, Model) or model.config is None:
-        raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
-    said = choose(model.config)
-    weights = tensors(model)
-    [architecture] = said.theirs["architectures"]
-    shapes = _shapes(tensors(build_empty(said.image)))
-    theirs = table.write(said.family, architecture, shapes, {name: weights[name].detach() for name in weights})
-    dtype = next(iter(weights.values())).dtype
-    config = _their_config(said, model, details, dtype)
-    theirs |= {name: tensor.to(dtype) for name, tensor in said.family.constants(config).items()}
-    files = _parts(theirs)
-    texts = {CONFIG: config}
+        raise RegardError("only a model that was built from a recipe or a config can be saved; this one has no config")
+    conversion = find_conversion(model.config)
+    family, [architecture] = conversion.family, conversion.theirs["architectures"]
+    ours = {name: tensor.detach() for name, tensor in tensors(model).items()}
+    dtype = next(iter(ours.values())).dtype
+    config = _complete_config(conversion, model, details, dtype)
+    theirs = write_weights(family, architecture, _shapes(tensors(build_empty(conversion.read_back))), ours)
+    theirs |= {name: tensor.to(dtype) for name, tensor in family.constants(config).items()}
+    files = _split_into_files(theirs)
+    tables = {CONFIG: config}
     if len(files) > 1:
-        total = sum(tensor.nbytes for tensor in theirs.values())
-        where = {name: file for file, names in files.items() for name in names}
-        texts[INDEX] = {"metadata": {"total_size": total}, "weight_map": where}
-    if "ForCausalLM" in architecture or "LMHead" in architecture or config.get("is_encoder_decoder"):
-        given = {key: value for key, value in their_ids(details).items() if value is not None}
-        texts[GENERATION] = {**details.writing, **given}
-    with writing(Path(folder), *files, *texts) as paths:
+        tables[INDEX] = _index(files, theirs)
+    if family.architectures[architecture].task in GENERATING:
+        ids = {key: value for key, value in token_id_keys(details).items() if value is not None}
+        tables[GENERATION] = {**details.generation, **ids}
+    with writing(Path(folder), *files, *tables) as paths:
         for path, names in zip(paths, files.values(), strict=False):
             save_file({name: theirs[name].cpu().contiguous() for name in names}, path, metadata={"format": "pt"})
-        for path, text in zip(paths[len(files) :], texts.values(), strict=True):
-            path.write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+        for path, table in zip(paths[len(files) :], tables.values(), strict=True):
+            path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
 
 
-def _their_config(said: Expressed, model: Model, details: Details, dtype: torch.dtype) -> Table:
-    """Add to the config of the family what is known beside the model."""
-    ids = their_ids(details) if "vocab_size" in said.theirs else {}
-    config = {**ids, **said.theirs, "dtype": str(dtype).removeprefix("torch.")}
+def _complete_config(conversion: Conversion, model: Model, details: Details, dtype: torch.dtype) -> Table:
+    """Return the content of config.json: the family's keys, and what is known beside the model."""
+    ids = token_id_keys(details) if "vocab_size" in conversion.theirs else {}
+    config = {**ids, **conversion.theirs, "dtype": str(dtype).removeprefix("torch.")}
     if details.pad is not None and config.get("pad_token_id") not in (None, details.pad):
-        rule = f"{said.family.model_type} with these positions pads with token {config['pad_token_id']}"
+        rule = f"{conversion.family.model_type} with these positions pads with token {config['pad_token_id']}"
         raise RegardError(f"{rule}, but the padding is token {details.pad}")
     if details.length is not None and model.longest() is None and "max_position_embeddings" in config:
         config["max_position_embeddings"] = details.length
@@ -217,16 +233,24 @@ def _their_config(said: Expressed, model: Model, details: Details, dtype: torch.
     return config
 
 
-def _parts(weights: dict[str, Tensor]) -> dict[str, list[str]]:
-    """Spread the weights over files of a size that can be handled: the names in each."""
-    parts: list[list[str]] = [[]]
+def _split_into_files(weights: dict[str, Tensor]) -> dict[str, list[str]]:
+    """Distribute the weights over files of limited size: file name -> names of weights."""
+    groups: list[list[str]] = [[]]
     size = 0
     for name, tensor in weights.items():
-        if parts[-1] and size + tensor.nbytes > LARGEST:
-            parts.append([])
+        if groups[-1] and size + tensor.nbytes > MAX_FILE_BYTES:
+            groups.append([])
             size = 0
-        parts[-1].append(name)
+        groups[-1].append(name)
         size += tensor.nbytes
-    if len(parts) == 1:
-        return {WHOLE: parts[0]}
-    return {f"model-{number:05}-of-{len(parts):05}.safetensors": names for number, names in enumerate(parts, 1)}
+    if len(groups) == 1:
+        return {SINGLE_FILE: groups[0]}
+    return {f"model-{number:05}-of-{len(groups):05}.safetensors": names for number, names in enumerate(groups, 1)}
+
+
+def _index(files: dict[str, list[str]], weights: dict[str, Tensor]) -> Table:
+    total = sum(tensor.nbytes for tensor in weights.values())
+    return {
+        "metadata": {"total_size": total},
+        "weight_map": {name: file for file, names in files.items() for name in names},
+    }

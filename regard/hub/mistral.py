@@ -1,49 +1,46 @@
-"""Mistral (Jiang et al. 2023): a Llama that sees a window."""
-
-from typing import Any
+"""Mistral (Jiang et al. 2023): a Llama with a sliding window."""
 
 from regard.config import Table
-from regard.hub.decoders import their_decoder
-from regard.hub.express import only_layer
+from regard.hub.conversion import single_layer
+from regard.hub.decoders import DecoderConfig, expect_decoder
+from regard.hub.family import Family
+from regard.hub.hub_config import HubConfig
 from regard.hub.llama import (
-    CLASSIFIER_ROWS,
+    CLASSIFIER_HEAD,
     IGNORED_WEIGHTS,
+    LANGUAGE_HEAD,
     TABLE,
     TIED,
-    WRITER_ROWS,
-    read_heads,
-    read_layer,
+    llama_keys,
+    llama_layer_keys,
     read_llama,
-    their_layer,
+    read_llama_heads,
+    read_llama_layer,
 )
 from regard.hub.rope import read_rope
-from regard.hub.table import Family
-from regard.hub.theirs import Theirs
+from regard.models.recipe import ModelConfig
 
 
-def from_hf(theirs: Theirs) -> Any:
-    """Give our config of a Mistral."""
-    window = theirs.whole("sliding_window", None) if "sliding_window" in theirs.table else 4096
-    layer = read_layer(theirs, read_heads(theirs, False, False, None), read_rope(theirs)[0], window)
-    return read_llama(theirs, {"block": layer})
+def _from_hub(hub: HubConfig) -> DecoderConfig:
+    window = hub.read_optional_int("sliding_window") if "sliding_window" in hub.table else 4096  # null: no window
+    layer = read_llama_layer(hub, read_llama_heads(hub, bias=False), read_rope(hub)[0], window)
+    return read_llama(hub, {"block": layer})
 
 
-def to_hf(config: Any) -> Table:
-    """Give the config of a Mistral."""
-    decoder = their_decoder(config, "MistralForCausalLM", "MistralForSequenceClassification")
-    layer, path = only_layer(config)
-    table, mixer, _ = their_layer(layer, path, config.dim)
-    sizes = {"hidden_size": config.dim, "num_hidden_layers": config.depth}
-    return {**decoder, **sizes, **table, "sliding_window": mixer.window}
+def _to_hub(config: ModelConfig) -> Table:
+    decoder = expect_decoder(config)
+    layer, path = single_layer(decoder)
+    table, mixer, _ = llama_layer_keys(layer, path, decoder.dim)
+    return {**llama_keys(decoder, "Mistral"), **table, "sliding_window": mixer.window}
 
 
-FAMILY = Family(
+MISTRAL = Family(
     model_type="mistral",
     table=TABLE,
     prefix="model.",
-    heads={"MistralForCausalLM": WRITER_ROWS, "MistralForSequenceClassification": CLASSIFIER_ROWS},
-    from_hf=from_hf,
-    to_hf=to_hf,
+    architectures={"MistralForCausalLM": LANGUAGE_HEAD, "MistralForSequenceClassification": CLASSIFIER_HEAD},
+    from_hub=_from_hub,
+    to_hub=_to_hub,
     ignored_weights=IGNORED_WEIGHTS,
     tied=TIED,
 )

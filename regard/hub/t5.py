@@ -1,16 +1,15 @@
-"""T5 (Raffel et al. 2020) and T5 1.1: a bias by distance in every layer, unscaled scores, RMS norms."""
-
-from typing import Any
+"""T5 (Raffel et al. 2020) and T5 1.1: relative position bias in every layer, unscaled scores, RMS norms."""
 
 from regard.config import Table
 from regard.errors import RegardError
-from regard.hub.activations import ACTIVATIONS, their_activation
+from regard.hub.activations import ACTIVATIONS, hub_activation
 from regard.hub.changes import SAME, TOGETHER
-from regard.hub.express import only_layer, part
-from regard.hub.table import Family, Row
-from regard.hub.theirs import Theirs
+from regard.hub.conversion import expect, single_layer
+from regard.hub.family import Family, Head, Row
+from regard.hub.hub_config import HubConfig
 from regard.models.head import LogitsConfig
 from regard.models.init import NormalConfig
+from regard.models.recipe import ModelConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.stack import LayerConfig, StackConfig
 from regard.parts.attention import AttentionConfig
@@ -28,18 +27,18 @@ def _attention(ours: str, theirs: str) -> list[Row]:
 
 
 def _side(side: str, last: int) -> list[Row]:
-    """The rows of one side; `last` is the number of the feed-forward, behind one attention or two."""
+    """Return the rows of one side; `last` is the index of the feed-forward, after one attention or two."""
     ours, theirs = f"{side}.layers.{{i}}", f"{side}.block.{{i}}.layer"
-    wide = f"{theirs}.{last}.DenseReluDense"
+    dense = f"{theirs}.{last}.DenseReluDense"
     bias = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     gated = (f"{ours}.feedforward.gate.weight", f"{ours}.feedforward.up.weight")
     return [
         *_attention(f"{ours}.mixer", f"{theirs}.0.SelfAttention"),
         (f"{side}.layers.0.mixer.position.table.weight", bias, SAME),
         (f"{ours}.residual.norms.mixer.weight", f"{theirs}.0.layer_norm.weight", SAME),
-        (gated, f"{wide}.wi_0.weight|{wide}.wi_1.weight", TOGETHER),
-        (f"{ours}.feedforward.up.weight", f"{wide}.wi.weight", SAME),
-        (f"{ours}.feedforward.down.weight", f"{wide}.wo.weight", SAME),
+        (gated, f"{dense}.wi_0.weight|{dense}.wi_1.weight", TOGETHER),
+        (f"{ours}.feedforward.up.weight", f"{dense}.wi.weight", SAME),
+        (f"{ours}.feedforward.down.weight", f"{dense}.wo.weight", SAME),
         (f"{ours}.residual.norms.feedforward.weight", f"{theirs}.{last}.layer_norm.weight", SAME),
         (f"{side}.norm.weight", f"{side}.final_layer_norm.weight", SAME),
     ]
@@ -55,81 +54,83 @@ TABLE: list[Row] = [
 ]
 
 
-def from_hf(theirs: Theirs) -> Seq2SeqConfig:
-    """Give our config."""
-    # What one key said once, two say now; and whether there is a matrix for the logits is left to the file.
-    tied = theirs.flag("tie_word_embeddings", True)
-    scaled = theirs.flag("scale_decoder_outputs", tied)
-    if theirs.weights and not scaled:
-        tied = "lm_head.weight" not in theirs.weights
+def _from_hub(hub: HubConfig) -> Seq2SeqConfig:
+    # Older configs have one key for tying and scaling, newer ones two; and the weights decide whether they are tied.
+    tied = hub.read_bool("tie_word_embeddings", True)
+    scaled = hub.read_bool("scale_decoder_outputs", tied)
+    if hub.weights and not scaled:
+        tied = "lm_head.weight" not in hub.weights
     return Seq2SeqConfig(
-        vocabulary=theirs.whole("vocab_size"),
-        dim=theirs.whole("d_model"),
-        encoder=_read_side(theirs, theirs.depth("num_layers")),
-        decoder=_read_side(theirs, None),
-        embed=EmbedConfig(dropout=theirs.number("dropout_rate", 0.1)),
+        vocabulary=hub.read_int("vocab_size"),
+        dim=hub.read_int("d_model"),
+        encoder=_read_stack(hub, hub.read_repeats("num_layers")),
+        decoder=_read_stack(hub, None),
+        embed=EmbedConfig(dropout=hub.read_float("dropout_rate", 0.1)),
         head=LogitsConfig(tied=tied, scale=scaled),
         init=NormalConfig(),
     )
 
 
-def _read_side(theirs: Theirs, depth: int | None) -> StackConfig:
-    """Give our config of the encoder, `depth` layers of it, or of the decoder."""
-    heads = MultiHeadsConfig(theirs.whole("num_heads"), head_dim=theirs.whole("d_kv"))
-    buckets = theirs.whole("relative_attention_num_buckets", 32)
-    distance = theirs.whole("relative_attention_max_distance", 128)
-    dropout, norm = theirs.number("dropout_rate", 0.1), RMSNormConfig(theirs.number("layer_norm_epsilon", 1e-6))
+def _read_stack(hub: HubConfig, depth: int | None) -> StackConfig:
+    """Return our config of the encoder, which has `depth` layers, or of the decoder if `depth` is None."""
+    heads = MultiHeadsConfig(hub.read_int("num_heads"), head_dim=hub.read_int("d_kv"))
+    buckets = hub.read_int("relative_attention_num_buckets", 32)
+    distance = hub.read_int("relative_attention_max_distance", 128)
+    dropout, norm = hub.read_float("dropout_rate", 0.1), RMSNormConfig(hub.read_float("layer_norm_epsilon", 1e-6))
     cross = AttentionConfig(heads, DotConfig(scale=1.0), dropout=dropout)
     mixer = AttentionConfig(
         heads, DotConfig(scale=1.0), RelativeBiasConfig(buckets, distance, depth is not None), dropout=dropout
     )
-    gated, activation = _activation(theirs)
-    unit = GLUConfig if gated else MLPConfig
+    gated, activation = _activation(hub)
+    feedforward = GLUConfig if gated else MLPConfig
     layer = LayerConfig(
         mixer=mixer,
         cross=cross if depth is None else None,
-        feedforward=unit(theirs.whole("d_ff"), activation, bias=False, dropout=dropout),
+        feedforward=feedforward(hub.read_int("d_ff"), activation, bias=False, dropout=dropout),
         norm=norm,
         dropout=dropout,
     )
-    deep = theirs.depth("num_decoder_layers", theirs.depth("num_layers")) if depth is None else depth
-    return StackConfig(depth=deep, layers={"block": layer}, norm=norm)
+    if depth is None:
+        depth = hub.read_repeats("num_decoder_layers", hub.read_repeats("num_layers"))
+    return StackConfig(depth=depth, layers={"block": layer}, norm=norm)
 
 
-def _activation(theirs: Theirs) -> tuple[bool, Activation]:
-    """Read `relu`, `gated-gelu` and the like; the gated gelu is that by tanh."""
-    text = theirs.anything("feed_forward_proj", "relu")
+def _activation(hub: HubConfig) -> tuple[bool, Activation]:
+    """Read `relu`, `gated-gelu`, ...; the gated GELU is the tanh approximation."""
+    text = hub.read_any("feed_forward_proj", "relu")
     gate, _, name = str(text).rpartition("-")
     name = "gelu_new" if text == "gated-gelu" else name
     if gate not in ("", "gated") or name not in ACTIVATIONS:
-        raise RegardError(f"{theirs.place}: feed_forward_proj={text!r} must be an activation, or gated- and one")
+        raise RegardError(
+            f"{hub.place}: feed_forward_proj={text!r} must be an activation, optionally prefixed by gated-"
+        )
     return gate == "gated", ACTIVATIONS[name]
 
 
-def to_hf(config: Any) -> Table:
-    """Give their config."""
-    model = part(config, Seq2SeqConfig, "model")
-    layer, path = only_layer(model.encoder, "model.encoder")
-    mixer = part(layer.mixer, AttentionConfig, f"{path}.mixer")
-    heads = part(mixer.heads, MultiHeadsConfig, f"{path}.mixer.heads")
-    bias = part(mixer.position, RelativeBiasConfig, f"{path}.mixer.position")
+def _to_hub(config: ModelConfig) -> Table:
+    model = expect(config, Seq2SeqConfig, "model")
+    layer, path = single_layer(model.encoder, "model.encoder")
+    mixer = expect(layer.mixer, AttentionConfig, f"{path}.mixer")
+    heads = expect(mixer.heads, MultiHeadsConfig, f"{path}.mixer.heads")
+    bias = expect(mixer.position, RelativeBiasConfig, f"{path}.mixer.position")
     feedforward = layer.feedforward
     gated = isinstance(feedforward, GLUConfig)
-    unit = feedforward if gated else part(feedforward, MLPConfig, f"{path}.feedforward")
-    name = their_activation(unit.activation)
+    if not isinstance(feedforward, GLUConfig):
+        feedforward = expect(feedforward, MLPConfig, f"{path}.feedforward")
+    name = hub_activation(feedforward.activation)
     return {
         "architectures": ["T5ForConditionalGeneration"],
         "vocab_size": model.vocabulary,
         "d_model": model.dim,
-        "d_kv": heads.head_dim or model.dim // heads.heads,
-        "d_ff": unit.hidden,
+        "d_kv": heads.resolved(model.dim).head_dim,
+        "d_ff": feedforward.hidden,
         "num_layers": model.encoder.depth,
         "num_decoder_layers": model.decoder.depth,
         "num_heads": heads.heads,
         "relative_attention_num_buckets": bias.buckets,
         "relative_attention_max_distance": bias.distance,
         "dropout_rate": layer.dropout,
-        "layer_norm_epsilon": part(layer.norm, RMSNormConfig, f"{path}.norm").eps,
+        "layer_norm_epsilon": expect(layer.norm, RMSNormConfig, f"{path}.norm").eps,
         "feed_forward_proj": ("gated-" if gated else "") + ("gelu" if gated and name == "gelu_new" else name),
         "tie_word_embeddings": model.head.tied,
         "scale_decoder_outputs": model.head.scale,
@@ -137,19 +138,19 @@ def to_hf(config: Any) -> Table:
     }
 
 
-FAMILY = Family(
+T5 = Family(
     model_type="t5",
     table=TABLE,
-    heads={"T5ForConditionalGeneration": []},
-    from_hf=from_hf,
-    to_hf=to_hf,
+    architectures={"T5ForConditionalGeneration": Head("translation")},
+    from_hub=_from_hub,
+    to_hub=_to_hub,
     ignored_keys={
-        "n_positions": "there is no table of positions",
+        "n_positions": "T5 has no position table",
         "dense_act_fn": "follows from feed_forward_proj",
         "is_gated_act": "follows from feed_forward_proj",
-        "classifier_dropout": "of a head for classes",
-        "id2label": "of a head for classes",
-        "num_labels": "of a head for classes",
+        "classifier_dropout": "belongs to the head for classes",
+        "id2label": "belongs to the head for classes",
+        "num_labels": "belongs to the head for classes",
     },
     ignored_weights={"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "never used"},
     tied={

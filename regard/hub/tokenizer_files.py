@@ -1,4 +1,4 @@
-"""What AutoTokenizer needs beside a tokenizer.json: the names of the special tokens, and what stands round a text."""
+"""Tokenizer files for AutoTokenizer: tokenizer.json, the roles of the special tokens, and those around a text."""
 
 import json
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from regard.config import Table
 from regard.errors import RegardError, choices
 from regard.models.store import writing
 
-FRAMES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
+TEMPLATES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
 
 
-def write_tokenizer(
+def write_tokenizer_files(
     text: str,
     folder: str | Path,
     tokens: Mapping[str, str],
@@ -24,18 +24,18 @@ def write_tokenizer(
 ) -> None:
     """Write a tokenizer (the `text` of a tokenizer.json) so that AutoTokenizer reads it.
 
-    `tokens` names the special tokens by their role (`bos_token`, `pad_token`, ...); `around` are those that stand
-    before and after every text; `length` is how many tokens the model can take; with `segments` it is told which of
-    two texts a token belongs to.
+    `tokens` maps roles (`bos_token`, `pad_token`, ...) to special tokens; `around` are the tokens before and after
+    every text; `length` is the maximum number of tokens; with `segments` the tokenizer also returns which of two
+    texts a token belongs to.
     """
     try:
         state = json.loads(text)
         known = {token["content"]: token["id"] for token in state["added_tokens"]}
     except (ValueError, KeyError, TypeError):
-        raise RegardError("the tokenizer is no tokenizer.json of the `tokenizers` library") from None
+        raise RegardError("the tokenizer is not a tokenizer.json of the `tokenizers` library") from None
     for role in tokens:
         if role not in ROLES:
-            raise RegardError(f"{role!r} is no role of a special token; {choices(role, ROLES)}")
+            raise RegardError(f"unknown role {role!r} of a special token; {choices(role, ROLES)}")
     for name in (*tokens.values(), *filter(None, around)):
         if name not in known:
             raise RegardError(f"the tokenizer has no special token {name!r}; {choices(name, known)}")
@@ -57,7 +57,7 @@ def write_tokenizer(
 
 
 def _template(known: Mapping[str, int], first: str | None, last: str | None) -> Table:
-    """Describe what stands round one text, and round two: first, text, last, text, last."""
+    """Return a template for one text (first, text, last) and for two (first, text, last, text, last)."""
 
     def special(name: str | None, segment: int) -> list[Any]:
         return [] if name is None else [{"SpecialToken": {"id": name, "type_id": segment}}]
@@ -76,10 +76,7 @@ def _template(known: Mapping[str, int], first: str | None, last: str | None) -> 
 
 
 def _joined(old: Any, template: Table) -> Table:
-    """Let a processor that the tokenizer has already, such as that of bytes, do its work first.
-
-    One that puts tokens round a text gives way.
-    """
+    """Append the template to the tokenizer's own post-processor, such as ByteLevel; an old template is replaced."""
     kept = [] if old is None else old["processors"] if old.get("type") == "Sequence" else [old]
-    kept = [each for each in kept if each.get("type") not in FRAMES]
+    kept = [each for each in kept if each.get("type") not in TEMPLATES]
     return {"type": "Sequence", "processors": [*kept, template]} if kept else template

@@ -1,16 +1,15 @@
 """ViT (Dosovitskiy et al. 2020): classes of images, or the pooled vector."""
 
-from typing import Any
-
 from regard.config import Table
 from regard.errors import RegardError
-from regard.hub.activations import ACTIVATIONS, their_activation
+from regard.hub.activations import ACTIVATIONS, hub_activation
 from regard.hub.changes import RESHAPED, SAME
-from regard.hub.express import only_layer, part
-from regard.hub.table import Family, Row, both
-from regard.hub.theirs import Theirs
-from regard.models.head import ClassesConfig, VectorConfig
+from regard.hub.conversion import expect, single_layer
+from regard.hub.family import Family, Head, Row, weight_and_bias
+from regard.hub.hub_config import HubConfig
+from regard.models.head import ClassesConfig, PooledHeadConfig, VectorConfig
 from regard.models.init import NormalConfig
+from regard.models.recipe import ModelConfig
 from regard.models.stack import LayerConfig
 from regard.models.vision import VisionConfig
 from regard.parts.attention import AttentionConfig
@@ -28,80 +27,79 @@ THEIR_LAYER = "encoder.layer.{i}"
 TABLE: list[Row] = [
     ("class_token", "embeddings.cls_token", SAME),
     ("position.table.weight", "embeddings.position_embeddings", RESHAPED),
-    *both("patches.conv", "embeddings.patch_embeddings.projection"),
-    *both(f"{LAYER}.residual.norms.mixer", f"{THEIR_LAYER}.layernorm_before"),
-    *both(f"{HEADS}.to_query", f"{THEIR_LAYER}.attention.attention.query"),
-    *both(f"{HEADS}.to_key", f"{THEIR_LAYER}.attention.attention.key"),
-    *both(f"{HEADS}.to_value", f"{THEIR_LAYER}.attention.attention.value"),
-    *both(f"{HEADS}.output", f"{THEIR_LAYER}.attention.output.dense"),
-    *both(f"{LAYER}.residual.norms.feedforward", f"{THEIR_LAYER}.layernorm_after"),
-    *both(f"{LAYER}.feedforward.up", f"{THEIR_LAYER}.intermediate.dense"),
-    *both(f"{LAYER}.feedforward.down", f"{THEIR_LAYER}.output.dense"),
-    *both("stack.norm", "layernorm"),
+    *weight_and_bias("patches.conv", "embeddings.patch_embeddings.projection"),
+    *weight_and_bias(f"{LAYER}.residual.norms.mixer", f"{THEIR_LAYER}.layernorm_before"),
+    *weight_and_bias(f"{HEADS}.to_query", f"{THEIR_LAYER}.attention.attention.query"),
+    *weight_and_bias(f"{HEADS}.to_key", f"{THEIR_LAYER}.attention.attention.key"),
+    *weight_and_bias(f"{HEADS}.to_value", f"{THEIR_LAYER}.attention.attention.value"),
+    *weight_and_bias(f"{HEADS}.output", f"{THEIR_LAYER}.attention.output.dense"),
+    *weight_and_bias(f"{LAYER}.residual.norms.feedforward", f"{THEIR_LAYER}.layernorm_after"),
+    *weight_and_bias(f"{LAYER}.feedforward.up", f"{THEIR_LAYER}.intermediate.dense"),
+    *weight_and_bias(f"{LAYER}.feedforward.down", f"{THEIR_LAYER}.output.dense"),
+    *weight_and_bias("stack.norm", "layernorm"),
 ]
 
 
-def from_hf(theirs: Theirs) -> VisionConfig:
-    """Give our config."""
-    height, width = _sides(theirs, "image_size")
-    patch, other = _sides(theirs, "patch_size")
+def _from_hub(hub: HubConfig) -> VisionConfig:
+    height, width = _sides(hub, "image_size")
+    patch, other = _sides(hub, "patch_size")
     if patch != other:
-        raise theirs.refuse("patch_size", [patch, other], "patches are square here")
-    theirs.only("qkv_bias", True, "queries, keys and values have a bias whenever the output has one")
-    norm = LayerNormConfig(theirs.number("layer_norm_eps", 1e-12))
-    dropout = theirs.number("hidden_dropout_prob", 0.0)
-    dim, classes = theirs.whole("hidden_size"), theirs.classes()
+        raise hub.error("patch_size", [patch, other], "only square patches are supported")
+    hub.require("qkv_bias", True, "queries, keys and values must have a bias, as the output has one")
+    norm = LayerNormConfig(hub.read_float("layer_norm_eps", 1e-12))
+    dropout = hub.read_float("hidden_dropout_prob", 0.0)
+    dim, classes = hub.read_int("hidden_size"), hub.read_classes()
     layer = LayerConfig(
         mixer=AttentionConfig(
-            MultiHeadsConfig(theirs.whole("num_attention_heads"), bias="all"),
-            dropout=theirs.number("attention_probs_dropout_prob", 0.0),
+            MultiHeadsConfig(hub.read_int("num_attention_heads"), bias="all"),
+            dropout=hub.read_float("attention_probs_dropout_prob", 0.0),
         ),
-        feedforward=MLPConfig(theirs.whole("intermediate_size"), theirs.one_of("hidden_act", ACTIVATIONS, "gelu")),
+        feedforward=MLPConfig(hub.read_int("intermediate_size"), hub.read_name("hidden_act", ACTIVATIONS, "gelu")),
         norm=norm,
         dropout=dropout,
     )
-    pooled = theirs.one_of("pooler_act", ACTIVATIONS, "tanh")
-    if theirs.architecture == "ViTModel":
-        theirs.only("pooler_output_size", dim, "the pooled vector is as wide as the others here")
-        has_pooler = not theirs.weights or "pooler.dense.weight" in theirs.weights
+    pooled = hub.read_name("pooler_act", ACTIVATIONS, "tanh")
+    head: PooledHeadConfig
+    if hub.task == "features":
+        hub.require("pooler_output_size", dim, "the pooled vector must have the width of the model")
+        has_pooler = not hub.weights or "pooler.dense.weight" in hub.weights
         head = VectorConfig(FirstConfig(), pooled if has_pooler else None)
     else:
-        theirs.anything("pooler_output_size", None)
+        hub.read_optional("pooler_output_size")
         head = ClassesConfig(FirstConfig(), classes=classes)
     return VisionConfig(
         dim=dim,
-        depth=theirs.depth("num_hidden_layers"),
+        depth=hub.read_repeats("num_hidden_layers"),
         layers={"block": layer},
         norm=norm,
-        patches=PatchesConfig(height, width, patch, theirs.whole("num_channels", 3)),
+        patches=PatchesConfig(height, width, patch, hub.read_int("num_channels", 3)),
         position=LearnedConfig((height // patch) * (width // patch) + 1),
         head=head,
         dropout=dropout,
-        init=NormalConfig(theirs.number("initializer_range", 0.02)),
+        init=NormalConfig(hub.read_float("initializer_range", 0.02)),
     )
 
 
-def _sides(theirs: Theirs, key: str) -> tuple[int, int]:
-    """Read a size: of a square, or height and width."""
-    size = theirs.anything(key)
+def _sides(hub: HubConfig, key: str) -> tuple[int, int]:
+    """Read the side of a square, or height and width."""
+    size = hub.read_any(key)
     sides = size if isinstance(size, list) else [size, size]
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-        raise RegardError(f"{theirs.place}: {key}={size!r} must be a whole number, or a height and a width")
+        raise RegardError(f"{hub.place}: {key}={size!r} must be a whole number, or a height and a width")
     return sides[0], sides[1]
 
 
-def to_hf(config: Any) -> Table:
-    """Give their config."""
-    vision = part(config, VisionConfig, "model")
-    layer, path = only_layer(vision)
-    mixer = part(layer.mixer, AttentionConfig, f"{path}.mixer")
-    feedforward = part(layer.feedforward, MLPConfig, f"{path}.feedforward")
+def _to_hub(config: ModelConfig) -> Table:
+    vision = expect(config, VisionConfig, "model")
+    layer, path = single_layer(vision)
+    mixer = expect(layer.mixer, AttentionConfig, f"{path}.mixer")
+    feedforward = expect(layer.feedforward, MLPConfig, f"{path}.feedforward")
     patches, head = vision.patches, vision.head
     table: Table = {"architectures": ["ViTModel"]}
     if isinstance(head, ClassesConfig):
         table = {"architectures": ["ViTForImageClassification"], "num_labels": head.classes}
     elif head.transform is not None:
-        table |= {"pooler_act": their_activation(head.transform), "pooler_output_size": vision.dim}
+        table |= {"pooler_act": hub_activation(head.transform), "pooler_output_size": vision.dim}
     return {
         **table,
         "image_size": patches.height if patches.height == patches.width else [patches.height, patches.width],
@@ -109,26 +107,26 @@ def to_hf(config: Any) -> Table:
         "num_channels": patches.channels,
         "hidden_size": vision.dim,
         "num_hidden_layers": vision.depth,
-        "num_attention_heads": part(mixer.heads, MultiHeadsConfig, f"{path}.mixer.heads").heads,
+        "num_attention_heads": expect(mixer.heads, MultiHeadsConfig, f"{path}.mixer.heads").heads,
         "intermediate_size": feedforward.hidden,
-        "hidden_act": their_activation(feedforward.activation),
-        "layer_norm_eps": part(layer.norm, LayerNormConfig, f"{path}.norm").eps,
+        "hidden_act": hub_activation(feedforward.activation),
+        "layer_norm_eps": expect(layer.norm, LayerNormConfig, f"{path}.norm").eps,
         "hidden_dropout_prob": layer.dropout,
         "attention_probs_dropout_prob": mixer.dropout,
     }
 
 
-FAMILY = Family(
+VIT = Family(
     model_type="vit",
     table=TABLE,
     prefix="vit.",
     base="ViTModel",
-    heads={
-        "ViTForImageClassification": both("head.classify", "classifier"),
-        "ViTModel": both("head.transform.dense", "pooler.dense"),
+    architectures={
+        "ViTForImageClassification": Head("vision", weight_and_bias("head.classify", "classifier")),
+        "ViTModel": Head("features", weight_and_bias("head.transform.dense", "pooler.dense")),
     },
-    from_hf=from_hf,
-    to_hf=to_hf,
-    ignored_keys={"encoder_stride": "of a head that paints hidden patches"},
-    ignored_weights={"vit.pooler.*": "the pooler, below another head"},
+    from_hub=_from_hub,
+    to_hub=_to_hub,
+    ignored_keys={"encoder_stride": "belongs to the head for masked patches"},
+    ignored_weights={"vit.pooler.*": "the pooler, which the head does not use"},
 )

@@ -8,7 +8,7 @@ vectors as they are, as in the attention of recurrent seq2seq.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -250,15 +250,20 @@ class MultiHeadsConfig(HeadsConfig):
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ConfigError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
 
+    def resolved(self, dim: int) -> "MultiHeadsConfig":
+        """Return this config with the defaults for a model of width `dim` written out."""
+        if self.head_dim is None and dim % self.heads:
+            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}, or head_dim be given")
+        return replace(self, kv_heads=self.kv_heads or self.heads, head_dim=self.head_dim or dim // self.heads)
+
     def build(self, dim: int, memory_dim: int) -> Heads:
         """Make the heads for width `dim`."""
         if memory_dim != dim:
             raise ConfigError(f"multi-head attention needs a memory of width {dim}, not {memory_dim}")
-        if self.head_dim is None and dim % self.heads:
-            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}, or head_dim be given")
-        head_dim = self.head_dim or dim // self.heads
-        norms = (None, None) if self.qk_norm is None else (self.qk_norm.build(head_dim), self.qk_norm.build(head_dim))
-        return MultiHeads(dim, self.heads, self.kv_heads, head_dim, self.bias, *norms)
+        sizes = self.resolved(dim)
+        assert sizes.head_dim is not None
+        norms = (None, None) if self.qk_norm is None else [self.qk_norm.build(sizes.head_dim) for _ in range(2)]
+        return MultiHeads(dim, sizes.heads, sizes.kv_heads, sizes.head_dim, self.bias, *norms)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import get_args
 from regard.data.device import choose_device
 from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError, RegardError, choices
-from regard.hub import ctranslate2
+from regard.hub.ctranslate2 import Quantization, ctranslate2_obstacle
 from regard.hub.details import Details, read_details
-from regard.hub.folder import exportable, is_huggingface, save
-from regard.hub.tokenizer_files import write_tokenizer
+from regard.hub.folder import huggingface_obstacle, is_huggingface, save_huggingface
+from regard.hub.tokenizer_files import write_tokenizer_files
 from regard.models.encoder import Encoder
 from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder
@@ -55,7 +55,8 @@ def convert(
     quantized = as_quantization(quantization or "float32")
     check_free(folder)
     ready = open_folder(source, choose_device("cpu"), allow_pickle)
-    reason = exportable(ready.model.config) if to == "huggingface" else ctranslate2.exportable(ready.model.config)
+    obstacle = huggingface_obstacle if to == "huggingface" else ctranslate2_obstacle
+    reason = obstacle(ready.model.config)
     if reason is not None:
         named = {"huggingface": "Hugging Face", "ctranslate2": "CTranslate2"}[to]
         raise RegardError(f"{source}: cannot be written for {named}: {reason}")
@@ -66,12 +67,12 @@ def convert(
             keep(ready, source, part, quantized)
 
 
-def as_quantization(name: str) -> ctranslate2.Quantization:
+def as_quantization(name: str) -> Quantization:
     """See that a name is a way to store weights."""
-    for known in get_args(ctranslate2.Quantization):
+    for known in get_args(Quantization):
         if name == known:
             return known
-    raise InputError(f"quantization={name!r} is unknown; {choices(name, get_args(ctranslate2.Quantization))}")
+    raise InputError(f"quantization={name!r} is unknown; {choices(name, get_args(Quantization))}")
 
 
 # --- Hugging Face ----------------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def as_quantization(name: str) -> ctranslate2.Quantization:
 def write_huggingface(ready: Ready, source: Path, folder: Path) -> None:
     """Write model, tokenizer, and what is known of images."""
     theirs = is_huggingface(source)
-    save(ready.model, folder, read_details(source) if theirs else details_of(ready))
+    save_huggingface(ready.model, folder, read_details(source) if theirs else details_of(ready))
     if theirs:
         for name in TOKENIZER_FILES:
             if (source / name).exists():
@@ -100,11 +101,13 @@ def details_of(ready: Ready) -> Details:
     if isinstance(model, LanguageModel):
         never = {"suppress_tokens": list(ready.frame.never)} if ready.frame.never else {}
         start = (*ready.frame.before, words.start)[0]
-        return replace(known, start=start, writing={"max_new_tokens": 200, **never})
+        return replace(known, start=start, generation={"max_new_tokens": 200, **never})
     if isinstance(model, EncoderDecoder):
         most = 2 * (room or POSITIONS) + SPARE
         length = model.longest() or max(POSITIONS, most)
-        return replace(known, length=length, first=ready.first, writing={"max_new_tokens": min(most, length - 1)})
+        return replace(
+            known, length=length, decoder_start=ready.first, generation={"max_new_tokens": min(most, length - 1)}
+        )
     return known
 
 
@@ -121,7 +124,7 @@ def write_words(ready: Ready, words: Tokenizer, folder: Path) -> None:
     names = words.names(words.size)
     usual = (frame.before, frame.after) == words.around()  # then it puts them there by itself
     first, last = (None if usual or not side else names[side[0]] for side in (frame.before, frame.after))
-    write_tokenizer(
+    write_tokenizer_files(
         words.to_json(),
         folder,
         {role: names[id] for role, id in ids.items()},

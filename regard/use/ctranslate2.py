@@ -20,8 +20,15 @@ from regard.config import from_table, to_json
 from regard.data.corpus import cache_folder, file_key
 from regard.data.tokenizer import load_tokenizer
 from regard.errors import InputError, RegardError
-from regard.hub.ctranslate2 import POSITIONS, Quantization, Words, exportable, import_ctranslate2, write_ctranslate2
-from regard.hub.details import GENERATION, WRITING
+from regard.hub.ctranslate2 import (
+    POSITIONS,
+    Quantization,
+    TokenNames,
+    ctranslate2_obstacle,
+    import_ctranslate2,
+    write_ctranslate2,
+)
+from regard.hub.details import GENERATION, GENERATION_KEYS
 from regard.hub.weights import read_json
 from regard.models.language import LanguageModel
 from regard.models.recipe import ModelConfig, build_empty
@@ -57,7 +64,7 @@ def keep(ready: Ready, source: Path, folder: Path, quantization: Quantization = 
     """Write a model for CTranslate2, with what using it needs."""
     words, model = ready.words, ready.model
     names = words.names(model.config.vocabulary)
-    special = Words(names, names[ready.first], names[ready.ends[0]], names[words.unk])
+    special = TokenNames(names, names[ready.first], names[ready.ends[0]], names[words.unk])
     write_ctranslate2(model, special, folder, quantization)
     words.save(folder)
     (folder / KEPT).write_text(to_json(Kept(model=model.config, frame=ready.frame, longest=ready.longest)), "utf-8")
@@ -80,13 +87,13 @@ def open_ctranslate2(folder: Path, device: torch.device) -> Ready:
         longest=kept.longest,
         device=device,
         outside=Library(folder, device),
-        defaults=their_defaults({key: said[key] for key in WRITING if said.get(key) is not None}, folder),
+        defaults=their_defaults({key: said[key] for key in GENERATION_KEYS if said.get(key) is not None}, folder),
     )
 
 
 def through_ctranslate2(ready: Ready, source: Path, device: torch.device) -> Ready:
     """Let the library run a model of ours, written for it once and kept in the cache."""
-    reason = exportable(ready.model.config)
+    reason = ctranslate2_obstacle(ready.model.config)
     if reason is not None:
         raise RegardError(f"{source}: cannot be run by CTranslate2: {reason}; take another --engine")
     folder = cache_folder() / "ctranslate2" / _key(ready, source)

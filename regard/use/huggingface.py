@@ -10,7 +10,7 @@ from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import RegardError
 from regard.hub.details import GENERATION, Details, read_details
-from regard.hub.folder import load
+from regard.hub.folder import load_huggingface
 from regard.hub.weights import read_json
 from regard.models.model import EncoderDecoder, Model
 from regard.models.vision import VisionTransformer
@@ -22,7 +22,7 @@ TOP_K = 50  # what `transformers` draws from where a folder says only that it dr
 
 def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = False) -> Ready:
     """Read the model of a folder, and what its files say of using it."""
-    model = load(folder, device, allow_pickle=allow_pickle)
+    model = load_huggingface(folder, device, allow_pickle=allow_pickle)
     details = read_details(folder)
     tokenizer = None
     if not isinstance(model, VisionTransformer) and has_tokenizer(folder):
@@ -38,7 +38,7 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         classes=details.labels,
         mean=mean,
         std=std,
-        defaults=their_defaults(details.writing, folder),
+        defaults=their_defaults(details.generation, folder),
     )
 
 
@@ -58,7 +58,7 @@ def their_frame(model: Model, tokenizer: Tokenizer | None, details: Details, fol
     """
     if tokenizer is None:
         return Frame()
-    never, forced = forbidden(details.writing), details.writing.get("forced_bos_token_id")
+    never, forced = forbidden(details.generation), details.generation.get("forced_bos_token_id")
     begin = () if forced is None or not isinstance(model, EncoderDecoder) else (forced,)
     for id in (*never, *begin):
         if type(id) is not int or id not in range(model.config.vocabulary):
@@ -67,7 +67,7 @@ def their_frame(model: Model, tokenizer: Tokenizer | None, details: Details, fol
     return Frame(
         before=before,
         after=after,
-        first=details.first,
+        first=details.decoder_start,
         never=tuple(sorted(set(never) - set(details.end))),
         ends=details.end or None,
         forced=begin,

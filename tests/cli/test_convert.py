@@ -100,8 +100,8 @@ def test_a_run_or_a_model_is_shown(regard, tmp_path):
 
 def test_what_cannot_go_elsewhere_says_why(regard):
     out = regard("show", "lstm").out
-    assert "Hugging Face  no: no model of Hugging Face says the same; the nearest is gpt2: " in out
-    assert "CTranslate2   no: model.layers.recurrent.residual: 'plain' cannot be said" in out
+    assert "Hugging Face  no: no Hugging Face architecture can express this model; the nearest is gpt2: " in out
+    assert "CTranslate2   no: model.layers.recurrent.residual: 'plain' is not supported" in out
     assert "CTranslate2   yes" in regard("show", "translator").out
 
 
@@ -109,7 +109,7 @@ def test_the_start_of_training_says_it(regard, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(120))
     verb = ["train", "language", text, "task.window=16", "--dry-run", "train.tokens=64"]
     assert "can go to" in (out := regard(*verb).out)
-    assert "Hugging Face: no: no model of Hugging Face says the same" in " ".join(out.split())
+    assert "Hugging Face: no: no Hugging Face architecture can express this model" in " ".join(out.split())
     folder = write("gpt2", tmp_path / "gpt2")
     out = " ".join(regard(*verb, "--init-from", folder).out.split())
     assert "Hugging Face: gpt2; CTranslate2: yes" in out

@@ -1,4 +1,4 @@
-"""Tiny models of `transformers`, one for each thing that a family can be, and one way to call theirs and ours."""
+"""Tiny models of `transformers`, one for each variant of each family, and functions that run theirs and ours."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,17 +68,17 @@ YARN = {
 
 @dataclass(frozen=True)
 class Case:
-    """A config of theirs and the class that has it."""
+    """A Hugging Face architecture and its config."""
 
     name: str
     architecture: str
     values: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
     most: str = "5GB"  # in one file
-    written_as: str = ""  # the model_type, where it is another, that says the same
+    written_as: str = ""  # the model_type that is written, if it is another one
 
     def build(self) -> nn.Module:
-        """Make the model, its weights large enough that everything matters, norms and biases too."""
+        """Build the model with weights large enough that everything matters, also norms and biases."""
         cls = getattr(transformers, self.architecture)
         model = cls(cls.config_class(**self.values)).eval()
         generator = torch.Generator().manual_seed(1)
@@ -91,12 +91,12 @@ class Case:
         return model.to(self.dtype)
 
     def save(self, folder) -> None:
-        """Write it as they do."""
+        """Write it with `save_pretrained`."""
         self.build().save_pretrained(folder, max_shard_size=self.most)
 
     @property
     def kind(self) -> str:
-        """What it is for."""
+        """What the model is for."""
         for kind, ends in {
             "classes": ("ForSequenceClassification",),
             "image": ("ForImageClassification", "ViTModel"),
@@ -164,13 +164,13 @@ CASES = [
 
 
 def case_named(name: str) -> Case:
-    """Give a case by its name."""
+    """Return a case by its name."""
     return next(case for case in CASES if case.name == name)
 
 
 @dataclass
 class Batch:
-    """Rows of different lengths, padded on the right; images for those that look."""
+    """Rows of different lengths, padded on the right, and images for vision models."""
 
     tokens: Tensor
     lengths: Tensor
@@ -180,17 +180,17 @@ class Batch:
 
     @property
     def mask(self) -> Tensor:
-        """Where there is something, as they want it."""
+        """The attention mask of `transformers`."""
         return (torch.arange(self.tokens.shape[1]) < self.lengths[:, None]).long()
 
     @property
     def source_mask(self) -> Tensor:
-        """The same of the source."""
+        """The attention mask of the source."""
         return (torch.arange(self.source.shape[1]) < self.source_lengths[:, None]).long()
 
 
 def batch(seed: int = 0) -> Batch:
-    """Make one, without special tokens among the real ones."""
+    """Return a batch without special tokens among the real ones."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor([9, 6, 4])
     rows = []
@@ -203,7 +203,7 @@ def batch(seed: int = 0) -> Batch:
 
 @torch.no_grad()
 def ask_theirs(model: nn.Module, case: Case, data: Batch) -> Tensor:
-    """What theirs says: logits of every token, of the classes, or one vector."""
+    """Return the outputs of their model: logits of every token, of the classes, or one vector."""
     if case.kind == "image":
         answer = model(pixel_values=data.images)
     elif case.kind == "pair":
@@ -220,7 +220,7 @@ def ask_theirs(model: nn.Module, case: Case, data: Batch) -> Tensor:
 
 @torch.no_grad()
 def ask_ours(model: nn.Module, case: Case, data: Batch) -> Tensor:
-    """The same of ours."""
+    """Return the outputs of our model."""
     if case.kind == "image":
         return model(data.images)
     if case.kind == "pair":
@@ -230,7 +230,7 @@ def ask_ours(model: nn.Module, case: Case, data: Batch) -> Tensor:
 
 @torch.no_grad()
 def steps(model: nn.Module, case: Case, data: Batch) -> Tensor:
-    """What ours says token by token, with a cache: a prompt of three tokens, then one at a time."""
+    """Return the logits of our model with a cache: a prompt of three tokens, then one token at a time."""
     pair = case.kind == "pair"
     state = model.start(data.source, data.source_lengths) if pair else model.start(len(data.tokens))
     said = []
@@ -241,7 +241,7 @@ def steps(model: nn.Module, case: Case, data: Batch) -> Tensor:
 
 
 def compare(theirs: Tensor, ours: Tensor, data: Batch, tolerance: float) -> None:
-    """Compare what was said, leaving out what was said of padding."""
+    """Compare outputs, without those of padding."""
     if theirs.ndim == 3 and theirs.shape[1] == data.tokens.shape[1]:
         real = data.mask.bool()
         theirs, ours = theirs[real], ours[real]

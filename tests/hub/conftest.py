@@ -1,4 +1,4 @@
-"""A tiny GPT-2 in a folder, as they write it."""
+"""A tiny GPT-2 in a Hugging Face folder."""
 
 import pytest
 

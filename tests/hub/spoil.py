@@ -1,4 +1,4 @@
-"""Ways to spoil a folder, and how it is to be refused."""
+"""Ways to damage a folder, and the check that loading it is an error."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from regard.errors import RegardError
-from regard.hub.folder import load
+from regard.hub.folder import load_huggingface
 
 WEIGHTS = "model.safetensors"
 
@@ -25,5 +25,5 @@ def change_config(folder, **values) -> None:
 
 def refused(folder, message: str, **options) -> None:
     with pytest.raises(RegardError, match=message) as caught:
-        load(folder, **options)
+        load_huggingface(folder, **options)
     assert "\n" not in str(caught.value)

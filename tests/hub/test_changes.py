@@ -1,4 +1,4 @@
-"""Every change is a reversible pair, and knows the shapes on the other side."""
+"""Every change is reversible and knows the shapes on the other side."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_there_and_back(change, shapes, names) -> None:
     assert change.names(written, shapes) == names
 
 
-def test_what_is_stacked_stands_in_the_order_of_ours() -> None:
+def test_stacked_tensors_keep_our_order() -> None:
     one, two = torch.zeros(1, 2), torch.ones(1, 2)
     assert STACKED.write([one, two])[0].tolist() == [[0, 0], [1, 1]]
     assert STACKED_TRANSPOSED.write([one, two])[0].tolist() == [[0, 1], [0, 1]]

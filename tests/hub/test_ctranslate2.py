@@ -1,4 +1,4 @@
-"""CTranslate2 runs what is written for it, and writes greedily what our own search writes."""
+"""CTranslate2 runs the models that are written for it, with the same greedy output as our own search."""
 
 import sys
 
@@ -10,7 +10,7 @@ import regard
 from regard.decode.beam import beam_search
 from regard.decode.engine import Given, eager, in_use
 from regard.errors import ConfigError, RegardError
-from regard.hub.ctranslate2 import QUANTIZATIONS, Words, exportable, write_ctranslate2
+from regard.hub.ctranslate2 import QUANTIZATIONS, TokenNames, ctranslate2_obstacle, write_ctranslate2
 
 VOCABULARY = 40
 START, END, UNKNOWN = 2, 3, 1
@@ -26,7 +26,7 @@ BLOCK = "model.layers.block"
 GPT2 = [*SMALL, "model.depth=2", f"{BLOCK}.mixer.heads.heads=4", f"{BLOCK}.feedforward.hidden=48"]
 LLAMA = [*GPT2, f"{BLOCK}.mixer.heads.kv_heads=2", f"{BLOCK}.mixer.position.scaling=none"]
 EPS = f"{BLOCK}.mixer.heads.qk_norm.eps=1e-5"
-PLACES = [*GPT2, "model.embed.position.length=64"]
+POSITIONS = [*GPT2, "model.embed.position.length=64"]
 CASES = {
     "translator": ("translator", [*SIDES, *HEADS, *WIDE]),
     "post-norm": ("transformer-base", [*SIDES, *HEADS, *WIDE]),
@@ -35,15 +35,15 @@ CASES = {
     "another scale": ("translator", [*SIDES, *HEADS, *WIDE, *SCALED]),
     "uneven": ("translator", [*SIDES, *HEADS, *WIDE, "model.encoder.depth=3", "model.decoder.depth=1"]),
     "untied": ("translator", [*SIDES, *HEADS, *WIDE, "model.head.tied=false", "model.head.bias=true"]),
-    "gpt2": ("gpt2", PLACES),
-    "gpt2 capped": ("gpt2", [*PLACES, "model.head.cap=3.0"]),
-    "gpt2 without biases": ("gpt2", [*PLACES, f"{BLOCK}.mixer.heads.bias=no", f"{BLOCK}.feedforward.bias=false"]),
+    "gpt2": ("gpt2", POSITIONS),
+    "gpt2 capped": ("gpt2", [*POSITIONS, "model.head.cap=3.0"]),
+    "gpt2 without biases": ("gpt2", [*POSITIONS, f"{BLOCK}.mixer.heads.bias=no", f"{BLOCK}.feedforward.bias=false"]),
     "llama": ("llama-like", LLAMA),
     "normed queries": ("llama-like", [*LLAMA, f"{BLOCK}.mixer.heads.qk_norm.kind=rms", EPS]),
     "interleaved": ("llama-like", [*LLAMA, f"{BLOCK}.mixer.position.layout=interleaved"]),
     "wide heads": ("llama-like", [*LLAMA, f"{BLOCK}.mixer.heads.head_dim=6"]),
 }
-WORDS = Words([f"w{id}" for id in range(VOCABULARY)], f"w{START}", f"w{END}", f"w{UNKNOWN}")
+NAMES = TokenNames([f"w{id}" for id in range(VOCABULARY)], f"w{START}", f"w{END}", f"w{UNKNOWN}")
 
 
 def made(name):
@@ -62,7 +62,7 @@ def rows(count=4):
 
 
 def ours(model, row, tokens):
-    """What our greedy search writes."""
+    """Return the output of our greedy search."""
     pair = hasattr(model, "decoder")
     given = Given(torch.tensor([[START]]), None, torch.tensor([row])) if pair else Given(torch.tensor([row]))
     with in_use(model):
@@ -88,8 +88,8 @@ def theirs(folder, pair, given, tokens, **options):
 @pytest.mark.parametrize("name", CASES)
 def test_token_by_token_the_same(name, tmp_path):
     model = made(name)
-    assert exportable(model.config) is None
-    write_ctranslate2(model, WORDS, tmp_path / "out")
+    assert ctranslate2_obstacle(model.config) is None
+    write_ctranslate2(model, NAMES, tmp_path / "out")
     wanted = [ours(model, row, 12) for row in rows()]
     assert theirs(tmp_path / "out", hasattr(model, "decoder"), rows(), 12) == wanted
     assert len({tuple(row) for row in wanted}) > 1
@@ -99,8 +99,8 @@ def test_token_by_token_the_same(name, tmp_path):
 @pytest.mark.parametrize("name", ["translator", "gpt2", "llama"])
 def test_smaller_weights_run(name, quantization, tmp_path):
     model = made(name)
-    write_ctranslate2(model, WORDS, tmp_path / "small", quantization)
-    write_ctranslate2(model, WORDS, tmp_path / "whole")
+    write_ctranslate2(model, NAMES, tmp_path / "small", quantization)
+    write_ctranslate2(model, NAMES, tmp_path / "whole")
     small, whole = ((tmp_path / folder / "model.bin").stat().st_size for folder in ("small", "whole"))
     assert small < 0.75 * whole
     found = theirs(tmp_path / "small", hasattr(model, "decoder"), rows(), 8)
@@ -115,46 +115,46 @@ def test_smaller_weights_run(name, quantization, tmp_path):
         (
             "lstm",
             ["model.layers.recurrent.residual=pre", "model.layers.recurrent.norm.kind=layer"],
-            "mixer: LSTM cannot be said in CTranslate2, only Attention",
+            "mixer: LSTM is not supported by CTranslate2, only Attention",
         ),
-        ("conv", [], "model.layers.block.mixer: Convolution cannot be said in CTranslate2, only Attention"),
-        ("deepseek-like", [], "model.layers: CTranslate2 has one kind of layer in a stack"),
-        ("writer", [], "model.layers.block.feedforward.activation: 'relu2' is no activation of CTranslate2"),
-        ("llama-like", [], "mixer.position.scaling: Llama3Scaling.* cannot be said in CTranslate2, only None"),
-        ("gpt2", [f"{BLOCK}.residual=parallel"], "residual: 'parallel' cannot be said in CTranslate2, only 'pre' or"),
+        ("conv", [], "model.layers.block.mixer: Convolution is not supported by CTranslate2, only Attention"),
+        ("deepseek-like", [], "model.layers: CTranslate2 supports one kind of layer per stack"),
+        ("writer", [], "model.layers.block.feedforward.activation: 'relu2' is not supported by CTranslate2"),
+        ("llama-like", [], "mixer.position.scaling: Llama3Scaling.* is not supported by CTranslate2, only none"),
+        ("gpt2", [f"{BLOCK}.residual=parallel"], "residual: 'parallel' is not supported by CTranslate2, only 'pre' or"),
         (
             "gpt2",
             [f"{BLOCK}.mixer.score.kind=additive"],
-            "mixer.score: Additive cannot be said in CTranslate2",
+            "mixer.score: Additive is not supported by CTranslate2",
         ),
         (
             "gpt2",
             [f"{BLOCK}.mixer.score.kind=dot", f"{BLOCK}.mixer.score.cap=3.0"],
-            "mixer.score.cap: 3.0 cannot be said in CTranslate2, only None",
+            "mixer.score.cap: 3.0 is not supported by CTranslate2, only none",
         ),
         (
             "gpt2",
             [f"{BLOCK}.mixer.position.kind=alibi"],
-            "mixer.position: Alibi cannot be said in CTranslate2",
+            "mixer.position: Alibi is not supported by CTranslate2",
         ),
-        ("gpt2", [f"{BLOCK}.mixer.window=5"], "mixer.window: 5 cannot be said in CTranslate2, only None"),
-        ("gpt2", [f"{BLOCK}.residual=post"], "model.norm: CTranslate2 has a norm on top of a stack where norms stand"),
-        ("gpt2", ["model.norm.eps=1e-3"], "model: CTranslate2 has one kind of norm, with one eps, in a model"),
-        ("translator", ["model.source_vocabulary=9"], "model.source_vocabulary: 9 cannot be said in CTranslate2"),
-        ("translator", ["model.shared=tokens"], "model.shared: 'tokens' cannot be said in CTranslate2, only 'all'"),
+        ("gpt2", [f"{BLOCK}.mixer.window=5"], "mixer.window: 5 is not supported by CTranslate2, only none"),
+        ("gpt2", [f"{BLOCK}.residual=post"], "model.norm: CTranslate2 requires a norm after the last"),
+        ("gpt2", ["model.norm.eps=1e-3"], "model: CTranslate2 supports one kind of norm, with one eps, per model"),
+        ("translator", ["model.source_vocabulary=9"], "model.source_vocabulary: 9 is not supported by CTranslate2"),
+        ("translator", ["model.shared=tokens"], "model.shared: 'tokens' is not supported by CTranslate2, only 'all'"),
     ],
 )
-def test_what_it_does_not_know_is_refused(recipe, changes, message, tmp_path):
+def test_unsupported_models_are_rejected(recipe, changes, message, tmp_path):
     config = regard.load_recipe(recipe, *changes).model
-    assert exportable(config) is not None
+    assert ctranslate2_obstacle(config) is not None
     model = regard.build(recipe, *changes, device="meta")
     with pytest.raises(ConfigError, match=message):
-        write_ctranslate2(model, WORDS, tmp_path / "out")
+        write_ctranslate2(model, NAMES, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_without_the_library(monkeypatch, tmp_path):
     model = made("gpt2")
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(RegardError, match=r"ctranslate2 is not installed; get it with `pip install"):
-        write_ctranslate2(model, WORDS, tmp_path / "out")
+    with pytest.raises(RegardError, match=r"ctranslate2 is not installed; install it with `pip install"):
+        write_ctranslate2(model, NAMES, tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The example of docs/hugging-face.md is a family that works."""
+"""The example family in docs/hugging-face.md works, and the document lists every family."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import transformers
 import regard
 from regard.hub.details import read_details
 from regard.hub.families import FAMILIES
-from regard.hub.folder import choose, exportable, load, save
+from regard.hub.folder import find_conversion, huggingface_obstacle, load_huggingface, save_huggingface
 from tests.hub.cases import LLAMA, Case, ask_ours, ask_theirs, batch, compare
 
 TEXT = (Path(regard.__file__).parent.parent / "docs" / "hugging-face.md").read_text(encoding="utf-8")
@@ -18,22 +18,22 @@ def test_the_family_of_the_document_works(tmp_path, monkeypatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     made: dict = {}
     exec(blocks[-1], made)
-    monkeypatch.setitem(FAMILIES, "qwen2", made["FAMILY"])
+    monkeypatch.setitem(FAMILIES, "qwen2", made["QWEN2"])
     case, data = Case("qwen2", "Qwen2ForCausalLM", LLAMA), batch()
     case.save(tmp_path)
-    model = load(tmp_path).eval()
+    model = load_huggingface(tmp_path).eval()
     theirs = transformers.Qwen2ForCausalLM.from_pretrained(tmp_path).eval()
     compare(ask_theirs(theirs, case, data), ask_ours(model, case, data), data, 1e-5)
-    assert exportable(model.config) is None
-    assert choose(model.config).family.model_type == "qwen2"
-    save(model, tmp_path / "out", read_details(tmp_path))
-    assert load(tmp_path / "out").config == model.config
+    assert huggingface_obstacle(model.config) is None
+    assert find_conversion(model.config).family.model_type == "qwen2"
+    save_huggingface(model, tmp_path / "out", read_details(tmp_path))
+    assert load_huggingface(tmp_path / "out").config == model.config
 
 
 def test_every_family_is_in_the_document() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)) - {"model_type"} == set(FAMILIES)
     for family in FAMILIES.values():
         (row,) = [line for line in TEXT.splitlines() if line.startswith(f"| `{family.model_type}` |")]
-        for architecture in family.heads:
+        for architecture in family.architectures:
             short = "For" + architecture.partition("For")[2] if "For" in architecture else architecture
             assert short in row or "the same" in row or short.removeprefix("GPT2") in row, architecture

@@ -1,4 +1,4 @@
-"""Laws of every family: logits as theirs, with a cache and with padding; there and back to the bit; greedy text."""
+"""Laws of every family: the same logits, with a cache and with padding; bit-exact round trips; the same greedy text."""
 
 import json
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import transformers
 from safetensors.torch import load_file
 
 from regard.hub.details import read_details
-from regard.hub.folder import exportable, load, save
+from regard.hub.folder import huggingface_obstacle, load_huggingface, save_huggingface
 from regard.models.store import read_model, save_model
 from tests.hub.cases import CASES, ask_ours, ask_theirs, batch, compare, steps
 
@@ -18,17 +18,17 @@ WRITERS = [case for case in CASES if case.kind in ("language", "pair")]
 
 
 def those(cases):
-    """Ask only these cases; the models are shared by all tests."""
+    """Run a test for these cases only; the models are shared by all tests."""
     return pytest.mark.parametrize("pair", cases, ids=[case.name for case in cases], indirect=True)
 
 
 @pytest.fixture(scope="module", params=CASES, ids=[case.name for case in CASES])
 def pair(request, tmp_path_factory):
-    """A folder of theirs, and the model in it as theirs and as ours."""
+    """A Hugging Face folder, and its model as theirs and as ours."""
     folder = tmp_path_factory.mktemp("theirs")
     request.param.save(folder)
     theirs = getattr(transformers, request.param.architecture).from_pretrained(folder).eval()
-    return SimpleNamespace(case=request.param, folder=folder, theirs=theirs, ours=load(folder).eval())
+    return SimpleNamespace(case=request.param, folder=folder, theirs=theirs, ours=load_huggingface(folder).eval())
 
 
 def weights_in(folder) -> dict[str, torch.Tensor]:
@@ -39,7 +39,7 @@ def tolerance(pair) -> float:
     return {torch.float32: 1e-5, torch.bfloat16: 6e-2, torch.float16: 8e-3}[pair.case.dtype]
 
 
-def test_the_same_is_said(pair) -> None:
+def test_the_outputs_are_the_same(pair) -> None:
     data = batch()
     assert {parameter.dtype for parameter in pair.ours.parameters()} == {pair.case.dtype}
     if pair.case.kind == "image":
@@ -48,7 +48,7 @@ def test_the_same_is_said(pair) -> None:
 
 
 @those(WRITERS)
-def test_the_same_is_said_with_a_cache(pair) -> None:
+def test_the_outputs_are_the_same_with_a_cache(pair) -> None:
     data = batch(1)
     said = ask_theirs(pair.theirs, pair.case, data)
     real = data.mask.bool()[:, 2:]
@@ -59,7 +59,7 @@ def test_the_same_is_said_with_a_cache(pair) -> None:
 
 @those([case for case in PRECISE if case.kind not in ("image", "language")])
 def test_padding_changes_nothing(pair) -> None:
-    """A row alone, without its padding, is what it was in the batch."""
+    """A row alone, without padding, gives the same result as in the batch."""
     data = batch(2)
     length, source_length = int(data.lengths[2]), int(data.source_lengths[2])
     alone = batch(2)
@@ -94,9 +94,9 @@ def test_the_same_greedy_text(pair) -> None:
     assert torch.cat(ours, 1).tolist() == written.tolist()
 
 
-def test_there_and_back_is_the_same_to_the_bit(pair, tmp_path) -> None:
-    assert exportable(pair.ours.config) is None
-    save(pair.ours, tmp_path, read_details(pair.folder))
+def test_round_trips_are_exact_to_the_bit(pair, tmp_path) -> None:
+    assert huggingface_obstacle(pair.ours.config) is None
+    save_huggingface(pair.ours, tmp_path, read_details(pair.folder))
     before, after = weights_in(pair.folder), weights_in(tmp_path)
     assert before.keys() == after.keys()
     for name, tensor in before.items():
@@ -105,10 +105,10 @@ def test_there_and_back_is_the_same_to_the_bit(pair, tmp_path) -> None:
     theirs, mine = (json.loads((folder / "config.json").read_text()) for folder in (pair.folder, tmp_path))
     assert mine["model_type"] == (pair.case.written_as or theirs["model_type"])
     assert pair.case.written_as or mine["architectures"] == theirs["architectures"]
-    assert load(tmp_path).config == pair.ours.config
+    assert load_huggingface(tmp_path).config == pair.ours.config
 
 
-def test_a_run_of_ours_can_hold_it(pair, tmp_path) -> None:
+def test_it_can_be_saved_in_our_own_format(pair, tmp_path) -> None:
     save_model(pair.ours, tmp_path)
     again = read_model(tmp_path).eval()
     assert again.config == pair.ours.config
@@ -118,8 +118,8 @@ def test_a_run_of_ours_can_hold_it(pair, tmp_path) -> None:
 
 
 @those(PRECISE)
-def test_trained_on_and_written_it_is_what_they_read(pair, tmp_path) -> None:
-    model, data = load(pair.folder), batch()
+def test_after_training_and_writing_they_read_the_same_model(pair, tmp_path) -> None:
+    model, data = load_huggingface(pair.folder), batch()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(3):
         with torch.enable_grad():
@@ -128,7 +128,7 @@ def test_trained_on_and_written_it_is_what_they_read(pair, tmp_path) -> None:
         loss.backward()
         optimizer.step()
     model.eval()
-    save(model, tmp_path, read_details(pair.folder))
+    save_huggingface(model, tmp_path, read_details(pair.folder))
     theirs, report = getattr(transformers, pair.case.architecture).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values()), report
     said = ask_theirs(theirs.eval(), pair.case, data)

@@ -1,10 +1,10 @@
-"""Configs of theirs that cannot be read: the message names the key."""
+"""Hugging Face configs that cannot be read: the message names the key."""
 
 import json
 
 import pytest
 
-from regard.hub.folder import load
+from regard.hub.folder import load_huggingface
 from tests.hub.cases import case_named
 from tests.hub.spoil import change_config, refused
 
@@ -18,28 +18,28 @@ from tests.hub.spoil import change_config, refused
         ({"n_head": True}, "config.json: n_head=True must be a whole number"),
         (
             {"n_head": 3},
-            "describes no model that can be built: model.layers.block.mixer.heads: dim=16 must be",
+            "no model can be built from it: model.layers.block.mixer.heads: dim=16 must be",
         ),
         ({"activation_function": "quick_gelu"}, "activation_function='quick_gelu' must be one of gelu, .*gelu_new"),
         ({"layer_norm_epsilon": "small"}, "layer_norm_epsilon='small' must be a number"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings=1 must be true or false"),
-        ({"layer_norm_epsilon": float("nan")}, "describes no model.*eps=nan must be a finite number"),
-        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True cannot be read: no layer"),
+        ({"layer_norm_epsilon": float("nan")}, "no model can be built.*eps=nan must be a finite number"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True is not supported: a scale"),
         ({"quantization_config": {}}, "quantization_config: quantised weights cannot be read"),
         (
             {"architectures": ["GPT2DoubleHeadsModel"]},
-            "the head of GPT2DoubleHeadsModel is not known here; did you mean",
+            "the architecture GPT2DoubleHeadsModel is not supported; did you mean",
         ),
         ({"architectures": None}, "architectures=None must name one class"),
-        ({"model_type": "gpt3"}, "model_type='gpt3' is not known here; did you mean 'gpt2'"),
-        ({"model_type": None}, "has no model_type; use one of bart, bert"),
-        ({"n_layer": 10**9}, "n_layer=1000000000 cannot be read: there are only 28 weights"),
+        ({"model_type": "gpt3"}, r"the family 'gpt3' \(model_type\) is not supported; supported are bart, bert"),
+        ({"model_type": None}, "has no model_type, which names the family of the model; supported are bart, bert"),
+        ({"n_layer": 10**9}, "n_layer=1000000000 is not supported: there are only 28 weights"),
         (
             {"n_embd": 10**8, "n_head": 1},
-            "model.layers.block.feedforward.hidden: 400000000 is more than all .* numbers in",
+            "model.layers.block.feedforward.hidden: 400000000 is more than the .* elements of all",
         ),
-        ({"n_inner": 24, "n_embd": 10**9}, "model.dim: 1000000000 is more than all"),
-        ({"n_positions": 10**9}, "model.embed.position.length: 1000000000 is more than all"),
+        ({"n_inner": 24, "n_embd": 10**9}, "model.dim: 1000000000 is more than the"),
+        ({"n_positions": 10**9}, "model.embed.position.length: 1000000000 is more than the"),
     ],
 )
 def test_a_config_that_cannot_be_read(gpt2, values, message) -> None:
@@ -47,11 +47,23 @@ def test_a_config_that_cannot_be_read(gpt2, values, message) -> None:
     refused(gpt2, message)
 
 
-def test_a_turned_part_that_would_fill_the_memory(tmp_path) -> None:
-    """Frequencies are computed as a model is built, so their number is checked before."""
+def test_a_rotary_width_that_would_fill_the_memory(tmp_path) -> None:
+    """Frequencies are computed while a model is built, so their number is checked before."""
     case_named("deepseek").save(tmp_path)
     change_config(tmp_path, qk_rope_head_dim=10**9)
-    refused(tmp_path, "mixer.heads.turned: 1000000000 is more than all")
+    refused(tmp_path, "mixer.heads.turned: 1000000000 is more than the")
+
+
+def test_experts_that_would_take_forever(tmp_path) -> None:
+    case_named("deepseek").save(tmp_path)
+    change_config(tmp_path, n_routed_experts=10**6)
+    refused(tmp_path, "n_routed_experts=1000000 is not supported: there are only .* weights")
+
+
+def test_a_number_below_the_limit_is_compared_with_the_weights(gpt2) -> None:
+    """Numbers that cost nothing may exceed a tiny model; a wrong size is found by the shapes."""
+    change_config(gpt2, n_positions=10**6)
+    refused(gpt2, r"transformer.wpe.weight has shape \(32, 16\), but config.json requires \(1000000, 16\)")
 
 
 def test_a_missing_key_is_named(gpt2) -> None:
@@ -64,10 +76,13 @@ def test_a_missing_key_is_named(gpt2) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"rope_parameters": {"rope_type": "dynamic"}}, "rope_parameters='dynamic' cannot be read: the scalings known"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic"}},
+            "rope_parameters='dynamic' is not supported: the supported",
+        ),
         (
             {"rope_parameters": {"rope_type": "llama3", "factr": 2}},
-            "rope_parameters.factr=2 cannot be read: no such key",
+            "rope_parameters.factr=2 is not supported: llama3 has no such key",
         ),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope_parameters: factor is missing; it must be a number"),
         ({"rope_parameters": {"rope_theta": "far"}}, "rope_parameters: rope_theta='far' must be a number"),
@@ -75,7 +90,7 @@ def test_a_missing_key_is_named(gpt2) -> None:
             {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": "x"}},
             "attention_factor='x' must",
         ),
-        ({"rope_parameters": 3}, "rope_parameters=3 cannot be read: it must be a table"),
+        ({"rope_parameters": 3}, "rope_parameters=3 is not supported: it must be a table"),
     ],
 )
 def test_rotary_positions_that_cannot_be_read(tmp_path, values, message) -> None:
@@ -84,17 +99,17 @@ def test_rotary_positions_that_cannot_be_read(tmp_path, values, message) -> None
     refused(tmp_path, message)
 
 
-def test_rotary_positions_by_their_older_names(tmp_path) -> None:
+def test_rotary_positions_under_older_names(tmp_path) -> None:
     case_named("llama-3").save(tmp_path)
-    config = load(tmp_path).config
+    config = load_huggingface(tmp_path).config
     table = json.loads((tmp_path / "config.json").read_text())
     scaling = table.pop("rope_parameters")
     table |= {"rope_theta": scaling.pop("rope_theta"), "rope_scaling": {"type": scaling.pop("rope_type"), **scaling}}
     (tmp_path / "config.json").write_text(json.dumps(table))
-    assert load(tmp_path).config == config
+    assert load_huggingface(tmp_path).config == config
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", "\xff", "[" * 100_000])
-def test_a_config_that_is_none(gpt2, text) -> None:
+def test_a_file_that_is_not_a_config(gpt2, text) -> None:
     (gpt2 / "config.json").write_bytes(text.encode("latin-1"))
-    refused(gpt2, "config.json: (is no JSON|must hold a table)")
+    refused(gpt2, "config.json: (is not valid JSON|must contain a table)")
