@@ -1,7 +1,7 @@
-"""Make the pictures of attention in the documents: `python docs/attention.py`.
+"""Draw the attention pictures of the documentation: `python docs/attention.py`.
 
-They show a translator that is trained in half a minute. Its sentences are those of examples/tiny_translator.py; the one
-drawn is not among those it learned from.
+They show a translator that is trained in half a minute on the sentences of examples/tiny_translator.py. The sentence in
+the pictures is not in its training data.
 """
 
 import random
@@ -36,11 +36,11 @@ def train(folder: Path) -> Loaded:
 
 
 @torch.no_grad()
-def look(ready: Loaded) -> tuple[list[np.ndarray], list[str], list[str]]:
-    """Translate the sentence; give the cross-attention of each layer (H x T x S), and the words of both languages."""
+def translate_and_watch(ready: Loaded) -> tuple[list[np.ndarray], list[str], list[str]]:
+    """Translate the sentence; return the cross-attention of each layer (H x T x S) and the words of both languages."""
     source, target = (ready.words.encode([text])[0] for text in (SENTENCE, ready.translate([SENTENCE])[0]))
     read = torch.tensor([[*ready.frame.before, *source, *ready.frame.after]])
-    written = torch.tensor([[ready.first, *target]])  # a word was chosen where the one before it was read
+    written = torch.tensor([[ready.first, *target]])  # position i predicts word i
     with regard.watch(ready.model, "decoder.*.cross") as tape:
         ready.model(read, written)
     layers = [tape.weights(name)[0, :, : len(target)].numpy() for name in tape]
@@ -50,11 +50,13 @@ def look(ready: Loaded) -> tuple[list[np.ndarray], list[str], list[str]]:
 if __name__ == "__main__":
     with TemporaryDirectory() as temporary:
         ready = train(Path(temporary))
-    layers, written, source = look(ready)
+    layers, written, source = translate_and_watch(ready)
     heads = np.ndindex(len(layers), len(layers[0]))
-    layer, head = max(heads, key=lambda place: layers[place[0]][place[1]].max(-1).mean())  # the most peaked
+    layer, head = max(heads, key=lambda index: layers[index[0]][index[1]].max(-1).mean())  # the sharpest head
     weights, title = layers[layer][head], f"L{layer + 1}.H{head + 1} · cross-attention"
-    draw.write(draw.alignment(weights, written, source, title=title), HERE / "alignment.svg")
-    draw.write(draw.alignment(weights, written, source, title=title, look=draw.DARK), HERE / "alignment-dark.svg")
-    draw.write(draw.heatmap(weights, written, source, title=title), HERE / "attention.svg")
-    draw.write(draw.heads(layers, title="cross-attention of all heads"), HERE / "heads.svg")
+    draw.write_figure(draw.alignment(weights, written, source, title=title), HERE / "alignment.svg")
+    draw.write_figure(
+        draw.alignment(weights, written, source, title=title, look=draw.DARK), HERE / "alignment-dark.svg"
+    )
+    draw.write_figure(draw.heatmap(weights, written, source, title=title), HERE / "attention.svg")
+    draw.write_figure(draw.heads(layers, title="cross-attention of all heads"), HERE / "heads.svg")

@@ -1,4 +1,4 @@
-"""Make the picture of the README from a real run: `python docs/picture.py`."""
+"""Draw the output of `regard show gpt2` for the README: `python docs/picture.py`."""
 
 import re
 from pathlib import Path
@@ -15,6 +15,6 @@ if __name__ == "__main__":
         recipe = load_recipe("gpt2")
         render(console, "gpt2", recipe, cost(build_empty(recipe.model)))
         picture = console.export_svg(title="regard show gpt2")
-    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # fonts from afar: the system's will do
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)  # no fonts from the web
     picture = picture.replace("Fira Code", "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono'")
     Path(__file__).with_name("show-gpt2.svg").write_text(picture, encoding="utf-8")

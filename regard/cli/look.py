@@ -125,7 +125,7 @@ def _write(
     layers: str | None,
 ) -> None:
     """Write the requested files, without a server."""
-    from regard.draw.file import put
+    from regard.draw.file import write_bytes
     from regard.viewer.export import (
         check_output_file,
         draw_head,
@@ -155,7 +155,7 @@ def _write(
         for suffix in wanted.keys() - {".html"}:
             made[suffix] = head_to_csv(head).encode() if suffix == ".csv" else draw_head(head, suffix[1:])
     for suffix, path in wanted.items():
-        put(path, made[suffix])
+        write_bytes(path, made[suffix])
         print(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
 
 

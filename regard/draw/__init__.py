@@ -1,20 +1,20 @@
-"""Static pictures in one house style, light and dark: arrays and strings in, a matplotlib figure out.
+"""Static pictures in one style, light and dark: arrays and strings in, a matplotlib figure out.
 
     from regard import draw
 
     figure = draw.heatmap(weights, queries, keys, title="L4.H2 · cross-attention")
-    draw.write(figure, Path("attention.svg"))
+    draw.write_figure(figure, Path("attention.svg"))
 
-Matplotlib is imported when something is drawn. Nothing of its global state is touched: no pyplot, no display, and a
-person's own settings neither change a picture nor are changed.
+Matplotlib is imported when something is drawn. Its global state is not changed: no pyplot, no display, and the user's
+own settings do not affect a picture and stay as they are.
 """
 
-from regard.draw.attention import heatmap
-from regard.draw.file import encode, write
-from regard.draw.grid import heads
-from regard.draw.lines import Curve, Panel, curves
-from regard.draw.places import positions
-from regard.draw.ribbons import alignment
+from regard.draw.alignment import alignment
+from regard.draw.file import encode_figure, write_figure
+from regard.draw.head_grid import heads
+from regard.draw.heatmap import heatmap
+from regard.draw.learning_curves import Curve, Panel, curves
+from regard.draw.position_table import positions
 from regard.draw.style import DARK, LIGHT, Look
 
 __all__ = [
@@ -25,9 +25,9 @@ __all__ = [
     "Panel",
     "alignment",
     "curves",
-    "encode",
+    "encode_figure",
     "heads",
     "heatmap",
     "positions",
-    "write",
+    "write_figure",
 ]

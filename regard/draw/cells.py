@@ -1,4 +1,4 @@
-"""A matrix of weights as coloured cells, hatched where a query may not look."""
+"""A matrix of weights as coloured cells, hatched where the mask hides a key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.draw.style import SMALL, WEIGHTS, Look, place
+from regard.draw.style import SMALL, WEIGHTS, Look, add_axes
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-SLACK = 1e-2  # what half precision may make of a weight of 0 or 1
-KEY_ROOM = 0.5  # inches for the colour bar, its numbers and its name
-LONGEST_KEY = 2.4
-LINED = 9.0  # points of a cell from which on there are lines between cells
+TOLERANCE = 1e-2  # half precision may round a weight below 0 or above 1
+COLOUR_BAR = 0.5  # inches for the colour bar, its numbers and its caption
+LONGEST_BAR = 2.4
+LEAST_LINED = 9.0  # points; smaller cells have no lines between them
 
 
-def check(weights: Array, mask: Array | None, what: str = "the weights") -> None:
-    """Refuse what is no matrix of weights."""
+def check_weights(weights: Array, mask: Array | None, what: str = "the weights") -> None:
+    """Reject arrays that are not a matrix of attention weights."""
     if weights.ndim != 2 or not weights.size:
-        raise RegardError(f"{what} have the shape {weights.shape}; give a matrix of queries x keys, not empty")
+        raise RegardError(f"{what} have shape {weights.shape}; give a non-empty matrix of queries x keys")
     if mask is not None and (mask.shape != weights.shape or mask.dtype != bool):
-        of = f"the shape {mask.shape} and {mask.dtype}"
-        raise RegardError(f"{what} have the shape {weights.shape}, but their mask {of}; give True or False for each")
+        found = f"shape {mask.shape} and type {mask.dtype}"
+        raise RegardError(f"{what} have shape {weights.shape}, but the mask has {found}; give True or False for each")
     seen = weights if mask is None else weights[mask]
-    if seen.size and not (seen.min() >= -SLACK and seen.max() <= 1 + SLACK):
+    if seen.size and not (seen.min() >= -TOLERANCE and seen.max() <= 1 + TOLERANCE):
         extent = f"from {seen.min():.3g} to {seen.max():.3g}"
-        raise RegardError(f"{what} go {extent}, but attention weights are from 0 to 1; scores need a softmax first")
+        raise RegardError(f"{what} range {extent}, but must be between 0 and 1; apply a softmax to scores first")
 
 
-def paint(axes: Axes, weights: Array, mask: Array | None, look: Look, most: int) -> AxesImage:
-    """Draw cells; of more than `most` rows or columns neighbours share one, which shows the largest of them."""
+def draw_cells(axes: Axes, weights: Array, mask: Array | None, look: Look, most: int) -> AxesImage:
+    """Draw the cells. With more than `most` rows or columns, neighbours share a cell with the largest weight."""
     rows, columns = weights.shape
     hidden = np.zeros(weights.shape, bool) if mask is None else ~mask
     values = _pooled(np.where(hidden, 0, weights), most)
@@ -57,16 +57,16 @@ def paint(axes: Axes, weights: Array, mask: Array | None, look: Look, most: int)
 
 
 def _pooled(array: Array, most: int) -> Array:
-    """Take the largest of neighbours until there are at most so many rows and columns."""
+    """Pool neighbours by their maximum, down to at most `most` rows and columns."""
     for axis in (0, 1):
         if array.shape[axis] > most:
-            begins = np.arange(most) * array.shape[axis] // most
-            array = np.maximum.reduceat(array, begins, axis=axis)
+            starts = np.arange(most) * array.shape[axis] // most
+            array = np.maximum.reduceat(array, starts, axis=axis)
     return array
 
 
 def _hatch(axes: Axes, hidden: Array, wide: float, tall: float, look: Look) -> None:
-    """Hatch hidden cells: one patch, with a rectangle for each run of them in a row."""
+    """Hatch hidden cells by one patch that has a rectangle for each run of them in a row."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -84,17 +84,19 @@ def _hatch(axes: Axes, hidden: Array, wide: float, tall: float, look: Look) -> N
     axes.add_patch(patch)
 
 
-def rule(axes: Axes, rows: int, columns: int, tall: float, wide: float, look: Look) -> None:
-    """Draw lines between cells where those are large enough; sizes of cells in inches."""
-    if min(tall, wide) * 72 >= LINED:
+def draw_lines(axes: Axes, rows: int, columns: int, tall: float, wide: float, look: Look) -> None:
+    """Draw lines between cells of `tall` x `wide` inches, if these are large enough."""
+    if min(tall, wide) * 72 >= LEAST_LINED:
         axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
         axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
         axes.grid(which="minor", color=look.ground, linewidth=0.7)
 
 
-def key(figure: Figure, image: AxesImage, left: float, top: float, height: float, caption: str, look: Look) -> None:
-    """Draw the colour bar at so many inches from the upper left corner; its ends and its middle are named."""
-    axes = place(figure, left, top, 0.1, min(height, LONGEST_KEY))
+def draw_colour_bar(
+    figure: Figure, image: AxesImage, left: float, top: float, height: float, caption: str, look: Look
+) -> None:
+    """Draw the colour bar, with numbers at both ends and the middle; in inches from the upper left corner."""
+    axes = add_axes(figure, left, top, 0.1, min(height, LONGEST_BAR))
     low, high = image.get_clim()
     bar = figure.colorbar(image, cax=axes, ticks=[low, (low + high) / 2, high], format="{x:.3g}")
     bar.outline.set_visible(False)

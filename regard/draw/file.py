@@ -1,4 +1,4 @@
-"""Pictures as files: the same figure gives the same bytes, whole or not at all."""
+"""Pictures as files: the same figure gives the same bytes; files are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,43 +6,40 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.draw.style import house
+from regard.atomic import write_file
+from regard.draw.style import regard_style
 from regard.errors import RegardError, choices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# What would make two files of one figure differ: the time, and in a PNG which matplotlib it was.
-SILENT = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+# Metadata that would make two files of one figure differ: the time, and in a PNG the version of matplotlib.
+REMOVED_METADATA = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 PRINT_DPI = 300  # of cells inside an SVG or PDF
 
 
-def write(figure: Figure, path: Path) -> None:
-    """Write a picture as PNG, SVG or PDF, as the suffix of the path says."""
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write a picture as PNG, SVG or PDF, depending on the suffix of the path."""
+    path = Path(path)
     suffix = path.suffix.lower()
-    if suffix.removeprefix(".") not in SILENT:
+    if suffix.removeprefix(".") not in REMOVED_METADATA:
         raise RegardError(
-            f"{path}: no picture is written as '{suffix}'; {choices(suffix, [f'.{kind}' for kind in SILENT])}"
+            f"{path}: unknown picture format '{suffix}'; {choices(suffix, [f'.{kind}' for kind in REMOVED_METADATA])}"
         )
-    put(path, encode(figure, suffix.removeprefix(".")))
+    write_bytes(path, encode_figure(figure, suffix.removeprefix(".")))
 
 
-def encode(figure: Figure, kind: str) -> bytes:
-    """Give the bytes of a file of this kind: png, svg or pdf. Text in an SVG stays text."""
+def encode_figure(figure: Figure, kind: str) -> bytes:
+    """Return the bytes of a png, svg or pdf file. Text in an SVG stays text."""
     file = BytesIO()
-    with house():
-        figure.savefig(file, format=kind, metadata=SILENT[kind], dpi=figure.dpi if kind == "png" else PRINT_DPI)
+    with regard_style():
+        figure.savefig(
+            file, format=kind, metadata=REMOVED_METADATA[kind], dpi=figure.dpi if kind == "png" else PRINT_DPI
+        )
     return file.getvalue()
 
 
-def put(path: Path, content: bytes) -> None:
-    """Write a file beside its place first, so that it is whole or not there."""
-    part = path.with_name(f"{path.name}.part")
-    try:
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all."""
+    with write_file(path) as part:
         part.write_bytes(content)
-        part.replace(path)
-    except FileNotFoundError:
-        raise RegardError(f"{path}: there is no folder {path.parent}; make it, or choose another") from None
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise RegardError(f"{path}: cannot be written: {error.strerror}; make room or choose another folder") from None

@@ -1,4 +1,4 @@
-"""Tokens as labels: any text shown harmlessly, as many labels as fit, none upon another."""
+"""Tokens as labels: control characters made visible, and only as many labels as fit without overlapping."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from regard.draw.style import LEAST, SMALL, TEXT
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LONGEST = 16  # letters of a label; Chinese ones count twice
+LONGEST = 16  # characters of a label; wide ones (Chinese) count twice
 SIGNS = {"\n": "↵", "\r": "␍", "\t": "⇥"}
 BLANK = "␣"
-ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # escapes, turns of the writing direction, halves of letters, ends of lines
-JOINERS = {"\u200c", "\u200d"}  # which Persian, Hindi and emoji need
-LEADING = 1.25  # from line to line, in sizes of the type
-AIR = 0.08  # inches between a label and what it belongs to
+INVISIBLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control and format characters, surrogates, line separators
+JOINERS = {"\u200c", "\u200d"}  # needed by Persian, Hindi and emoji
+LINE_HEIGHT = 1.25  # in font sizes
+PADDING = 0.08  # inches between a label and its row or column
 
 
-def shown(text: str) -> str:
-    """Show what would act, or not be seen, as a sign or an escape to read."""
+def visible(text: str) -> str:
+    """Replace control characters, and spaces at the ends, by visible signs or escapes."""
     core = text.strip()
-    begin = text.find(core)
-    end = begin + len(core)
-    letters = [_letter(letter, edge=not begin <= place < end) for place, letter in enumerate(text)]
+    start = text.find(core)
+    end = start + len(core)
+    letters = [_visible_letter(letter, edge=not start <= index < end) for index, letter in enumerate(text)]
     if core and category(core[0]).startswith("M"):
-        letters.insert(begin, "◌")  # an accent of its own needs something to sit on
+        letters.insert(start, "◌")  # a combining accent needs a base
     return "".join(letters)
 
 
-def _letter(letter: str, edge: bool) -> str:
+def _visible_letter(letter: str, edge: bool) -> str:
     kind = category(letter)
     if letter in SIGNS:
         return SIGNS[letter]
     if kind == "Zs" and edge:
         return BLANK
-    return repr(letter)[1:-1] if kind in ACTING and letter not in JOINERS else letter
+    return repr(letter)[1:-1] if kind in INVISIBLE and letter not in JOINERS else letter
 
 
-def label(token: str) -> str:
-    """Show a token, cut where it is long."""
-    text, room = shown(token), LONGEST
-    for place, letter in enumerate(text):
+def short_label(token: str) -> str:
+    """Return the visible text of a token, shortened if it is long."""
+    text, room = visible(token), LONGEST
+    for index, letter in enumerate(text):
         room -= 2 if east_asian_width(letter) in "WF" else 1
         if room < 0:
-            return f"{text[: place - 1]}…"
+            return f"{text[: index - 1]}…"
     return text
 
 
-def width(text: str, size: float) -> float:
-    """Measure a line of text in inches, in the style of the house."""
+def text_width(text: str, size: float) -> float:
+    """Measure a line of text in inches, in the style of the pictures."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -62,46 +62,46 @@ def width(text: str, size: float) -> float:
 
 @dataclass(frozen=True)
 class Labels:
-    """Which tokens along an axis are named, how large, and how much room that takes away from the axis."""
+    """Labels along an axis: at which positions, their font size, and the room they take beside the axis."""
 
-    places: Sequence[int]
+    positions: Sequence[int]
     texts: Sequence[str]
     size: float
-    mark: float  # the length of a line from name to token, where not every token has a name
-    upright: bool  # each runs away from the axis, as it does at the left; else along the axis, within its cell
+    mark: float  # length of the tick marks; 0 where every token has a label
+    upright: bool  # each label runs away from the axis; otherwise along it, within its cell
     room: float
 
 
-def fit(tokens: Sequence[str], cell: float, across: bool = False) -> Labels:
-    """Name all tokens if their cells are large enough, else every second, fifth, tenth, ..."""
-    fitting = cell * 72 / LEADING  # points
+def choose_labels(tokens: Sequence[str], cell: float, across: bool = False) -> Labels:
+    """Label all tokens if their cells are large enough, otherwise every second, fifth, tenth, ..."""
+    fitting = cell * 72 / LINE_HEIGHT  # points
     size = min(TEXT, fitting) if fitting >= LEAST else SMALL
     step = _step(size / fitting)
-    places = range(0, len(tokens), step)
-    texts = [label(tokens[place]) for place in places]
-    widest = max(width(text, size) for text in texts)
-    upright = not across or step > 1 or widest + AIR / 2 > cell
-    room = AIR + (widest if upright else size * LEADING / 72)
-    return Labels(places, texts, size, 2.0 if step > 1 else 0.0, upright, room)
+    positions = range(0, len(tokens), step)
+    texts = [short_label(tokens[position]) for position in positions]
+    widest = max(text_width(text, size) for text in texts)
+    upright = not across or step > 1 or widest + PADDING / 2 > cell
+    room = PADDING + (widest if upright else size * LINE_HEIGHT / 72)
+    return Labels(positions, texts, size, 2.0 if step > 1 else 0.0, upright, room)
 
 
 def _step(least: float) -> int:
-    """Choose every how manieth token is named, where that must be at least so many."""
+    """Return the smallest of 1, 2, 5, 10, 20, ... that is at least `least`."""
     steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
     return next(step for step in steps if step >= 0.999 * least)
 
 
-def write_rows(axes: Axes, labels: Labels, colour: str) -> None:
+def label_rows(axes: Axes, labels: Labels, colour: str) -> None:
     """Write labels at the left."""
-    axes.set_yticks(labels.places, labels.texts, size=labels.size, color=colour)
+    axes.set_yticks(labels.positions, labels.texts, size=labels.size, color=colour)
     axes.tick_params("y", which="major", length=labels.mark)
 
 
-def write_columns(axes: Axes, labels: Labels, colour: str) -> None:
+def label_columns(axes: Axes, labels: Labels, colour: str) -> None:
     """Write labels above."""
     axes.xaxis.tick_top()
     axes.tick_params("x", which="major", length=labels.mark)
-    axes.set_xticks(labels.places, labels.texts, size=labels.size, color=colour)
+    axes.set_xticks(labels.positions, labels.texts, size=labels.size, color=colour)
     if labels.upright:
         for text in axes.get_xticklabels():
             text.set(rotation=90, rotation_mode="anchor", horizontalalignment="left", verticalalignment="center")

@@ -1,4 +1,4 @@
-"""The house style: colours, type and sizes of every picture, in one place."""
+"""The style of all pictures: colours, fonts and sizes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Look:
     """The colours of a picture or a page."""
 
     ground: str
-    ink: str  # what is read
-    soft: str  # what is read second: axes and captions
+    ink: str  # text
+    soft: str  # secondary text: axes and captions
     faint: str  # hatching
-    line: str  # between things
-    card: str  # behind things
+    line: str  # separators
+    card: str  # background of a box
     blue: str
     orange: str
 
@@ -34,30 +34,30 @@ class Look:
 LIGHT = Look("#ffffff", "#1f242d", "#667080", "#b3bac5", "#e6e8ec", "#f6f7f9", "#3b82c4", "#d9622b")
 DARK = Look("#1b1e24", "#e4e7ec", "#98a1b0", "#555c68", "#32363f", "#23272f", "#6cabe6", "#f08a55")
 
-# Sizes of type in points, of all else in inches. A page of a paper is some seven inches wide.
+# Font sizes in points, everything else in inches. The page of a paper is about seven inches wide.
 TITLE, TEXT, SMALL, LEAST = 10.0, 8.0, 7.0, 5.5
 MARGIN = 0.1
-HEAD, NOTE = 0.26, 0.16  # for a title, for a small line
+HEAD, NOTE = 0.26, 0.16  # height of a title, of a note
 DPI = 200
 
-WEIGHTS = "cividis"  # its lightness grows with the value, for every kind of eye and on a grey printer
+WEIGHTS = "cividis"  # lightness grows with the value: readable with colour blindness and in print
 
-# The first comes with matplotlib; the second has its widths, for an SVG on a machine without the first.
+# The first comes with matplotlib. The second has the same widths, for SVGs on a machine without the first.
 SANS = ["DejaVu Sans", "Verdana"]
-# For what those lack, taken where installed. The last has a box for every character, so that none is missed aloud.
+# Used, if installed, for characters that those lack. The last has a box for every character, to avoid warnings.
 OTHERS = ["Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "Yu Gothic"]
 OTHERS += ["Malgun Gothic", "WenQuanYi Zen Hei", "Noto Sans Devanagari", "Nirmala UI", "Noto Sans Thai"]
 OTHERS += ["Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Last Resort High-Efficiency"]
 
-_ALONE = RLock()  # matplotlib's settings belong to the whole process
+_SETTINGS = RLock()  # matplotlib's settings are global to the process
 
 
 @contextmanager
-def house(look: Look = LIGHT) -> Iterator[None]:
-    """Use the style of the house inside, whatever a person's own settings are, and leave those as they were."""
+def regard_style(look: Look = LIGHT) -> Iterator[None]:
+    """Use this style inside the block, whatever the user's own settings are, and restore those afterwards."""
     from matplotlib import style
 
-    with _ALONE, style.context(["default", _settings(look)]):
+    with _SETTINGS, style.context(["default", _settings(look)]):
         yield
 
 
@@ -83,7 +83,7 @@ def _settings(look: Look) -> dict[str, Any]:
         "hatch.linewidth": 0.6,
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "regard",
-        "pdf.fonttype": 42,  # what journals take
+        "pdf.fonttype": 42,  # TrueType, as journals require
     }
 
 
@@ -95,8 +95,8 @@ def _installed() -> tuple[str, ...]:
     return tuple(name for name in OTHERS if name in names)
 
 
-def sheet(width: float, height: float) -> Figure:
-    """Make an empty figure of so many inches."""
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -105,20 +105,20 @@ def sheet(width: float, height: float) -> Figure:
     return figure
 
 
-def place(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Make axes at so many inches from the upper left corner."""
+def add_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+    """Add axes, placed in inches from the upper left corner."""
     across, down = figure.get_size_inches()
     return figure.add_axes((left / across, 1 - (top + height) / down, width / across, height / down))
 
 
-def headline(figure: Figure, title: str) -> None:
-    """Write a title, harmless already, into the upper left corner."""
+def write_title(figure: Figure, title: str) -> None:
+    """Write a title into the upper left corner; control characters must be replaced before."""
     across, down = figure.get_size_inches()
     figure.text(MARGIN / across, 1 - MARGIN / down, title, size=TITLE, verticalalignment="top")
 
 
-def note(figure: Figure, text: str, left: float, line: float, look: Look, upright: bool = False) -> None:
-    """Write a small line that begins at so many inches from the upper left corner; upright, it ends there."""
+def write_note(figure: Figure, text: str, left: float, line: float, look: Look, upright: bool = False) -> None:
+    """Write a small line that starts (if upright, ends) at this place, in inches from the upper left corner."""
     across, down = figure.get_size_inches()
     figure.text(
         left / across,
@@ -133,14 +133,14 @@ def note(figure: Figure, text: str, left: float, line: float, look: Look, uprigh
     )
 
 
-def bare(axes: Axes, look: Look) -> None:
-    """Take away the frame and the marks beside it; the numbers stay."""
+def remove_frame(axes: Axes, look: Look) -> None:
+    """Remove the frame and the tick marks, but not the numbers."""
     axes.spines[:].set_visible(False)
     axes.tick_params(which="both", colors=look.soft, labelsize=TEXT, length=0)
 
 
-def signed(look: Look) -> Colormap:
-    """Make the colours of values around zero: blue below, orange above, the ground between."""
+def signed_colours(look: Look) -> Colormap:
+    """Return a colour map around zero: blue for negative, orange for positive values, the background for zero."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     colours = (look.ink, look.blue, look.ground, look.orange)

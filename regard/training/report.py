@@ -6,8 +6,8 @@ from html import escape
 from math import nan
 from pathlib import Path
 
-from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode
-from regard.draw.file import put
+from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode_figure
+from regard.draw.file import write_bytes
 from regard.errors import RegardError
 from regard.runs.layout import METRICS
 from regard.runs.records import Record, read_metrics, read_samples
@@ -26,7 +26,7 @@ NAMES = {"bleu": "BLEU", "bleu_lowercase": "BLEU, lowercase", "chrf": "chrF", "f
 def draw_curves(folder: Path) -> Path:
     """Draw loss, metrics and learning rate over the steps into `curves.png`."""
     path = folder / CURVES
-    put(path, _picture(_logged(folder), LIGHT, columns=2))
+    write_bytes(path, _picture(_logged(folder), LIGHT, columns=2))
     return path
 
 
@@ -43,7 +43,7 @@ def write_report(folder: Path, title: str, facts: Facts) -> Path:
         *_tables(facts),
     ]
     page = PAGE.format(title=_text(title), style=STYLE, body="\n".join(sections))
-    put(path, page.encode())
+    write_bytes(path, page.encode())
     return path
 
 
@@ -95,7 +95,7 @@ def _panels(records: list[Record]) -> list[Panel]:
 
 def _picture(records: list[Record], look: Look, columns: int) -> bytes:
     """Draw the curves as a PNG."""
-    return encode(curves(_panels(records), columns=columns, look=look), "png")
+    return encode_figure(curves(_panels(records), columns=columns, look=look), "png")
 
 
 def _name(metric: str) -> str:

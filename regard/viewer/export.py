@@ -209,7 +209,7 @@ def draw_head(head: HeadWeights, kind: str) -> bytes:
     from regard import draw
 
     figure = draw.heatmap(head.weights.astype(np.float32), head.queries, head.keys, title=head.title, mask=head.allowed)
-    return draw.encode(figure, kind)
+    return draw.encode_figure(figure, kind)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

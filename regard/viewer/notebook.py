@@ -71,10 +71,10 @@ class Page:
 
     def save(self, path: str | Path) -> None:
         """Write a self-contained HTML file."""
-        from regard.draw.file import put
+        from regard.draw.file import write_bytes
 
         check_output_file(Path(path), ".html")
-        put(Path(path), page_with_recordings(self.archive).encode())
+        write_bytes(Path(path), page_with_recordings(self.archive).encode())
 
     @cached_property
     def widget(self) -> Any:

@@ -1,4 +1,4 @@
-"""What a figure shows, read back from what matplotlib will draw."""
+"""Read the content of a figure back from matplotlib."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -6,48 +6,48 @@ from matplotlib.patches import PathPatch
 
 
 def panels(figure: Figure):
-    """The axes with an image, but for those of a colour bar."""
+    """Return the axes with an image, without colour bars."""
     return [axes for axes in figure.axes if axes.images]
 
 
 def cells(axes) -> np.ma.MaskedArray:
-    """The numbers of an image."""
+    """Return the values of an image."""
     [image] = axes.images
     return image.get_array()
 
 
 def hatched(axes, shape) -> np.ndarray:
-    """Which cells are hatched; none is in part."""
+    """Return which cells are hatched; no cell is hatched in part."""
     found = np.zeros((4, *shape), bool)
-    places = np.argwhere(~found[0])[:, ::-1]
+    centres = np.argwhere(~found[0])[:, ::-1]
     for patch in axes.patches:
         assert isinstance(patch, PathPatch)
         assert patch.get_hatch()
         for number, corner in enumerate(((-0.45, -0.45), (-0.45, 0.45), (0.45, -0.45), (0.45, 0.45))):
-            found[number] |= patch.get_path().contains_points(places + corner).reshape(shape)
+            found[number] |= patch.get_path().contains_points(centres + corner).reshape(shape)
     assert (found.any(0) == found.all(0)).all()
     return found[0]
 
 
 def texts(figure: Figure) -> list[str]:
-    """What is written outside of axes."""
+    """Return the texts outside of axes."""
     return [text.get_text() for text in figure.texts]
 
 
 def boxes(labels) -> list:
-    """The rectangles that labels take in a picture that is laid out."""
+    """Return the rectangles of labels in a figure that is laid out."""
     return [label.get_window_extent() for label in labels if label.get_text()]
 
 
 def inside(figure: Figure, label) -> bool:
-    """Whether all of a text lies on the picture."""
+    """Return whether all of a text is inside the figure."""
     box = label.get_window_extent()
     width, height = figure.canvas.get_width_height()
     return bool(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height)
 
 
 def softmax(scores: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
-    """Weights of scores."""
+    """Return the weights of scores."""
     scores = scores if mask is None else np.where(mask, scores, -1e30)
     exponents = np.exp(scores - scores.max(-1, keepdims=True))
     weights = exponents / exponents.sum(-1, keepdims=True)

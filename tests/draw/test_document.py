@@ -1,4 +1,4 @@
-"""What docs/pictures.md says works."""
+"""The code in docs/pictures.md works, and its pictures exist."""
 
 import re
 from pathlib import Path
@@ -17,10 +17,10 @@ def test_the_python_runs(tmp_path, monkeypatch):
     assert matplotlib.image.imread(tmp_path / "heads.png").ndim == 3
 
 
-def test_the_pictures_are_there_and_are_the_makers():
-    maker = (DOCS / "attention.py").read_text(encoding="utf-8")
+def test_the_pictures_exist_and_are_made_by_the_script():
+    script = (DOCS / "attention.py").read_text(encoding="utf-8")
     shown = re.findall(r"!\[.*?\]\((.*?)\)", TEXT)
     assert len(shown) == 3
     for name in shown:
         assert (DOCS / name).read_text(encoding="utf-8").startswith("<?xml")
-        assert f'"{name}"' in maker
+        assert f'"{name}"' in script

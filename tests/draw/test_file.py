@@ -1,4 +1,4 @@
-"""Files: the same bytes every time, whole or not at all, and no trace in matplotlib."""
+"""Picture files: the same bytes every time, complete or absent, and matplotlib's settings unchanged."""
 
 import errno
 import os
@@ -31,12 +31,12 @@ def figures(look=draw.LIGHT):
 
 
 @pytest.mark.parametrize(("suffix", "kind"), [("png", "png"), ("svg", "svg"), ("pdf", "pdf"), ("PNG", "png")])
-def test_the_suffix_says_what_is_written(suffix, kind, tmp_path):
+def test_the_suffix_selects_the_format(suffix, kind, tmp_path):
     path = tmp_path / f"picture.{suffix}"
     figure = next(figures())
-    draw.write(figure, path)
+    draw.write_figure(figure, path)
     assert path.read_bytes().startswith(BEGINS[kind])
-    assert path.read_bytes() == draw.encode(figure, kind)
+    assert path.read_bytes() == draw.encode_figure(figure, kind)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -48,16 +48,18 @@ from regard import draw
 from tests.draw.test_file import figures
 for number, figure in enumerate(figures(draw.DARK)):
     for kind in ["svg"] if number else ["svg", "png", "pdf"]:
-        print(hashlib.sha256(draw.encode(figure, kind)).hexdigest())
+        print(hashlib.sha256(draw.encode_figure(figure, kind)).hexdigest())
 print("pyplot" if "matplotlib.pyplot" in sys.modules else "no pyplot")
 """
-DARK_TASTE = "matplotlib.rcParams.update({'text.usetex': True, 'font.size': 30, 'axes.grid': True, 'hatch.color': 'r'})"
+USER_SETTINGS = (
+    "matplotlib.rcParams.update({'text.usetex': True, 'font.size': 30, 'axes.grid': True, 'hatch.color': 'r'})"
+)
 
 
-def test_the_same_figure_has_the_same_bytes_in_any_process_and_to_any_taste():
-    """Another seed of hashes, another time, no display, and somebody's own settings."""
+def test_the_same_figure_has_the_same_bytes_in_any_process_and_with_any_settings():
+    """With another hash seed, another time, no display, and settings of the user."""
     answers = set()
-    for seed, epoch, before in (("1", "0", ""), ("2", "1000000000", DARK_TASTE)):
+    for seed, epoch, before in (("1", "0", ""), ("2", "1000000000", USER_SETTINGS)):
         surroundings = {**os.environ, "PYTHONHASHSEED": seed, "SOURCE_DATE_EPOCH": epoch, "MPLBACKEND": "TkAgg"}
         surroundings.pop("DISPLAY", None)
         command = [sys.executable, "-c", PROGRAM.format(before=before)]
@@ -71,21 +73,23 @@ def test_the_same_figure_has_the_same_bytes_in_any_process_and_to_any_taste():
     assert len(set(answer.splitlines())) == 5 + 2 + 1
 
 
-def test_nothing_of_matplotlib_is_left_changed(tmp_path):
+def test_the_settings_of_matplotlib_are_not_changed(tmp_path):
     with matplotlib.rc_context({"font.size": 17, "text.usetex": True}):
         before = dict(matplotlib.rcParams.copy())
         for number, figure in enumerate(figures()):
-            draw.write(figure, tmp_path / f"{number}.svg")
+            draw.write_figure(figure, tmp_path / f"{number}.svg")
         with pytest.raises(RegardError):
-            draw.write(figure, tmp_path / "nowhere" / "0.svg")
+            draw.write_figure(figure, tmp_path / "nowhere" / "0.svg")
         assert dict(matplotlib.rcParams.copy()) == before
 
 
 def test_threads_draw_one_after_another():
-    """Matplotlib's settings belong to the process: two at once must not leave them mixed."""
+    """Matplotlib's settings are global: two threads must not mix theirs."""
     before = dict(matplotlib.rcParams.copy())
     made = []
-    threads = [threading.Thread(target=lambda: made.append(draw.encode(next(figures()), "svg"))) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: made.append(draw.encode_figure(next(figures()), "svg"))) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -95,7 +99,7 @@ def test_threads_draw_one_after_another():
     assert dict(matplotlib.rcParams.copy()) == before
 
 
-def test_importing_the_room_does_not_import_matplotlib():
+def test_importing_the_package_does_not_import_matplotlib():
     command = [sys.executable, "-c", "import sys, regard.draw; print('matplotlib' in sys.modules)"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert run.stdout == "False\n"
@@ -107,20 +111,23 @@ def test_importing_the_room_does_not_import_matplotlib():
 @pytest.mark.parametrize(
     ("name", "rest"),
     [
-        ("a.gif", "no picture is written as '.gif'; use one of .pdf, .png, .svg"),
-        ("a.pgn", "no picture is written as '.pgn'; did you mean '.png'? (one of .pdf, .png, .svg)"),
-        ("a", "no picture is written as ''; use one of .pdf, .png, .svg"),
-        ("nowhere/a.png", "there is no folder {folder}/nowhere; make it, or choose another"),
+        ("a.gif", "unknown picture format '.gif'; use one of .pdf, .png, .svg"),
+        ("a.pgn", "unknown picture format '.pgn'; did you mean '.png'? (one of .pdf, .png, .svg)"),
+        ("a", "unknown picture format ''; use one of .pdf, .png, .svg"),
+        (
+            "nowhere/a.png",
+            "cannot be written: the folder {folder}/nowhere does not exist; create it, or choose another folder",
+        ),
     ],
 )
-def test_a_path_that_will_not_do(tmp_path, name, rest):
+def test_wrong_paths(tmp_path, name, rest):
     with pytest.raises(RegardError) as caught:
-        draw.write(next(figures()), tmp_path / name)
+        draw.write_figure(next(figures()), tmp_path / name)
     assert str(caught.value) == f"{tmp_path / name}: {rest.format(folder=tmp_path)}"
     assert not list(tmp_path.iterdir())
 
 
-def test_no_room_leaves_what_was_there(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.png"
     path.write_bytes(b"old")
 
@@ -131,17 +138,17 @@ def test_no_room_leaves_what_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", write_half)
     with pytest.raises(RegardError) as caught:
-        draw.write(next(figures()), path)
-    message = "cannot be written: No space left on device; make room or choose another folder"
+        draw.write_figure(next(figures()), path)
+    message = "cannot be written: No space left on device; free some space, or choose another folder"
     assert str(caught.value) == f"{path}: {message}"
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_in_the_way(tmp_path):
+def test_a_folder_of_the_same_name(tmp_path):
     path = tmp_path / "a.svg"
     path.mkdir()
     with pytest.raises(RegardError) as caught:
-        draw.write(next(figures()), path)
-    assert str(caught.value) == f"{path}: cannot be written: Is a directory; make room or choose another folder"
+        draw.write_figure(next(figures()), path)
+    assert str(caught.value) == f"{path}: cannot be written: Is a directory; choose another folder"
     assert list(tmp_path.iterdir()) == [path]

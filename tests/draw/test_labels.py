@@ -1,4 +1,4 @@
-"""Any token is shown harmlessly, and nothing is said about it."""
+"""Labels: control characters are visible, and odd tokens cause no warnings."""
 
 import logging
 import warnings
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import draw
-from regard.draw.labels import LONGEST, label, shown
+from regard.draw.labels import LONGEST, short_label, visible
 
 from .read import panels
 
@@ -46,15 +46,13 @@ ODD = {
 
 @pytest.mark.parametrize(("token", "wanted"), ODD.items())
 def test_odd_tokens(token, wanted):
-    assert shown(token) == label(token) == wanted
+    assert visible(token) == short_label(token) == wanted
 
 
 @given(st.text(st.characters(codec=None), max_size=40))
-def test_a_label_is_short_and_acts_on_nothing(token):
-    text = label(token)
-    assert len(text) <= max(LONGEST, 1) + 10 * (
-        len(token) <= LONGEST
-    )  # an escape may be longer than what it stands for
+def test_a_label_is_short_and_has_no_control_characters(token):
+    text = short_label(token)
+    assert len(text) <= max(LONGEST, 1) + 10 * (len(token) <= LONGEST)  # an escape may be longer than its character
     assert not any(letter in text for letter in "\n\r\t\x00\x1b\u202e\u2066\u2028")
     text.encode()
 
@@ -63,21 +61,21 @@ def test_a_label_is_short_and_acts_on_nothing(token):
     ("token", "wanted"),
     [("a" * 16, "a" * 16), ("a" * 17, "a" * 15 + "…"), ("字" * 8, "字" * 8), ("字" * 9, "字" * 7 + "…")],
 )
-def test_a_long_token_is_cut(token, wanted):
-    assert label(token) == wanted
+def test_a_long_token_is_shortened(token, wanted):
+    assert short_label(token) == wanted
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_odd_tokens_are_drawn_without_a_word(kind, tmp_path, caplog, capfd):
+def test_odd_tokens_are_drawn_without_warnings(kind, tmp_path, caplog, capfd):
     caplog.set_level(logging.WARNING)
     tokens = list(ODD)
     weights = np.full((len(ODD), len(ODD)), 1 / len(ODD))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         heatmap = draw.heatmap(weights, tokens, tokens, title="$x$ 中\n")
-        draw.write(heatmap, tmp_path / f"odd.{kind}")
+        draw.write_figure(heatmap, tmp_path / f"odd.{kind}")
         ribbons = draw.alignment(weights, tokens, tokens, title="$x$ 中\n")
-        ribbons.savefig(tmp_path / f"by-hand.{kind}")  # without our help, too
+        ribbons.savefig(tmp_path / f"by-hand.{kind}")  # also without write_figure
     [axes] = panels(heatmap)
     assert [text.get_text() for text in axes.get_yticklabels()] == list(ODD.values())
     assert (caplog.text, *capfd.readouterr()) == ("", "", "")
@@ -86,6 +84,6 @@ def test_odd_tokens_are_drawn_without_a_word(kind, tmp_path, caplog, capfd):
 def test_the_text_of_an_svg_is_text(tmp_path):
     tokens = [token for token in ODD if token]
     path = tmp_path / "odd.svg"
-    draw.write(draw.heatmap(np.full((1, len(tokens)), 0.01), ["$y$"], tokens, title="a < b"), path)
+    draw.write_figure(draw.heatmap(np.full((1, len(tokens)), 0.01), ["$y$"], tokens, title="a < b"), path)
     found = [element.text for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")]
-    assert {*map(shown, tokens), "$y$", "a < b", "this word looks …", "… at these"} <= set(found)
+    assert {*map(visible, tokens), "$y$", "a < b", "this word looks …", "… at these"} <= set(found)

@@ -1,4 +1,4 @@
-"""The house style: it can be read."""
+"""The style of the pictures is readable."""
 
 from dataclasses import asdict
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from regard import draw
-from regard.draw.style import house
+from regard.draw.style import regard_style
 
 
 def luminance(colour):
@@ -23,7 +23,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("look", [draw.LIGHT, draw.DARK])
-def test_text_and_curves_stand_out_from_the_ground(look):
+def test_text_and_curves_contrast_with_the_background(look):
     for ground in (look.ground, look.card):
         assert contrast(look.ink, ground) >= 7
         assert contrast(look.soft, ground) >= 4.5
@@ -38,7 +38,7 @@ def test_light_and_dark_have_no_colour_in_common():
 
 def test_the_style_ends_with_its_block_whatever_happens():
     def fail():
-        with house(draw.DARK):
+        with regard_style(draw.DARK):
             assert matplotlib.rcParams["text.color"] == draw.DARK.ink
             assert not matplotlib.rcParams["text.parse_math"]
             raise ZeroDivisionError

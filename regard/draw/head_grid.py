@@ -1,12 +1,12 @@
-"""All heads of a model as small heat maps side by side: a row for each layer, a column for each head."""
+"""All heads of a model as a grid of small heat maps: a row for each layer, a column for each head."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from regard.draw.cells import KEY_ROOM, Array, check, key, paint
-from regard.draw.labels import LEADING, shown, width
+from regard.draw.cells import COLOUR_BAR, Array, check_weights, draw_cells, draw_colour_bar
+from regard.draw.labels import LINE_HEIGHT, text_width, visible
 from regard.draw.style import (
     HEAD,
     LEAST,
@@ -16,30 +16,30 @@ from regard.draw.style import (
     SMALL,
     TITLE,
     Look,
-    bare,
-    headline,
-    house,
-    note,
-    place,
-    sheet,
+    add_axes,
+    new_figure,
+    regard_style,
+    remove_frame,
+    write_note,
+    write_title,
 )
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CAPTION = "rows look … at columns"
+CAPTION = "rows attend to columns"
 LARGEST, SMALLEST, PAGE = 1.05, 0.36, 6.4
 GAP = 0.09
-MOST = 100  # cells a side that are still seen
+MOST = 100  # cells per side that can still be seen
 
 
 def heads(
     layers: Iterable[Array], *, title: str = "", masks: Sequence[Array | None] | None = None, look: Look = LIGHT
 ) -> Figure:
-    """Draw all heads of all layers (each H x T x S), named L1.H1 and so on.
+    """Draw all heads of all layers (each H x T x S), labelled L1.H1, L1.H2, ...
 
-    There is one mask (T x S) for each layer: True where a query may look, or None where it may look anywhere.
+    There is one mask (T x S) for each layer: True where a query may attend, or None where it may attend anywhere.
     """
     layers = list(layers)
     masks = [None] * len(layers) if masks is None else masks
@@ -47,45 +47,47 @@ def heads(
     count = max(map(len, layers))
     wide = min(LARGEST, max(SMALLEST, PAGE / count - GAP))
     tall = wide * _shape(layers)
-    with house(look):
+    with regard_style(look):
         size = _size(f"L{len(layers)}.H{count}", wide)
-        name = size * LEADING / 72
+        name = size * LINE_HEIGHT / 72
         top = MARGIN + (HEAD if title else 0) + NOTE
         right = MARGIN + count * (wide + GAP)
         down = len(layers) * (name + tall + GAP) - GAP
-        across = max(right + KEY_ROOM, 2 * MARGIN + max(width(shown(title), TITLE), width(CAPTION, SMALL)))
-        figure = sheet(across, top + down + MARGIN)
-        headline(figure, shown(title))
-        note(figure, CAPTION, MARGIN, top - 0.05, look)
+        across = max(
+            right + COLOUR_BAR, 2 * MARGIN + max(text_width(visible(title), TITLE), text_width(CAPTION, SMALL))
+        )
+        figure = new_figure(across, top + down + MARGIN)
+        write_title(figure, visible(title))
+        write_note(figure, CAPTION, MARGIN, top - 0.05, look)
         for layer, (weights, mask) in enumerate(zip(layers, masks, strict=True)):
             above = top + layer * (name + tall + GAP) + name
             for head, one in enumerate(weights):
-                axes = place(figure, MARGIN + head * (wide + GAP), above, wide, tall)
-                image = paint(axes, one, mask, look, MOST)
-                bare(axes, look)
+                axes = add_axes(figure, MARGIN + head * (wide + GAP), above, wide, tall)
+                image = draw_cells(axes, one, mask, look, MOST)
+                remove_frame(axes, look)
                 axes.set(xticks=[], yticks=[])
                 axes.set_title(f"L{layer + 1}.H{head + 1}", size=size, pad=2, color=look.soft)
-        key(figure, image, right, top + name, down - name, "weight", look)
+        draw_colour_bar(figure, image, right, top + name, down - name, "weight", look)
     return figure
 
 
 def _check(layers: Sequence[Array], masks: Sequence[Array | None]) -> None:
     if not layers or any(layer.ndim != 3 or not layer.size for layer in layers):
         shapes = ", ".join(str(layer.shape) for layer in layers) or "none"
-        raise RegardError(f"the layers have the shapes {shapes}; give one array of heads x queries x keys for each")
+        raise RegardError(f"the layers have shapes {shapes}; give an array of heads x queries x keys for each")
     if len(masks) != len(layers):
-        raise RegardError(f"there are {len(layers)} layers, but {len(masks)} masks; give one for each, or None")
+        raise RegardError(f"there are {len(layers)} layers but {len(masks)} masks; give a mask or None for each layer")
     for layer, (weights, mask) in enumerate(zip(layers, masks, strict=True)):
         for head, one in enumerate(weights):
-            check(one, mask, f"the weights of L{layer + 1}.H{head + 1}")
+            check_weights(one, mask, f"the weights of L{layer + 1}.H{head + 1}")
 
 
 def _shape(layers: Sequence[Array]) -> float:
-    """Give height to width of one picture: as the weights, but never a mere strip."""
+    """Return the ratio of height to width of one heat map: that of the weights, between 1/2 and 2."""
     rows, columns = (max(layer.shape[axis] for layer in layers) for axis in (1, 2))
     return min(max(rows / columns, 0.5), 2.0)
 
 
 def _size(name: str, wide: float) -> float:
-    """Choose type in which the longest name is no wider than its picture."""
-    return max(LEAST - 1, min(SMALL, SMALL * wide / width(name, SMALL)))
+    """Choose a font size in which the longest label fits above its heat map."""
+    return max(LEAST - 1, min(SMALL, SMALL * wide / text_width(name, SMALL)))

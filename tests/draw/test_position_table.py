@@ -1,4 +1,4 @@
-"""Positional encodings."""
+"""Pictures of positional encodings."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_table_and_similarity_are_those_given(look):
 
 
 @pytest.mark.parametrize("look", [draw.LIGHT, draw.DARK])
-def test_zero_is_the_ground_and_signs_have_colours(look):
+def test_zero_is_the_background_and_signs_have_colours(look):
     for panel in panels(draw.positions(np.array([[-3.0, 0.0, 1.5]]), np.array([[-0.5]]), look=look)):
         [image] = panel.images
         low, high = image.get_clim()
@@ -49,16 +49,16 @@ def test_a_table_of_zeros_is_drawn():
 @pytest.mark.parametrize(
     ("table", "similarity", "message"),
     [
-        (np.ones(3), np.ones((1, 1)), "the table of positions has the shape (3,); give a matrix of finite numbers"),
+        (np.ones(3), np.ones((1, 1)), "the table of positions has shape (3,); give a matrix of finite numbers"),
         (
             np.ones((2, 2)),
             np.array([[np.inf]]),
-            "the similarity of positions has the shape (1, 1); give a matrix of finite numbers",
+            "the similarity of positions has shape (1, 1); give a matrix of finite numbers",
         ),
-        (np.ones((2, 2)), np.ones((2, 3)), "the similarity of positions has the shape (2, 3); give a square"),
+        (np.ones((2, 2)), np.ones((2, 3)), "the similarity of positions has shape (2, 3); give a square matrix"),
     ],
 )
-def test_what_is_no_table_is_refused(table, similarity, message):
+def test_arrays_that_are_not_tables_are_rejected(table, similarity, message):
     with pytest.raises(RegardError) as caught:
         draw.positions(table, similarity)
     assert str(caught.value) == message

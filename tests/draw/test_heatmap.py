@@ -1,4 +1,4 @@
-"""The heat map: what is drawn is what was given, and it can be read."""
+"""The heat map shows the given weights, and its labels are readable."""
 
 from itertools import combinations
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import draw
-from regard.draw.attention import MOST
+from regard.draw.heatmap import MOST
 from regard.draw.style import LEAST
 from regard.errors import RegardError
 
@@ -25,7 +25,7 @@ def words(count, word="word"):
     return [f"{word}{number}" for number in range(count)]
 
 
-def test_cells_are_the_weights_and_labels_the_words():
+def test_cells_are_the_weights_and_labels_the_tokens():
     weights = weights_of(3, 4)
     figure = draw.heatmap(weights, ["she", "saw", "dogs"], ["sie", "hat", "Hunde", "gesehen"], title="L4.H2 · cross")
     [axes] = panels(figure)
@@ -34,7 +34,7 @@ def test_cells_are_the_weights_and_labels_the_words():
     assert not axes.patches
     assert [label.get_text() for label in axes.get_yticklabels()] == ["she", "saw", "dogs"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["sie", "hat", "Hunde", "gesehen"]
-    # the first query is above, the first key at the left, each in the middle of its cells
+    # the first query is at the top, the first key at the left, each label at the centre of its cells
     assert (*axes.get_xlim(), *axes.get_ylim()) == (-0.5, 3.5, 2.5, -0.5)
     assert list(axes.get_yticks()) == [0, 1, 2]
     assert list(axes.get_xticks()) == [0, 1, 2, 3]
@@ -42,7 +42,7 @@ def test_cells_are_the_weights_and_labels_the_words():
 
 
 @pytest.mark.parametrize("look", [draw.LIGHT, draw.DARK])
-def test_the_colours_are_cividis_from_0_to_1_and_named_beside(look):
+def test_the_colours_are_cividis_from_0_to_1_with_a_colour_bar(look):
     figure = draw.heatmap(np.full((2, 2), 0.5), ["a", "b"], ["c", "d"], look=look)
     [axes] = panels(figure)
     [image] = axes.images
@@ -57,7 +57,7 @@ def test_the_colours_are_cividis_from_0_to_1_and_named_beside(look):
 
 @given(st.integers(1, 9), st.integers(1, 9), st.randoms(use_true_random=False))
 @settings(max_examples=15)
-def test_what_is_masked_is_hatched_and_has_no_colour(rows, columns, chance):
+def test_masked_cells_are_hatched_and_have_no_colour(rows, columns, chance):
     mask = np.array([[chance.random() < 0.6 for _ in range(columns)] for _ in range(rows)])
     weights = np.where(mask, 0.25, np.nan)
     [axes] = panels(draw.heatmap(weights, words(rows), words(columns), mask=mask))
@@ -70,7 +70,7 @@ def test_half_precision_is_drawn_as_it_is(tmp_path):
     weights = weights_of(3, 3).astype(np.float16)
     figure = draw.heatmap(weights, words(3), words(3))
     np.testing.assert_array_equal(cells(panels(figure)[0]), weights)
-    draw.write(figure, tmp_path / "half.png")
+    draw.write_figure(figure, tmp_path / "half.png")
 
 
 def test_a_long_text_shows_the_largest_of_neighbours():
@@ -84,7 +84,7 @@ def test_a_long_text_shows_the_largest_of_neighbours():
     assert shown.shape == (MOST, MOST)
     np.testing.assert_allclose(np.argwhere(shown == 0.9), [(peak + 0.5) * MOST / size - 0.5], atol=0.5)
     assert np.count_nonzero(shown.filled(0) > 0.001) == 1
-    # a place is where it was, and what lies above the diagonal is hatched
+    # the axes keep their range, and cells above the diagonal are hatched
     assert (*axes.get_xlim(), *axes.get_ylim()) == (-0.5, size - 0.5, size - 0.5, -0.5)
     np.testing.assert_array_equal(np.triu(shown.mask, 2), np.triu(np.ones_like(shown.mask), 2))
     assert not np.tril(shown.mask).any()
@@ -115,7 +115,7 @@ def test_labels_are_thinned_and_stay_with_their_tokens(count, named):
     assert labels == [f"word{place}" for place in axes.get_yticks()]
 
 
-def test_short_words_lie_flat_and_long_ones_stand():
+def test_short_labels_are_horizontal_and_long_ones_vertical():
     for word, rotation in (("a", 0), ("gesehen", 90)):
         [axes] = panels(draw.heatmap(weights_of(3, 3), [word] * 3, [word] * 3))
         assert {label.get_rotation() for label in axes.get_xticklabels()} == {rotation}
@@ -134,37 +134,37 @@ def test_a_wide_title_makes_the_picture_wider():
 @pytest.mark.parametrize(
     ("weights", "mask", "message"),
     [
-        (np.ones(3), None, "the weights have the shape (3,); give a matrix of queries x keys, not empty"),
-        (np.ones((0, 2)), None, "the weights have the shape (0, 2); give a matrix of queries x keys, not empty"),
+        (np.ones(3), None, "the weights have shape (3,); give a non-empty matrix of queries x keys"),
+        (np.ones((0, 2)), None, "the weights have shape (0, 2); give a non-empty matrix of queries x keys"),
         (
             np.ones((2, 3)),
             None,
-            "the weights are of 2 queries and 3 keys, but there are words for 2 and 2; give one for each",
+            "the weights have 2 queries and 3 keys, but there are 2 and 2 tokens; give one token for each",
         ),
         (
             np.array([[-3.5, 4.0], [0, 0]]),
             None,
-            "the weights go from -3.5 to 4, but attention weights are from 0 to 1; scores need a softmax first",
+            "the weights range from -3.5 to 4, but must be between 0 and 1; apply a softmax to scores first",
         ),
         (
             np.array([[np.nan, 0.5], [0, 0]]),
             None,
-            "the weights go from nan to nan, but attention weights are from 0 to 1; scores need a softmax first",
+            "the weights range from nan to nan, but must be between 0 and 1; apply a softmax to scores first",
         ),
         (
             np.ones((2, 2)),
             np.ones((3, 2), bool),
-            "the weights have the shape (2, 2), but their mask the shape (3, 2) and bool; give True or False for each",
+            "the weights have shape (2, 2), but the mask has shape (3, 2) and type bool; give True or False for each",
         ),
         (
             np.ones((2, 2)),
             np.ones((2, 2)),
-            "the weights have the shape (2, 2), but their mask the shape (2, 2) and float64; "
+            "the weights have shape (2, 2), but the mask has shape (2, 2) and type float64; "
             "give True or False for each",
         ),
     ],
 )
-def test_what_is_no_attention_is_refused(weights, mask, message):
+def test_arrays_that_are_not_attention_weights_are_rejected(weights, mask, message):
     with pytest.raises(RegardError) as caught:
         draw.heatmap(weights, ["a", "b"], ["c", "d"], mask=mask)
     assert str(caught.value) == message

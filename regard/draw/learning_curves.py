@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from regard.draw.labels import shown
-from regard.draw.style import LIGHT, Look, bare, house, sheet
+from regard.draw.labels import visible
+from regard.draw.style import LIGHT, Look, new_figure, regard_style, remove_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ LARGE, SMALL, COLUMN = 2.6, 1.7, 3.5  # heights, and the width of a column
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over steps; not a number is a gap. What validation measured has dots, and a ring around the best."""
+    """Values over steps; NaN is a gap. Measured values (validation) have dots, and a ring around the best."""
 
     name: str
     points: Mapping[int, float]
@@ -41,13 +41,13 @@ def curves(panels: Sequence[Panel], *, columns: int = 2, look: Look = LIGHT) -> 
     small = panels[1:]
     heights = [LARGE, *[SMALL] * -(-len(small) // columns)]
     steps = [step for panel in panels for curve in panel.curves for step in curve.points]
-    with house(look):
-        figure = sheet(COLUMN * columns, sum(heights))
+    with regard_style(look):
+        figure = new_figure(COLUMN * columns, sum(heights))
         figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.06)
         grid = figure.add_gridspec(len(heights), columns, height_ratios=heights, hspace=0.12, wspace=0.06)
         for number, panel in enumerate(panels):
             row, column = divmod(number - 1, columns)
-            last = number == len(panels) - 1  # which fills its row
+            last = number == len(panels) - 1  # fills its row
             place = grid[1 + row, slice(column, None) if last else column] if number else grid[0, :]
             axes = figure.add_subplot(place)
             _prepare(axes, panel.title, steps, look)
@@ -61,11 +61,11 @@ def curves(panels: Sequence[Panel], *, columns: int = 2, look: Look = LIGHT) -> 
 
 
 def _prepare(axes: Axes, title: str, steps: Sequence[int], look: Look) -> None:
-    """Make an empty plot over all steps."""
+    """Set up an empty plot over all steps."""
     from matplotlib.ticker import MaxNLocator
 
-    bare(axes, look)
-    axes.set_title(shown(title))
+    remove_frame(axes, look)
+    axes.set_title(visible(title))
     axes.grid(color=look.line, linewidth=0.8)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter("{x:g}")
@@ -75,18 +75,18 @@ def _prepare(axes: Axes, title: str, steps: Sequence[int], look: Look) -> None:
 
 
 def _plot(axes: Axes, curve: Curve, colour: str) -> None:
-    points = curve.points if curve.measured else thinned(curve.points)
+    points = curve.points if curve.measured else average_neighbours(curve.points)
     if points:
         dots = "o" if curve.measured or len(points) == 1 else ""
         steps, values = list(points), list(points.values())
-        axes.plot(steps, values, color=colour, linewidth=1.3, label=shown(curve.name), marker=dots, markersize=2.5)
+        axes.plot(steps, values, color=colour, linewidth=1.3, label=visible(curve.name), marker=dots, markersize=2.5)
     if curve.best is not None:
         value = curve.points[curve.best]
         axes.plot([curve.best], [value], "o", color=colour, markersize=8, markerfacecolor="none", clip_on=False)
 
 
-def thinned(points: Mapping[int, float]) -> dict[int, float]:
-    """Average neighbours, so that a long run has no more points than a picture can show."""
+def average_neighbours(points: Mapping[int, float]) -> dict[int, float]:
+    """Average neighbours, so that a long run has at most `MOST_POINTS` points."""
     size = -(-len(points) // MOST_POINTS)
     steps = list(points)
     groups = [steps[start : start + size] for start in range(0, len(steps), size or 1)]

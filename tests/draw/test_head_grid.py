@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard import draw
-from regard.draw.grid import MOST
+from regard.draw.head_grid import MOST
 from regard.errors import RegardError
 
 from .read import boxes, cells, hatched, inside, panels, softmax, texts
@@ -14,7 +14,7 @@ from .read import boxes, cells, hatched, inside, panels, softmax, texts
 RANDOM = np.random.default_rng(0)
 
 
-def test_every_head_is_there_under_its_name():
+def test_every_head_is_drawn_with_its_label():
     layers = [softmax(RANDOM.normal(size=(heads, 3, 4))) for heads in (2, 3)]
     figure = draw.heads(layers, title="All heads")
     axes = {each.get_title("left"): each for each in panels(figure)}
@@ -22,14 +22,14 @@ def test_every_head_is_there_under_its_name():
     for name, each in axes.items():
         layer, head = (int(part[1:]) - 1 for part in name.split("."))
         np.testing.assert_array_equal(cells(each), layers[layer][head])
-    assert texts(figure) == ["All heads", "rows look … at columns"]
+    assert texts(figure) == ["All heads", "rows attend to columns"]
     # layers are rows, heads are columns
     assert axes["L1.H1"].get_position().y0 > axes["L2.H1"].get_position().y1
     assert axes["L2.H1"].get_position().x1 < axes["L2.H2"].get_position().x0
     assert axes["L1.H2"].get_position().x0 == axes["L2.H2"].get_position().x0
 
 
-def test_an_array_of_layers_will_do():
+def test_layers_may_be_one_array():
     assert len(panels(draw.heads(np.full((2, 2, 3, 3), 0.5)))) == 4
 
 
@@ -62,21 +62,21 @@ def test_names_do_not_overlap(layers, heads):
 @pytest.mark.parametrize(
     ("layers", "masks", "message"),
     [
-        ([], None, "the layers have the shapes none; give one array of heads x queries x keys for each"),
+        ([], None, "the layers have shapes none; give an array of heads x queries x keys for each"),
         (
             [np.ones((2, 2))],
             None,
-            "the layers have the shapes (2, 2); give one array of heads x queries x keys for each",
+            "the layers have shapes (2, 2); give an array of heads x queries x keys for each",
         ),
-        ([np.ones((1, 2, 2))], [], "there are 1 layers, but 0 masks; give one for each, or None"),
+        ([np.ones((1, 2, 2))], [], "there are 1 layers but 0 masks; give a mask or None for each layer"),
         (
             [np.ones((1, 2, 2)), np.full((2, 2, 2), 3.0)],
             None,
-            "the weights of L2.H1 go from 3 to 3, but attention weights are from 0 to 1; scores need a softmax first",
+            "the weights of L2.H1 range from 3 to 3, but must be between 0 and 1; apply a softmax to scores first",
         ),
     ],
 )
-def test_what_is_no_attention_is_refused(layers, masks, message):
+def test_arrays_that_are_not_heads_are_rejected(layers, masks, message):
     with pytest.raises(RegardError) as caught:
         draw.heads(layers, masks=masks)
     assert str(caught.value) == message

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard import draw
-from regard.draw.lines import MOST_POINTS, thinned
+from regard.draw.learning_curves import MOST_POINTS, average_neighbours
 
 PANELS = [
     draw.Panel(
@@ -41,7 +41,7 @@ def test_curves_are_the_points(look):
                 assert ring.get_xydata().tolist() == [[curve.best, curve.points[curve.best]]]
                 assert ring.get_markerfacecolor() == "none"
         assert next(lines, None) is None
-    assert len({axes.get_xlim() for axes in figure.axes}) == 1  # all over the same steps
+    assert len({axes.get_xlim() for axes in figure.axes}) == 1  # all have the same steps
     low, high = figure.axes[0].get_xlim()
     assert low < 1 < 6 < high
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["training", "validation"]
@@ -61,7 +61,7 @@ def test_the_first_is_large_and_the_others_are_in_columns(columns, places):
 
 def test_no_curve_at_all_is_an_empty_plot(tmp_path):
     figure = draw.curves([draw.Panel("Loss", [draw.Curve("training", {})])])
-    draw.write(figure, tmp_path / "empty.png")
+    draw.write_figure(figure, tmp_path / "empty.png")
     assert not figure.axes[0].lines
 
 
@@ -76,7 +76,7 @@ def test_a_long_curve_is_thinned_unless_it_was_measured():
 @given(length=st.integers(0, 5000))
 def test_thinning_keeps_the_end_and_the_mean(length):
     curve = {step: float(step % 7) for step in range(1, length + 1)}
-    thin = thinned(curve)
+    thin = average_neighbours(curve)
     assert len(thin) <= MOST_POINTS
     assert length > MOST_POINTS or thin == curve
     before = 0

@@ -1,4 +1,4 @@
-"""Alignments: a ribbon for each weight, from the word that looks to the one it looks at."""
+"""Alignments: a ribbon for each weight, from the query to the key."""
 
 from itertools import combinations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard import draw
-from regard.draw.ribbons import FAINTEST, WIDEST
+from regard.draw.alignment import FAINTEST, WIDEST
 from regard.errors import RegardError
 
 from .read import boxes, inside, softmax, texts
@@ -18,7 +18,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def ribbons(figure):
-    """(begin, end, width) of each ribbon, in the order of drawing."""
+    """Return (start, end, width) of each ribbon, in the order of drawing."""
     [axes] = figure.axes
     [drawn] = axes.collections
     ends = [(tuple(path.vertices[0]), tuple(path.vertices[-1])) for path in drawn.get_paths()]
@@ -26,7 +26,7 @@ def ribbons(figure):
 
 
 def nearest(words, place, axis):
-    """Which word is nearest to a place along an axis."""
+    """Return the index of the word that is nearest to a point along an axis."""
     return int(np.argmin([abs(word.get_position()[axis] - place[axis]) for word in words]))
 
 
@@ -47,7 +47,7 @@ def test_ribbons_are_the_weights(queries, keys, lines, look):
     for begin, end, width in ribbons(figure):
         found[nearest(below, begin, axis), nearest(above, end, axis)] = width / WIDEST
     assert found == pytest.approx({place: one for place, one in np.ndenumerate(weights) if one >= FAINTEST})
-    assert list(found.values()) == sorted(found.values())  # strong ones lie above weak ones
+    assert list(found.values()) == sorted(found.values())  # strong ones are drawn over weak ones
     assert sorted(texts(figure)) == ["L1.H1", "this word looks …", "… at these"]
 
 
@@ -71,7 +71,7 @@ def test_words_do_not_overlap_and_stay_on_the_page(queries, keys):
     assert figure.get_size_inches()[0] < 9
 
 
-def test_what_is_below_a_hair_is_not_drawn():
+def test_ribbons_too_thin_to_see_are_not_drawn():
     figure = draw.alignment(np.array([[FAINTEST / 2, 1 - FAINTEST / 2]]), ["a"], ["b", "c"])
     assert len(ribbons(figure)) == 1
 
@@ -83,23 +83,23 @@ def test_what_is_below_a_hair_is_not_drawn():
             np.ones((1, 65)),
             ["a"],
             ["b"] * 65,
-            "ribbons between 65 and 1 words cannot be followed; draw at most 64 a side, or a heat map",
+            "ribbons between 65 and 1 words cannot be followed; draw at most 64 words per side, or a heat map",
         ),
         (
             np.ones((1, 2)),
             ["a", "b"],
             ["c"],
-            "the weights are of 1 queries and 2 keys, but there are words for 2 and 1; give one for each",
+            "the weights have 1 queries and 2 keys, but there are 2 and 1 tokens; give one token for each",
         ),
         (
             np.full((1, 1), 2.0),
             ["a"],
             ["b"],
-            "the weights go from 2 to 2, but attention weights are from 0 to 1; scores need a softmax first",
+            "the weights range from 2 to 2, but must be between 0 and 1; apply a softmax to scores first",
         ),
     ],
 )
-def test_what_cannot_be_aligned_is_refused(weights, queries, keys, message):
+def test_weights_that_cannot_be_aligned_are_rejected(weights, queries, keys, message):
     with pytest.raises(RegardError) as caught:
         draw.alignment(weights, queries, keys)
     assert str(caught.value) == message
