@@ -4,6 +4,7 @@ A new family is a file beside this one and an entry here, or a file of your own 
 several families can express a model, the first is written.
 """
 
+from regard.config import Registry
 from regard.hub.bart import BART
 from regard.hub.bert import BERT
 from regard.hub.deepseek import DEEPSEEK_V3
@@ -19,18 +20,21 @@ from regard.hub.roberta import ROBERTA
 from regard.hub.t5 import T5
 from regard.hub.vit import VIT
 
-FAMILIES: dict[str, Family] = {
-    "gpt2": GPT2,
-    "llama": LLAMA,
-    "mistral": MISTRAL,
-    "qwen3": QWEN3,
-    "deepseek_v3": DEEPSEEK_V3,
-    "bert": BERT,
-    "roberta": ROBERTA,
-    "distilbert": DISTILBERT,
-    "vit": VIT,
-    "marian": MARIAN,
-    "pegasus": PEGASUS,
-    "bart": BART,
-    "t5": T5,
-}
+FAMILIES: Registry[Family] = Registry(
+    "family",
+    {
+        "gpt2": GPT2,
+        "llama": LLAMA,
+        "mistral": MISTRAL,
+        "qwen3": QWEN3,
+        "deepseek_v3": DEEPSEEK_V3,
+        "bert": BERT,
+        "roberta": ROBERTA,
+        "distilbert": DISTILBERT,
+        "vit": VIT,
+        "marian": MARIAN,
+        "pegasus": PEGASUS,
+        "bart": BART,
+        "t5": T5,
+    },
+)

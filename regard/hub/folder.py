@@ -101,7 +101,10 @@ def _find_family(table: Table, place: str) -> Family:
     if model_type is None:
         raise RegardError(f"{place}: has no model_type, which names the family of the model; {supported}")
     if str(model_type) not in FAMILIES:
-        raise RegardError(f"{place}: the family {str(model_type)!r} (model_type) is not supported; {supported}")
+        remedy = "if it is your own, import the file that registers it (--import FILE)"
+        raise RegardError(
+            f"{place}: the family {str(model_type)!r} (model_type) is not supported; {supported}; {remedy}"
+        )
     return FAMILIES[str(model_type)]
 
 

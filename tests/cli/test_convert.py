@@ -65,7 +65,7 @@ def test_a_pickle_has_to_be_allowed(regard, tmp_path):
     plain = regard("generate", "red", "-m", folder, "--tokens", 5).out
     (folder / "model.safetensors").unlink()
     for verb in (["generate", "red", "-m", folder, "--tokens", 5], ["convert", folder, "new", "--to", "huggingface"]):
-        assert "is a pickle, which can hold programs, and is not read" in regard.refused(*verb)
+        assert "is a pickle, which can contain programs, so it is not read" in regard.refused(*verb)
         assert regard(*verb, "--allow-pickle").code == 0
     assert regard("generate", "red", "-m", "new", "--tokens", 5).out == plain
     for verb in ("translate", "classify", "fill", "embed", "evaluate"):

@@ -18,7 +18,8 @@ def test_the_family_of_the_document_works(tmp_path, monkeypatch) -> None:
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     made: dict = {}
     exec(blocks[-1], made)
-    monkeypatch.setitem(FAMILIES, "qwen2", made["QWEN2"])
+    monkeypatch.setattr(FAMILIES, "_items", dict(FAMILIES))  # forgotten after the test
+    FAMILIES.add("qwen2", made["QWEN2"])
     case, data = Case("qwen2", "Qwen2ForCausalLM", LLAMA), batch()
     case.save(tmp_path)
     model = load_huggingface(tmp_path).eval()

@@ -115,7 +115,7 @@ def test_another_head_is_that_of_the_family(text, tmp_path):
     found = plan(tasks(text)["bert-classes"], init_from=folder)
     table = to_table(found.config.model)["head"]
     assert (table["kind"], table["transform"], table["classes"]) == ("classes", "tanh", 2)
-    assert hub.exportable(found.config.model) is None
+    assert hub.huggingface_obstacle(found.config.model) is None
     model = start.build_model(found.config, Ranks(0, 1, torch.device("cpu")))
     start.take_weights(model, Pretrained(folder), said.append)
     assert "weights taken from" in said[0]
@@ -142,7 +142,7 @@ def test_a_pickle_is_read_if_that_is_allowed(text, tmp_path):
     (folder / "model.safetensors").unlink()
     task = tasks(text)["gpt2"]
     with pytest.raises(
-        RegardError, match=r"is a pickle.* not read; .*allow it \(--allow-pickle\), if you trust its author"
+        RegardError, match=r"is a pickle.* not read; .*allow it with --allow-pickle if you trust its author"
     ):
         plan(task, init_from=folder)
     options = {"init_from": folder, "allow_pickle": True, "console": QUIET}
