@@ -44,7 +44,7 @@ class ClassificationConfig(TaskConfig):
 
     recipe = "reader"
     models = ("encoder",)
-    hub_heads = ("ForSequenceClassification",)
+    hub_task = "classification"
     length_key = "longest"
     passes = 5
 

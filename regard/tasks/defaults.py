@@ -39,7 +39,7 @@ class TaskConfig(Config):
 
     recipe: ClassVar[str]  # the architecture that the task starts from
     models: ClassVar[tuple[str, ...]]  # the kinds of models that can learn it
-    hub_heads: ClassVar[tuple[str, ...]] = ()  # endings of the Hugging Face architectures that have its head
+    hub_task: ClassVar[str | None] = None  # see `Head` of hub: a Hugging Face model gets the head for this task
     file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU

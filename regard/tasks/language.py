@@ -41,7 +41,7 @@ class LanguageTaskConfig(TextConfig):
 
     recipe = "writer"
     models = ("language",)
-    hub_heads = ("ForCausalLM", "LMHeadModel")
+    hub_task = "language"
     letters = True
 
     def suggest_model(self, size: str, amount: Amount) -> Table:

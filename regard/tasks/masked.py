@@ -27,7 +27,7 @@ class MaskedConfig(TextConfig):
 
     recipe = "reader"
     models = ("encoder",)
-    hub_heads = ("ForMaskedLM",)
+    hub_task = "masked"
     update_tokens = 4096
     passes = 20
 

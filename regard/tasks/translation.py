@@ -43,7 +43,7 @@ class TranslationConfig(TaskConfig):
 
     recipe = "translator"
     models = ("seq2seq", "recurrent-seq2seq")
-    hub_heads = ("ForConditionalGeneration", "MTModel")
+    hub_task = "translation"
     file_keys = ("source", "target", "valid_source", "valid_target")
     length_key = "longest"
     passes = 40

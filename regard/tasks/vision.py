@@ -36,7 +36,7 @@ class VisionTaskConfig(TaskConfig):
 
     recipe = "vit"
     models = ("vision",)
-    hub_heads = ("ForImageClassification",)
+    hub_task = "vision"
     update_tokens = 4096
     passes = 30
 

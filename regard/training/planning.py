@@ -189,7 +189,7 @@ def choose_architecture(draft: Draft) -> None:
     elif whole:
         draft.base, source = dict(given), draft.origin
     elif draft.pretrained is not None:
-        draft.base = to_table(draft.pretrained.config(draft.task_config.hub_heads))
+        draft.base = to_table(draft.pretrained.config(draft.task_config.hub_task))
         source = f"--init-from {request.init_from}"
     else:
         draft.named = False

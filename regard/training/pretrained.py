@@ -18,14 +18,14 @@ class Pretrained:
     folder: Path
     allow_pickle: bool = False
 
-    def config(self, heads: tuple[str, ...] = ()) -> ModelConfig:
-        """Read the architecture; a Hugging Face model gets its family's head whose name ends with one of `heads`."""
+    def config(self, task: str | None = None) -> ModelConfig:
+        """Read the architecture; a Hugging Face model gets the head that its family has for the `task`."""
         if hub.is_huggingface(self.folder):
-            return hub.read_config(self.folder, heads, self.allow_pickle)
+            return hub.read_huggingface_config(self.folder, task, self.allow_pickle)
         return read_config(self.folder)
 
     def weights(self) -> dict[str, Tensor]:
         """Read the weights by our names."""
         if hub.is_huggingface(self.folder):
-            return tensors(hub.load(self.folder, allow_pickle=self.allow_pickle))
+            return tensors(hub.load_huggingface(self.folder, allow_pickle=self.allow_pickle))
         return tensors(load_model(self.folder))

@@ -237,7 +237,9 @@ def test_a_pickle_is_read_only_if_that_is_allowed(folders, tmp_path):
     weights = load_file(tmp_path / "old" / "model.safetensors")
     torch.save(weights, tmp_path / "old" / "pytorch_model.bin")
     (tmp_path / "old" / "model.safetensors").unlink()
-    with pytest.raises(RegardError, match="pytorch_model.bin: is a pickle, which can contain programs, so it is not read"):
+    with pytest.raises(
+        RegardError, match="pytorch_model.bin: is a pickle, which can contain programs, so it is not read"
+    ):
         regard.load(tmp_path / "old", "cpu")
     new, old = regard.load(folders["gpt2"], "cpu"), regard.load(tmp_path / "old", "cpu", allow_pickle=True)
     assert old.generate(["red"], tokens=5) == new.generate(["red"], tokens=5)
