@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.draw.cells import Array, check_weights
+from regard.draw.cells import Array, check_weight_matrix
 from regard.draw.heatmap import KEYS, QUERIES, check_tokens
 from regard.draw.labels import short_label, text_width, visible
 from regard.draw.style import (
@@ -48,7 +48,7 @@ def alignment(
 
     The source is above the translation, or at its right if a line is too short for it.
     """
-    check_weights(weights, None)
+    check_weight_matrix(weights, None)
     check_tokens(weights, queries, keys)
     if max(weights.shape) > MOST:
         size = f"{len(keys)} and {len(queries)} words"

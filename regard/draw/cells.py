@@ -23,7 +23,7 @@ LONGEST_BAR = 2.4
 LEAST_LINED = 9.0  # points; smaller cells have no lines between them
 
 
-def check_weights(weights: Array, mask: Array | None, what: str = "the weights") -> None:
+def check_weight_matrix(weights: Array, mask: Array | None, what: str = "the weights") -> None:
     """Reject arrays that are not a matrix of attention weights."""
     if weights.ndim != 2 or not weights.size:
         raise RegardError(f"{what} have shape {weights.shape}; give a non-empty matrix of queries x keys")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from regard.draw.cells import COLOUR_BAR, Array, check_weights, draw_cells, draw_colour_bar
+from regard.draw.cells import COLOUR_BAR, Array, check_weight_matrix, draw_cells, draw_colour_bar
 from regard.draw.labels import LINE_HEIGHT, text_width, visible
 from regard.draw.style import (
     HEAD,
@@ -79,7 +79,7 @@ def _check(layers: Sequence[Array], masks: Sequence[Array | None]) -> None:
         raise RegardError(f"there are {len(layers)} layers but {len(masks)} masks; give a mask or None for each layer")
     for layer, (weights, mask) in enumerate(zip(layers, masks, strict=True)):
         for head, one in enumerate(weights):
-            check_weights(one, mask, f"the weights of L{layer + 1}.H{head + 1}")
+            check_weight_matrix(one, mask, f"the weights of L{layer + 1}.H{head + 1}")
 
 
 def _shape(layers: Sequence[Array]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from regard.draw.cells import COLOUR_BAR, Array, check_weights, draw_cells, draw_colour_bar, draw_lines
+from regard.draw.cells import COLOUR_BAR, Array, check_weight_matrix, draw_cells, draw_colour_bar, draw_lines
 from regard.draw.labels import LINE_HEIGHT, choose_labels, label_columns, label_rows, text_width, visible
 from regard.draw.style import (
     HEAD,
@@ -46,7 +46,7 @@ def heatmap(
 
     The mask is True where a query may attend; other cells are hatched.
     """
-    check_weights(weights, mask)
+    check_weight_matrix(weights, mask)
     check_tokens(weights, queries, keys)
     rows, columns = weights.shape
     tall, wide = _cell(rows, columns)
