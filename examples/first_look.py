@@ -1,6 +1,6 @@
-"""A first look: one attention worked by hand; then a Transformer that learns to write words backwards, watched.
+"""A first look: one attention computed by hand, then a small Transformer that learns to write words backwards.
 
-Run with `make demo`, or `python examples/first_look.py playground` for another word of ten letters.
+Run it with `make demo`, or `python examples/first_look.py playground` for another word of ten letters.
 """
 
 import sys
@@ -14,7 +14,7 @@ from regard.parts.score import Dot
 
 
 def by_hand() -> None:
-    """Self-attention over three inputs of width four, with weights small enough to follow with a pencil."""
+    """Compute self-attention over three inputs of width four, with weights small enough to check on paper."""
     attention = Attention(MultiHeads(4, heads=1, head_dim=3), Dot(3, scale=1.0))
     weights = {
         "to_key": [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]],
@@ -41,7 +41,7 @@ START = len(LETTERS)
 
 
 def backwards(word: str, steps: int = 400) -> None:
-    """A Transformer in small learns in some seconds to write words backwards; where does it look?"""
+    """Train a small Transformer for some seconds to write words backwards, and see where it looks."""
     side = ["depth=1", "layers.block.feedforward.hidden=128", "layers.block.mixer.heads.heads=1"]
     changes = [f"model.{stack}.{change}" for stack in ("encoder", "decoder") for change in side]
     changes += ["model.vocabulary=27", "model.dim=64", "model.decoder.layers.block.cross.heads.heads=1"]
@@ -65,7 +65,7 @@ def backwards(word: str, steps: int = 400) -> None:
 
 @torch.no_grad()
 def write(model: torch.nn.Module, word: str) -> None:
-    """Write the word backwards letter by letter, watching the attention to the source."""
+    """Write the word backwards letter by letter, and print the attention to the source."""
     source = torch.tensor([[LETTERS.index(letter) for letter in word]])
     state, letter, written = model.start(source), START, ""
     with regard.watch(model, "decoder.*.cross") as tape:
@@ -73,7 +73,7 @@ def write(model: torch.nn.Module, word: str) -> None:
             logits, state = model.step(torch.tensor([[letter]]), state)
             letter = int(logits[:, :START].argmax())
             written += LETTERS[letter]
-    print(f"\n  {word} -> {written}   (rows: letters written, columns: what each looks at)\n")
+    print(f"\n  {word} -> {written}   (rows: letters written; columns: letters looked at)\n")
     print("      " + " ".join(word))
     for made, row in zip(written, tape.weights("decoder.layers.0.cross")[0, 0], strict=True):
         print(f"    {made} " + " ".join(" .:+*#@"[round(float(weight) * 6)] for weight in row))

@@ -1,8 +1,8 @@
-"""A translator in half a minute: made-up pairs of sentences, and the commands that anyone would train and use it by.
+"""A translator in half a minute: pairs of sentences from a tiny grammar, and the commands that train and use it.
 
-German puts the subject behind the verb and the rest of the verb last: "gestern hat sie drei rote Hunde gesehen" is
-"yesterday she saw three red dogs". One sentence in ten of those the grammar has is trained on; the ones translated at
-the end are not among them.
+In German, the subject follows the verb, and the participle comes last: "gestern hat sie drei rote Hunde gesehen" is
+"yesterday she saw three red dogs". The model is trained on one tenth of all sentences of the grammar; the sentences
+translated at the end are not among them.
 """
 
 import random
@@ -22,7 +22,7 @@ DEEDS = {"gesehen": "saw", "gekauft": "bought", "gezeichnet": "drew", "gefunden"
 
 
 def grammar() -> list[tuple[str, str]]:
-    """Every sentence there is, German and English."""
+    """Return every sentence of the grammar, in German and English."""
     return [
         (
             f"{time} {who} {number} {kind} {thing} {deed}",
@@ -33,14 +33,14 @@ def grammar() -> list[tuple[str, str]]:
 
 
 def regard(folder: Path, command: str) -> str:
-    """Run a command in the folder, showing it; give what it printed."""
+    """Run a command in the folder, and return its output."""
     print(f"\n$ regard {command}", flush=True)
     arguments = [sys.executable, "-m", "regard", *shlex.split(command)]
     return subprocess.run(arguments, cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
 
 
 def main(folder: Path) -> None:
-    """Write the pairs, train, translate sentences that are new, and see which word came from which."""
+    """Write the pairs, train, translate new sentences, and align their words."""
     sentences = grammar()
     random.Random(0).shuffle(sentences)
     known, new = sentences[: len(sentences) // 10], sentences[-300:]

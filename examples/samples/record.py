@@ -1,4 +1,4 @@
-"""Record what `regard look` shows when it is given nothing: three small models on data that may be passed on.
+"""Record the sample that `regard look` shows without arguments: three small models on data with free licenses.
 
     regard data tatoeba && regard data tinyshakespeare && regard data fashion-mnist
     for name in translator writer vision; do regard train examples/samples/$name.toml --run runs/$name; done
@@ -18,9 +18,9 @@ from regard.data.read import Skipped
 from regard.viewer.query import Query
 from regard.viewer.record import record
 from regard.viewer.recording import PartialRecording, Recording, pack_recordings
+from regard.viewer.sample import FOLDER
 from regard.viewer.training_recording import record_training
 
-SAMPLE = Path(regard.__file__).parent / "look" / "sample"
 BOOK = "She gave him a beautiful red book."
 BANKS = {"money": "I went to the bank to take out some money.", "water": "He sat on the bank of the river."}
 LINE = "ROMEO:\nWhat light is t"
@@ -28,7 +28,7 @@ CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt"
 
 
 def translator(run: Path) -> dict[str, Recording]:
-    """A sentence whose words change places, two sentences with a word in common, and how it learned."""
+    """Record a sentence whose words change their order, two sentences with a word in common, and the training."""
     model = regard.load(run)
     words = {
         f"bank-{name}": PartialRecording(record(model, Query(text)), without=("arithmetic", "next"))
@@ -38,14 +38,14 @@ def translator(run: Path) -> dict[str, Recording]:
 
 
 def writer(run: Path) -> dict[str, Recording]:
-    """A line that it goes on with."""
+    """Record a line that the model continues."""
     return {
         "romeo": PartialRecording(record(regard.load(run), Query(LINE, tokens=14)), without=("hidden", "arithmetic"))
     }
 
 
 def vision(run: Path) -> dict[str, Recording]:
-    """Trousers, with the names of the classes, which the files do not have."""
+    """Record an image of trousers, with the names of the classes, which the files do not have."""
     trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
     model = replace(regard.load(run), classes=CLOTHES)
     whole = record(model, Query("trousers of Fashion-MNIST", image=trousers))
@@ -53,16 +53,16 @@ def vision(run: Path) -> dict[str, Recording]:
 
 
 def training(run: Path) -> Recording:
-    """What the run has left of its training."""
+    """Return the training snapshots of a run."""
     found = record_training(run)
-    assert found is not None, f"{run} has left no snapshots"
+    assert found is not None, f"{run} has no training snapshots"
     return found
 
 
 if __name__ == "__main__":
     runs = Path(sys.argv[1])
     for number, make in enumerate((translator, writer, vision), 1):
-        path = SAMPLE / f"{number}-{make.__name__}.regard"
+        path = FOLDER / f"{number}-{make.__name__}.regard"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(pack_recordings(make(runs / make.__name__)))
         print(f"{path.name}: {path.stat().st_size // 1024} kB")

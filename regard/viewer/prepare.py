@@ -40,7 +40,7 @@ class Prepared:
     picture: PatchedImage | None = None
 
 
-def prepare(ready: Ready, query: Query) -> Prepared:
+def prepare_query(ready: Ready, query: Query) -> Prepared:
     """Prepare a query for a model of any kind."""
     if ready.outside is not None:
         raise InputError(

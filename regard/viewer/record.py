@@ -16,7 +16,7 @@ from regard.models.model import Model, writes
 from regard.use.ready import Frame, Ready, usual_frame
 from regard.viewer.capture import capture
 from regard.viewer.live_recording import LiveRecording
-from regard.viewer.prepare import prepare
+from regard.viewer.prepare import prepare_query
 from regard.viewer.query import Query
 
 
@@ -29,7 +29,7 @@ def record(
     may come with its `tokenizer`. The model's weights must not change while the recording is in use.
     """
     ready = make_bundle(model, tokenizer)
-    prepared = prepare(ready, query)
+    prepared = prepare_query(ready, query)
     observed = in_full_precision(ready.model)
     dtype = next(observed.parameters()).dtype
     arguments = {

@@ -1,4 +1,4 @@
-"""`regard look`: files without a server, and the server as a person meets it: a real process, its address, its end."""
+"""`regard look`: files without a server, and the server as a real process."""
 
 import base64
 import csv
@@ -131,7 +131,7 @@ def test_chosen_layers(regard, runs):
     assert [one["id"] for one in carried("p.html")["1"].manifest()["attentions"]] == ["self.2"]
 
 
-def test_the_bundled_sample_where_nothing_else_is_said(regard, bundle):
+def test_without_a_model_the_bundled_sample_is_written(regard, bundle):
     done = regard("look", "--export", "p.html", "--csv", "p.csv")
     assert (done.code, done.err) == (0, "")
     found = carried("p.html")
@@ -139,7 +139,7 @@ def test_the_bundled_sample_where_nothing_else_is_said(regard, bundle):
     assert numbers("p.csv")[1] == ["ein", "Hund"]
 
 
-def test_a_file_that_is_there_is_replaced_as_a_whole_or_stays(regard, bundle, monkeypatch):
+def test_an_existing_file_is_replaced_completely_or_stays(regard, bundle, monkeypatch):
     Path("p.html").write_text("old")
     Path("p.csv").write_text("old")
     regard.refused("look", "--export", "p.html", "--csv", "p.csv", "--attention", "self.1")
@@ -149,7 +149,7 @@ def test_a_file_that_is_there_is_replaced_as_a_whole_or_stays(regard, bundle, mo
     assert not list(Path().glob("*.part"))
 
 
-def test_what_had_to_be_left_out_is_said(regard, runs, monkeypatch):
+def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
     assert regard("look", TEXT, "-m", runs / "language", "--export", "p.html").code == 0
     monkeypatch.setattr(export, "LARGEST", Path("p.html").stat().st_size * 3 // 4 - 2000)
     done = regard("look", TEXT, "-m", runs / "language", "--export", "p.html")
@@ -250,7 +250,7 @@ class Viewer:
         return data
 
     def settled(self) -> list[dict[str, object]]:
-        """The models, when each is ready or has failed."""
+        """Return the models once each is ready or has failed."""
         while True:
             models = json.loads(self.get("/models.json"))
             if all(model["ready"] or model["error"] for model in models):
@@ -258,7 +258,7 @@ class Viewer:
             Event().wait(0.1)  # as the page does
 
     def interrupt(self) -> tuple[int, str, str]:
-        """Press Ctrl-C; give the exit code and what else was said."""
+        """Press Ctrl-C; return the exit code and the remaining output."""
         self.process.send_signal(signal.SIGINT)
         out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out, err
@@ -275,7 +275,7 @@ def viewer(*arguments: object, more: str = "", **environment: str) -> Iterator[V
 
 
 def test_the_sample_at_once_and_a_quiet_end(regard, bundle):
-    """Nothing heavy is imported before the first answer, and nothing is said but the address."""
+    """Nothing heavy is imported before the first response, and only the address is printed."""
     with viewer("--port", 0) as shown:  # without a display there is no browser to open
         assert shown.line == f"http://127.0.0.1:{shown.port}/ (press Ctrl-C to stop)\n"
         assert shown.get("/") == Path("page/index.html").read_bytes()
@@ -289,7 +289,7 @@ def test_the_sample_at_once_and_a_quiet_end(regard, bundle):
         assert shown.interrupt() == (0, "", "")
 
 
-def test_models_are_loaded_behind_the_page(regard, bundle, runs):
+def test_models_are_loaded_in_the_background(regard, bundle, runs):
     shutil.copytree(runs / "language", "broken")
     Path("broken/model.safetensors").write_bytes(b"x" * 100)
     models = ["-m", runs / "language", "-m", "broken"]
@@ -305,11 +305,11 @@ def test_models_are_loaded_behind_the_page(regard, bundle, runs):
         said = json.loads(shown.get(f"/recordings/{first['id']}/manifest.json"))
         for attention in said["attentions"]:
             assert shown.get(f"/recordings/{first['id']}/row/{attention['id']}/0/0.f32")
-        assert shown.process.stderr.readline() == f"regard: {broken['error']}\n"  # said after it can be asked for
+        assert shown.process.stderr.readline() == f"regard: {broken['error']}\n"  # printed after the page can read it
         assert shown.interrupt() == (0, "", "")
 
 
-def test_an_end_while_a_model_is_loading(regard, runs):
+def test_ctrl_c_while_a_model_is_loading(regard, runs):
     more = """
 from regard.viewer.model_handle import ModelHandle
 from threading import Event
@@ -324,11 +324,11 @@ ModelHandle.load = load
         assert shown.interrupt() == (0, "", "")
 
 
-def test_a_port_in_use_is_said_and_a_second_viewer_just_works(regard, bundle):
+def test_a_second_viewer_takes_the_next_port_and_says_so(regard, bundle):
     with listen(0) as taken:
         port = taken.getsockname()[1]
         with viewer("--port", port, "--no-browser") as first, viewer("--port", port, "--no-browser") as second:
-            assert port < min(first.port, second.port)  # one between them may have been left by somebody meanwhile
+            assert port < min(first.port, second.port)  # another program may have released one between them
             assert first.port != second.port
             for shown in (first, second):
                 assert shown.line.endswith(f"/ (port {port} is in use; press Ctrl-C to stop)\n")
@@ -342,7 +342,7 @@ def test_the_head_to_begin_with_is_in_the_address(regard, bundle):
         assert shown.interrupt()[0] == 0
 
 
-def test_the_browser_is_opened_unless_it_is_not_wanted(regard, bundle, tmp_path):
+def test_the_browser_is_opened_unless_no_browser_is_given(regard, bundle, tmp_path):
     program = tmp_path / "browser"
     os.mkfifo(tmp_path / "opened")
     program.write_text(f'#!/bin/sh\necho noise\necho noise >&2\necho "$1" > {tmp_path}/opened\n')
@@ -357,13 +357,13 @@ def test_the_browser_is_opened_unless_it_is_not_wanted(regard, bundle, tmp_path)
     assert not Path("opened").exists()
 
 
-def test_a_browser_that_fails_is_nobodys_trouble(regard, bundle):
+def test_a_browser_that_fails_is_ignored(regard, bundle):
     with viewer("--port", 0, BROWSER="/nowhere/at/all %s") as shown:
         assert shown.get("/")
         assert shown.interrupt() == (0, "", "")
 
 
-def test_a_port_that_may_not_be_had(regard, monkeypatch):
+def test_a_port_that_cannot_be_opened(regard, monkeypatch):
     def refuse(self: socket.socket, address: object) -> None:
         raise PermissionError(13, "Permission denied")
 

@@ -15,7 +15,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 MISSING = f"the tests of the page need Chromium (one of {', '.join(PROGRAMS)}); `make browser` says how to install it"
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 ARGUMENTS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-PATIENCE = 60_000  # milliseconds until something that does not happen is a failure; nothing waits for them to pass
+PATIENCE = 60_000  # milliseconds until a missing event is a failure; no test waits for them to pass
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 
 
@@ -35,14 +35,14 @@ def browsing() -> Iterator["Tab"]:
 
 
 class Tab:
-    """The page. It remembers nothing but its address, so tests share it, one after the other."""
+    """The page. It keeps no state except its address, so tests share it."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.context, self.page = context, context.new_page()
         self.address = ""
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        self.refused: list[str] = []  # what is meant to fail, by how its address ends
+        self.refused: list[str] = []  # requests that are meant to fail, by the end of their address
         context.on("request", lambda request: self.requests.append(request.url))
         context.on("weberror", lambda error: self.complaints.append(str(error.error)))
         context.on("console", self._hear)
@@ -58,7 +58,7 @@ class Tab:
         dialog.dismiss()
 
     def begin(self, address: str) -> None:
-        """Leave what was there, and forget it."""
+        """Close what was open, and reset the page."""
         self.page.goto("about:blank")
         self.page.unroute_all()
         self.page.emulate_media(color_scheme="light", reduced_motion="no-preference")
@@ -70,7 +70,7 @@ class Tab:
             each.clear()
 
     def check(self) -> None:
-        """Nobody else was asked for anything, and there was nothing to complain about."""
+        """Check that the page contacted no other host, and that there were no errors or warnings."""
         elsewhere = [url for url in self.requests if not url.startswith((f"{self.address}/", "data:", "blob:"))]
         assert (elsewhere, self.complaints) == ([], [])
 
@@ -85,24 +85,24 @@ class Tab:
         return self.page.get_by_role("main", name=view.capitalize(), exact=True)
 
     def field(self, name: str) -> Locator:
-        """The control under a name."""
+        """Return the control with this label."""
         fields = self.page.locator("label.field").filter(has=self.page.get_by_text(name, exact=True))
         return fields.locator("select, input")
 
     def chosen(self) -> dict[str, str]:
-        """What the address says is chosen, as the page knows it; we hear of it a little later."""
+        """Return the selection in the address, as the page knows it; Playwright learns of it a little later."""
         return dict(parse_qsl(urlsplit(self.page.evaluate("location.href")).fragment))
 
     def expect_chosen(self, **wanted: object) -> None:
-        """Wait until the address says so; an empty text is what it does not name."""
+        """Wait until the address has these fields; a field with an empty text must be missing."""
         expect(self.page).to_have_url(re.compile(_address(wanted)))
 
     def expect_passing(self, **wanted: object) -> None:
-        """Wait until the address says so, be it for a moment."""
+        """Wait until the address has these fields, even if only for a moment."""
         self.page.wait_for_function("pattern => new RegExp(pattern).test(location.href)", arg=_address(wanted))
 
     def expect_whole(self) -> None:
-        """Wait for what comes by itself and moves the rest: what a model can be asked with, and the grid of heads."""
+        """Wait for what appears late and moves the rest: the query form and the grid of heads."""
         expect(self.page.locator("header form")).to_be_visible()
         expect(self.page.locator("nav .head").first).to_be_visible()
 
@@ -113,7 +113,7 @@ class Tab:
             self.page.keyboard.press(key)
 
     def download(self, name: str, folder: Path) -> Path:
-        """Choose something from the menu of exports, and save it under the name that it comes with."""
+        """Choose an entry of the export menu, and save the file under its suggested name."""
         with self.page.expect_download() as waiting:
             self.press("e")
             self.page.locator(".menu").get_by_text(name).click()
@@ -122,7 +122,7 @@ class Tab:
         return path
 
     def violations(self) -> list[str]:
-        """What axe finds wrong: the rule, and where."""
+        """Return the violations that axe finds: the rule and the element."""
         if not AXE.exists():
             pytest.fail("there is no axe-core to test the page with; `make page` installs it", pytrace=False)
         if not self.page.evaluate("typeof axe === 'object'"):
@@ -135,14 +135,14 @@ class Tab:
 
 
 def _address(wanted: dict[str, object]) -> str:
-    """A pattern of addresses that say so."""
+    """Return a pattern of addresses with these fields."""
     parts = [re.escape(urlencode({key: value})) for key, value in wanted.items() if value != ""]
     absent = [f"(?!.*[#&]{key}=)" for key, value in wanted.items() if value == ""]
     return "".join(["^", *absent, *(f"(?=.*[#&]{part}(&|$))" for part in parts)])
 
 
 def number(text: str) -> float:
-    """Read a number as the page writes it; of `<0.01` the middle."""
+    """Read a number as the page writes it; `<0.01` is read as half of it."""
     found = re.search(r"(<?)([+−-]?)(\d+(?:\.\d+)?(?:e[+-]?\d+)?)", text)
     assert found, text
     size = float(found[3]) / (2 if found[1] else 1)
@@ -150,7 +150,7 @@ def number(text: str) -> float:
 
 
 def rows(table: Locator) -> list[list[str]]:
-    """The cells of a table that is there or comes, without its head."""
+    """Wait for a table, and return its cells without the header."""
     expect(table).to_be_visible()
     return table.locator("tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
@@ -158,5 +158,5 @@ def rows(table: Locator) -> list[list[str]]:
 
 
 def close(found: object, wanted: object, digits: int) -> None:
-    """Compare what is rounded to some digits; weights come as float16, which adds a little."""
+    """Compare numbers that are rounded to some digits; float16 weights add a small error."""
     np.testing.assert_allclose(found, wanted, atol=0.5 * 10**-digits + 6e-4)

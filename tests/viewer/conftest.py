@@ -1,4 +1,4 @@
-"""What shows recordings is tested with a page and a sample of our own; the real page is tested in a browser."""
+"""Fixtures: a fake page and sample for the tests in Python, the real page in a browser."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def shown() -> Iterator["Shown"]:
 
 @pytest.fixture(scope="package")
 def window() -> Iterator["Tab"]:
-    """The browser. While it is open this thread has an event loop, so it is closed before other tests may want one."""
+    """The browser. It is closed after this package, since its event loop would disturb other tests."""
     from .browser import browsing
 
     with browsing() as opened:
@@ -45,7 +45,7 @@ def window() -> Iterator["Tab"]:
 
 @pytest.fixture
 def tab(window: "Tab", shown: "Shown") -> Iterator["Tab"]:
-    """The page of the viewer, which asks nobody else and complains about nothing."""
+    """The page of the viewer, which must contact no other host and report no errors."""
     window.begin(shown.address)
     yield window
     window.check()

@@ -1,4 +1,4 @@
-"""Recordings and models that were never made, a page that was never built; for tests of what shows them."""
+"""Fake recordings, models and pages, for tests of the code that shows them."""
 
 from pathlib import Path
 from threading import Lock
@@ -34,7 +34,7 @@ STYLE = '.regard::after { content: "</style>"; }\n'
 
 
 def attention(id: str, queries: str, keys: str, rows: int, columns: int, **changes: Any) -> Manifest:
-    """Say what one attention with two heads is."""
+    """Describe one attention with two heads."""
     kind, layer = id.split(".")
     return {
         "id": id,
@@ -62,7 +62,7 @@ def attention(id: str, queries: str, keys: str, rows: int, columns: int, **chang
 
 
 def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Manifest] | None = None) -> Manifest:
-    """Say what a translator did with a text: three layers of cross-attention."""
+    """Return the manifest of a translator with three layers of cross-attention."""
     source, target = text.split(), ["<s>", "a", EVIL]
     if attentions is None:
         attentions = [attention(f"cross.{n}", "target", "source", 3, len(source)) for n in (1, 2, 3)]
@@ -93,7 +93,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
 
 
 def recording(said: Manifest | None = None, seed: int = 0) -> StoredRecording:
-    """Make a recording of a manifest: weights by chance, whose rows sum to one; of all else bytes by chance."""
+    """Make a recording for a manifest: random weights, whose rows sum to one, and random bytes for everything else."""
     said = manifest() if said is None else said
     chance = np.random.default_rng(seed)
     blobs = {blob.name: chance.bytes(blob.size or 8) for blob in all_blobs(said)}
@@ -112,7 +112,7 @@ def weights(one: Manifest, chance: np.random.Generator) -> np.ndarray:
 
 
 class Model(ModelHandle):
-    """A model that is loaded at once, and records a recording by chance."""
+    """A model that is loaded at once, and makes random recordings."""
 
     def __init__(self, folder: Path, name: str, error: Exception | None = None, trained: bool = False) -> None:
         super().__init__(folder, name)
@@ -135,7 +135,7 @@ class Model(ModelHandle):
 
 
 class Slow(Recording):
-    """A recording whose blobs say when they begin, and wait until they may end."""
+    """A recording whose blobs signal when they begin, and wait until they may end."""
 
     def __init__(self, begun: Lock, may_end: Lock) -> None:
         self.begun, self.may_end = begun, may_end
@@ -150,7 +150,7 @@ class Slow(Recording):
 
 
 def put_page(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Let the page be one with all that could go wrong in one file: its script and its style speak of tags."""
+    """Replace the page by one whose script and style contain tags, which could break a single file."""
     folder.mkdir()
     for name, text in ((html.INDEX, INDEX), (html.SCRIPT, SCRIPT), (html.STYLE, STYLE)):
         (folder / name).write_text(text, encoding="utf-8")
@@ -159,11 +159,11 @@ def put_page(folder: Path, patch: pytest.MonkeyPatch) -> Path:
 
 
 def put_sample(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Recording]:
-    """Let the bundled sample be two recordings in two files."""
+    """Replace the bundled sample by two recordings in two files."""
     folder.mkdir()
     first, second = recording(manifest("ein Hund", "first")), recording(manifest("die Katze schläft", "second"), 1)
     (folder / "1.regard").write_bytes(pack_recordings({"one": first}))
     (folder / "2.regard").write_bytes(pack_recordings({"two": second}))
     patch.setattr(sample, "FOLDER", folder)
-    patch.setattr(sample, "bundled_recordings", sample.bundled_recordings.__wrapped__)  # it remembers no other
+    patch.setattr(sample, "bundled_recordings", sample.bundled_recordings.__wrapped__)  # without its cache
     return {"one": first, "two": second}

@@ -75,7 +75,7 @@ def hidden(recording: Recording, sequence: str) -> list[np.ndarray]:
 
 
 def inputs(recording: Recording, one: AttentionInfo) -> tuple[np.ndarray, np.ndarray]:
-    """What queries and keys were made of."""
+    """What queries and keys are computed from."""
     every = numbers(recording, "input", attention=one["id"]).reshape(-1, one["input"])
     return (every, every) if one["queries"] == one["keys"] else (every[: one["rows"]], every[one["rows"] :])
 

@@ -14,13 +14,13 @@ from .fake import Model
 
 @contextmanager
 def running(store: RecordingStore, *models: Model):
-    """Run the server in a thread; give its port."""
+    """Run the server in a thread; yield its port."""
     servers: list[uvicorn.Server] = []
     plain, app = uvicorn.Server.__init__, make_app(store, models)
 
     def remember(self: uvicorn.Server, config: uvicorn.Config) -> None:
         plain(self, config)
-        if config.app is app:  # one that was begun before may be made only now
+        if config.app is app:  # a server of an earlier test may be created only now
             servers.append(self)
 
     listening = listen(0)

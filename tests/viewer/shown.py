@@ -1,4 +1,4 @@
-"""What the browser is shown: tiny models of every kind, recordings of them, and what the models themselves say."""
+"""What the browser shows: tiny models of every kind, recordings of them, and what the models themselves compute."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ ASKED: dict[str, dict[str, object]] = {
 
 
 def models() -> dict[str, Loaded]:
-    """Every kind of model, small and in float32, with weights by chance."""
+    """Return small models of every kind, in float32, with random weights."""
     alibi = ("model.embed.position=none", "model.layers.block.mixer.position.kind=alibi")
     made = {
         "seer": loaded("vision"),
@@ -61,7 +61,7 @@ def in_float32(name: str, ready: Loaded) -> Loaded:
 
 
 class Known(ModelHandle):
-    """A model that is in memory, and is loaded as soon as it may be."""
+    """A model in memory, which is "loaded" as soon as the test allows it."""
 
     def __init__(self, ready: Loaded) -> None:
         super().__init__(Path("/runs") / ready.name, ready.name)
@@ -82,7 +82,7 @@ class Known(ModelHandle):
 
 @dataclass(frozen=True)
 class Shown:
-    """A running viewer: where it is, and what it shows by what name."""
+    """A running viewer: its address, and its recordings by name."""
 
     address: str
     store: RecordingStore
@@ -103,12 +103,12 @@ class Shown:
         return [readable(token["text"]) for token in self.manifest(name)["sequences"][sequence]]
 
     def looked(self, name: str) -> dict[str, Tensor]:
-        """What the model itself attends to with these tokens: for each attention H T S."""
+        """Return the weights (H T S) of every attention of the model itself, for these tokens."""
         tape, _ = self.watched(name)
         return {one["id"]: tape.weights(one["name"])[0] for one in self.manifest(name)["attentions"]}
 
     def watched(self, name: str) -> tuple[Tape, Tensor]:
-        """Run the model under observation; give what was seen, and what it gave."""
+        """Run the model under observation; return the tape and the output."""
         model = self.models[name].model
         with torch.no_grad(), regard.watch(model) as tape:
             output = model(**self.inputs(name))
@@ -140,17 +140,17 @@ def show() -> Iterator[Shown]:
         yield Shown(f"http://127.0.0.1:{port}", store, ids, made)
 
 
-def by_chance(
+def random_recording(
     text: str = "ein Hund", title: str = "a run", steps: Sequence[int] = (), **changes: object
 ) -> StoredRecording:
-    """A recording of what no model did, with all that the page needs; the last word it wrote is `fake.EVIL`."""
+    """Return a random recording with everything that the page needs; the last target word is `fake.EVIL`."""
     numbers = {name: [[1.0, 2.0]] * max(len(steps), 1) for name in ("entropy", "distance", "previous", "first")}
     one = attention("cross.1", "target", "source", 3, len(text.split()), statistics=numbers)
     return recording(manifest(text, title, [one]) | {"steps": list(steps), "begin": None, **changes})
 
 
 def hidden(model: Model, tokens: Tensor) -> list[Tensor]:
-    """The states (T D) of a language model after its embedding and after each layer."""
+    """Return the hidden states (T D) of a language model after its embedding and after each layer."""
     found: list[Tensor] = []
     parts = (model.embed, *model.stack.layers)
     hooks = [part.register_forward_hook(lambda part, given, gave: found.append(gave[0].double())) for part in parts]
@@ -162,7 +162,7 @@ def hidden(model: Model, tokens: Tensor) -> list[Tensor]:
 
 
 def statistics(weights: torch.Tensor) -> dict[str, np.ndarray]:
-    """What is said of each head (H T S), the plain way."""
+    """Compute the statistics of each head (H T S), in plain NumPy."""
     w = weights.double().numpy()
     bits = np.where(w > 0, -w * np.log2(np.where(w > 0, w, 1)), 0).sum(-1).mean(-1)
     away = np.abs(np.arange(w.shape[1])[:, None] - np.arange(w.shape[2]))

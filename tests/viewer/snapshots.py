@@ -1,4 +1,4 @@
-"""Runs that were never trained, but have snapshots as if they were."""
+"""Untrained runs with training snapshots."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ STEPS = (0, 10, 30)
 
 
 def write(folder: Path, kind: str, recipe: str, *changes: str) -> tuple[Path, list[Model]]:
-    """Write a run that was never trained: its snapshots are those of other weights at every step."""
+    """Write an untrained run, whose snapshots have other weights at every step."""
     found = planned(kind, folder, *changes, recipe=recipe)
     found.task.to(ALONE.device)
     run = folder / "a run"

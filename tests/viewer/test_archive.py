@@ -1,4 +1,4 @@
-"""Containers: what is packed comes out again, anywhere that inflates."""
+"""Archives: what is packed can be unpacked again, also by the page."""
 
 import json
 import zlib

@@ -1,4 +1,4 @@
-"""A pass under observation: what is kept is linear in the length, and a head costs no more than itself (a law)."""
+"""An observed pass: what is kept is linear in the length, and a head costs only its own weights (a law)."""
 
 import gc
 
@@ -19,7 +19,7 @@ from . import read_blobs as blobs
 
 
 class Sizes(TorchDispatchMode):
-    """Notes the sizes of all tensors that are made."""
+    """Records the sizes of all tensors that are created."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def tokens(count: int) -> list[int]:
 
 
 def held(one: object) -> int:
-    """Count the numbers that a recording holds."""
+    """Count the numbers that a recording keeps in memory."""
     captured = one.captured
     every = [*captured.inputs.values(), captured.memory, captured.below, captured.output]
     every += [layer for layers in captured.hidden.values() for layer in layers]
@@ -57,12 +57,12 @@ def model(request):
     return regard.build(request.param.recipe, *changes, seed=0)
 
 
-def test_a_head_of_a_long_text_costs_vectors_and_itself(model, monkeypatch):
-    """Nothing as large as the weights of a head is made before one is asked for, and none of another head is then."""
+def test_a_head_of_a_long_text_costs_only_its_own_weights(model, monkeypatch):
+    """Recording computes nothing as large as a head, and a head's blob computes only that head."""
     bias = model.stack.layers[0].mixer.position.has_bias or model.stack.layers[0].mixer.window
     with Sizes() as sizes:
         one = record(model, Query(tokens(LONG), tokens=0))
-    if not bias:  # else the model's own kernel makes a matrix, for all heads together
+    if not bias:  # otherwise the model's own kernel creates a matrix for all heads
         assert max(sizes.found) < LONG * LONG
     monkeypatch.setattr(attentions, "WHOLE", 0)
     one.manifest()
@@ -82,24 +82,24 @@ def test_a_head_of_a_long_text_costs_vectors_and_itself(model, monkeypatch):
     assert not [x.shape for x in left if x.numel() >= LONG * LONG]
 
 
-def test_what_is_held_grows_as_the_text_does(model):
+def test_memory_is_linear_in_the_length_of_the_text(model):
     short, long = (held(record(model, Query(tokens(count), tokens=0))) for count in (200, 400))
     assert long == 2 * short
 
 
-def test_statistics_go_through_the_heads_some_at_a_time(model, monkeypatch):
+def test_statistics_are_computed_a_few_heads_at_a_time(model, monkeypatch):
     one = record(model, Query(tokens(LONG), tokens=0))
     whole = one.manifest()["attentions"]
     monkeypatch.setattr(module, "BLOCK", 1 << 14)
     other = record(model, Query(tokens(LONG), tokens=0))
     with Sizes() as sizes:
         overview = other.blob("overview/0.u8")
-    assert max(sizes.found) == LONG * LONG  # a whole head, put together of blocks
+    assert max(sizes.found) == LONG * LONG  # a whole head, assembled from blocks
     assert abs(blobs.numbers(one, "overview", step=0) - blobs.numbers(other, "overview", step=0)).max() <= 1
     assert len(overview) == sum(entry["heads"] for entry in whole) * 32 * 32
 
 
-def test_a_source_is_kept_once_however_often_it_is_looked_at(monkeypatch):
+def test_the_keys_of_a_source_are_kept_once(monkeypatch):
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], seed=0)
     seen = []
     monkeypatch.setattr(module, "join_calls", lambda calls: seen.append(calls) or join_calls(calls))
@@ -110,7 +110,7 @@ def test_a_source_is_kept_once_however_often_it_is_looked_at(monkeypatch):
     assert {call.value.data_ptr() for call in calls} == {calls[0].value.data_ptr()}
 
 
-def test_an_additive_score_is_worked_out_some_rows_at_a_time(monkeypatch):
+def test_an_additive_score_is_computed_a_few_rows_at_a_time(monkeypatch):
     fed = regard.build("rnn-attention", *SHRINK["rnn-attention"], "model.feed=none", seed=0)
     one = record(fed, Query(tokens(40), target=tokens(30)))
     wanted = blobs.weights(one)["cross.1"]
@@ -124,7 +124,7 @@ def test_an_additive_score_is_worked_out_some_rows_at_a_time(monkeypatch):
 # --- what is too large for one blob ----------------------------------------------------------------------------------
 
 
-def test_heads_come_one_by_one_where_all_together_are_too_many(monkeypatch):
+def test_heads_are_single_blobs_if_all_together_are_too_large(monkeypatch):
     model = regard.build("gpt2", *SHRINK["gpt2"], seed=0)
     one = record(model, Query(tokens(9), tokens=0))
     wanted = blobs.weights(one)
@@ -138,7 +138,7 @@ def test_heads_come_one_by_one_where_all_together_are_too_many(monkeypatch):
         other.blob("attention/0.f16")
 
 
-def test_a_head_that_is_too_large_is_pooled_and_its_rows_are_whole(monkeypatch):
+def test_a_large_head_is_pooled_and_its_rows_are_exact(monkeypatch):
     model = regard.build("gpt2", *SHRINK["gpt2"], seed=0)
     wanted = blobs.weights(record(model, Query(tokens(9), tokens=0)))
     monkeypatch.setattr(attentions, "PICTURE", 80)
@@ -160,7 +160,7 @@ def test_a_head_that_is_too_large_is_pooled_and_its_rows_are_whole(monkeypatch):
             one.blob(name)
 
 
-def test_rows_alone_are_the_rows_together(monkeypatch):
+def test_single_rows_equal_rows_computed_together(monkeypatch):
     for case in (one for one in cases() if one.name in ("gpt2-t5-bias", "rnn-attention-alibi-window", "llama-local")):
         together, alone = recorded(case), recorded(case)
         names = [name for name in together.names() if name.startswith("row/")]
@@ -193,10 +193,10 @@ def test_a_pass_leaves_no_trace_in_the_model():
         assert not part._forward_hooks
         assert not part._forward_pre_hooks
     model.eval()
-    assert model(given).shape == (1, 5, 23)  # and goes on to its end
+    assert model(given).shape == (1, 5, 23)  # and runs to its end
 
 
-def test_a_mistake_leaves_no_trace_either():
+def test_an_error_leaves_no_trace_either():
     model = regard.build("gpt2", *SHRINK["gpt2"], seed=0)
     with pytest.raises(regard.InputError, match="token id 99"):
         capture(model, {"tokens": torch.tensor([[1, 99]])})

@@ -1,4 +1,4 @@
-"""Recordings as files: pages that carry them, tables and pictures of one head."""
+"""Recordings as files: pages, and tables and pictures of one head."""
 
 import base64
 import csv
@@ -30,7 +30,7 @@ from .fake import EVIL, SCRIPT, attention, manifest, recording
 
 
 class Tags(HTMLParser):
-    """All tags of a page with their attributes, and what is in scripts and styles, as a browser takes them."""
+    """The tags of a page with their attributes, and the contents of scripts and styles, as a browser parses them."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Tags(HTMLParser):
 # --- a page ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_file_holds_everything_and_may_ask_for_nothing(page):
+def test_one_file_contains_everything_and_may_load_nothing(page):
     one = recording(manifest(f"ein {EVIL}", EVIL))
     html, note = export_page({"one": one})
     found = Tags(html)
@@ -80,7 +80,7 @@ def test_one_file_holds_everything_and_may_ask_for_nothing(page):
         assert carried[1].blob(name) == one.blob(name)
 
 
-def test_script_and_style_stay_what_they_are(page):
+def test_script_and_style_are_not_changed(page):
     found = Tags(page_with_recordings(b""))
     assert found.inside["script"] == SCRIPT.replace("</script", r"<\/script")
     assert found.inside["style"] == '.regard::after { content: "<\\/style>"; }\n'
@@ -107,7 +107,7 @@ def test_an_index_that_has_no_place_for_the_script(page):
         page_with_recordings(b"")
 
 
-def test_inline_is_the_page_without_rights(page):
+def test_an_iframe_is_sandboxed(page):
     archive = pack_recordings({"one": recording()})
     ((tag, attributes),) = Tags(page_as_iframe(archive, 500)).tags
     assert tag == "iframe"
@@ -120,7 +120,7 @@ def test_inline_is_the_page_without_rights(page):
 
 
 def large() -> StoredRecording:
-    """A recording with all that can be large: weights 144 bytes, arithmetic, hidden states, scores."""
+    """Return a recording with all large parts: weights (144 bytes), arithmetic, hidden states, scores."""
     said = manifest()
     said["attentions"] = [one | {"arithmetic": True} for one in said["attentions"]]
     said["hidden"] = [{"sequence": "target", "layers": 2, "width": 500}]
@@ -180,13 +180,13 @@ def test_chosen_layers_are_a_smaller_page(page):
 @pytest.mark.parametrize(
     ("text", "layers"), [("1", {1}), ("1,3-4", {1, 3, 4}), (" 2 - 3 , 9", {2, 3, 9}), ("5-5", {5}), ("1,1", {1})]
 )
-def test_layers_as_people_write_them(text, layers):
+def test_lists_of_layers(text, layers):
     assert parse_layers(text) == layers
     assert parse_layers(format_layers(sorted(layers))) == layers
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "3-1", "1,,2", "1-2-3", "-1", "²", "9999999", "1;2"])
-def test_layers_that_are_none(text):
+def test_wrong_lists_of_layers(text):
     with pytest.raises(
         InputError, match=rf"--layers {re.escape(text)}: .* is not a layer; write layers as 1,3-4, counted from 1"
     ):
@@ -223,7 +223,7 @@ def test_heads_one_by_one():
     assert np.array_equal(read_head_weights(one).weights, expected, equal_nan=True)
 
 
-def test_exact_numbers_where_there_are_such():
+def test_exact_numbers_if_they_are_stored():
     said = manifest(attentions=[attention("self.1", "source", "source", 2, 2, arithmetic=True, bias=True)])
     one = recording(said | {"begin": None})
     found = read_head_weights(one, head=2)
@@ -233,7 +233,7 @@ def test_exact_numbers_where_there_are_such():
     assert found.title == "a run · L1.H2"
 
 
-def test_what_may_not_be_looked_at():
+def test_masked_keys():
     said = manifest(attentions=[attention("self.1", "source", "source", 3, 3, mask="causal")]) | {"begin": None}
     said["sequences"]["source"] = said["sequences"]["target"]
     one = recording(said)
@@ -254,7 +254,7 @@ def test_what_may_not_be_looked_at():
         ((None, 0), "--head 0: cross.2 has heads 1 to 2"),
     ],
 )
-def test_a_head_that_is_not_there(chosen, message):
+def test_a_missing_head(chosen, message):
     with pytest.raises(InputError, match=message):
         choose_head(manifest(), *chosen)
 
@@ -264,7 +264,7 @@ def test_no_attention_to_draw():
         read_head_weights(recording(manifest(attentions=[])))
 
 
-def test_too_large_a_head_that_was_stored():
+def test_a_stored_head_that_is_too_large():
     said = manifest(attentions=[attention("self.1", "source", "source", 2, 2, pooled=[1, 1])]) | {"whole": False}
     with pytest.raises(InputError, match="a run: 2 x 2 weights are not stored; give a shorter text"):
         read_head_weights(recording(said | {"begin": None}))
@@ -294,7 +294,7 @@ def test_a_picture_has_words_and_is_the_same_every_time():
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def test_files_that_cannot_be(tmp_path):
+def test_files_that_cannot_be_written(tmp_path):
     check_output_file(tmp_path / "PAGE.HTML", ".html")
     with pytest.raises(InputError, match="page.htm: the name of this file must end in .html"):
         check_output_file(tmp_path / "page.htm", ".html")

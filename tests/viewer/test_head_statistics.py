@@ -1,4 +1,4 @@
-"""Heads in numbers, small pictures, and where to begin."""
+"""Statistics of heads, thumbnails, and where the page begins."""
 
 from math import isnan, log2
 
@@ -52,7 +52,7 @@ def test_an_undefined_statistic_is_none():
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-def test_statistics_of_rows_by_chance(heads, T, S, seed):
+def test_statistics_of_random_rows(heads, T, S, seed):
     chance = np.random.default_rng(seed)
     weights = chance.dirichlet(np.ones(S), (heads, T)).astype(np.float32)
     found = measure_heads(torch.tensor(weights), tokens("a " * T), tokens("a " * S))
@@ -64,7 +64,7 @@ def test_statistics_of_rows_by_chance(heads, T, S, seed):
         assert found.previous[head] == pytest.approx(np.mean(before) if before else np.nan, abs=1e-4, nan_ok=True)
 
 
-def test_surveys_of_some_heads_are_joined():
+def test_statistics_of_several_heads_are_joined():
     weights = torch.rand(5, 40, 3).softmax(-1)
     words = tokens("a " * 40), tokens("a b c")
     whole, joined = (
@@ -77,7 +77,7 @@ def test_surveys_of_some_heads_are_joined():
         assert getattr(joined, name) == pytest.approx(getattr(whole, name))
 
 
-# --- small pictures --------------------------------------------------------------------------------------------------
+# --- thumbnails ------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -103,11 +103,11 @@ def test_pooling_keeps_the_largest_of_each_group(heads, T, S, most_rows, most_co
         assert found[head, row, column] == round(float(cell.max()) * 255)
 
 
-def test_a_model_that_has_gone_astray_is_a_black_picture():
+def test_weights_that_are_not_numbers_are_drawn_black():
     assert max_pool(torch.full((1, 2, 2), torch.nan), 32, 32).tolist() == [[[0, 0], [0, 0]]]
 
 
-# --- where to begin --------------------------------------------------------------------------------------------------
+# --- the first cell --------------------------------------------------------------------------------------------------
 
 
 def heads(entropy: list[float], sink: list[float]) -> HeadStatistics:
@@ -120,42 +120,42 @@ def kinds(*names: str) -> list[dict[str, str]]:
     return [{"kind": name} for name in names]
 
 
-def test_the_most_peaked_head_that_is_no_sink():
+def test_the_most_peaked_head_that_is_not_a_sink():
     assert choose_first_head(kinds("self", "self"), [heads([2, 0.1], [0, 0.9]), heads([1, 3], [0.5, 0])]) == (1, 0)
 
 
-def test_a_translator_begins_with_its_source():
+def test_a_translator_begins_with_cross_attention():
     surveys = [heads([0.1], [0.0]), heads([0.2], [0.0]), heads([2, 1], [0, 0])]
     assert choose_first_head(kinds("encoder", "decoder", "cross"), surveys) == (2, 1)
 
 
-def test_where_all_are_sinks_the_least_is_chosen():
+def test_if_all_heads_are_sinks_the_weakest_is_chosen():
     assert choose_first_head(kinds("self"), [heads([0.1, 0.2, 0.3], [0.9, 0.7, 0.8])]) == (0, 1)
     assert choose_first_head([], []) is None
 
 
-def test_the_most_telling_cell_is_of_words():
+def test_the_first_cell_has_two_words():
     words = tokens("[s] the river . [e]")
     weights = torch.full((5, 5), 0.01)
-    weights[0, 1] = weights[3, 1] = weights[1, 4] = weights[1, 3] = 0.96  # of no words, or at none
+    weights[0, 1] = weights[3, 1] = weights[1, 4] = weights[1, 3] = 0.96  # between tokens that are not words
     weights[2, 1] = 0.9
     assert choose_first_cell(weights, words, words, same=False) == (2, 1)
 
 
-def test_to_look_at_oneself_says_little():
+def test_attention_to_itself_does_not_count():
     words = tokens("a b c")
     weights = rows([1, 0, 0], [0.2, 0.8, 0], [0.1, 0.6, 0.3])
     assert choose_first_cell(weights, words, words, same=True) == (2, 1)
     assert choose_first_cell(weights, words, words, same=False) == (1, 1)
 
 
-def test_a_weight_is_measured_by_what_can_be_seen():
+def test_a_weight_is_compared_with_uniform_attention_to_visible_keys():
     words = tokens("a b c d")
     weights = rows([1, 0, 0, 0], [0.55, 0.45, 0, 0], [0.4, 0.3, 0.3, 0], [0.1, 0.5, 0.1, 0.3])
     assert choose_first_cell(weights, words, words, same=True) == (3, 1)  # 0.5 of four says more than 0.55 of two
 
 
-def test_of_weights_that_are_nearly_alike_that_of_the_longest_words_is_taken():
+def test_of_similar_weights_the_one_of_the_longest_words_is_chosen():
     queries, keys = tokens("la rivière est"), tokens("the river is")
     weights = rows([0.99, 0.005, 0.005], [0.02, 0.96, 0.02], [0.01, 0.01, 0.98])
     assert choose_first_cell(weights, queries, keys, same=False) == (1, 1)
@@ -164,7 +164,7 @@ def test_of_weights_that_are_nearly_alike_that_of_the_longest_words_is_taken():
 
 
 @pytest.mark.parametrize(("text", "cell"), [("[s] .", (1, 1)), ("[s] [e]", (0, 1)), ("[s]", (0, 0))])
-def test_without_words_any_token_will_do(text, cell):
+def test_without_words_any_token_is_chosen(text, cell):
     words = tokens(text)
     weights = rows([0.1, 0.9], [0.8, 0.2])[: len(words), : len(words)]
     assert choose_first_cell(weights, words, words, same=False) == cell

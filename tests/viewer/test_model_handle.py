@@ -1,4 +1,4 @@
-"""Models behind the page: how they are named, loaded, asked; and what is shown of their training."""
+"""Model handles: names, loading, queries, and training snapshots."""
 
 import shutil
 from io import StringIO
@@ -34,7 +34,7 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        patch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+        patch.setattr(start, "finish", lambda *arguments: None)  # drawing the report takes longer than training
         table = {"kind": "language", "train": [str(write(folder / "a.txt", sentences(80)))]}
         quiet = Console(file=StringIO())
         start.train(table, *TINY, *BRIEF, recipe="gpt2", run=folder / "run", device="cpu", console=quiet)
@@ -54,7 +54,7 @@ def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkey
     assert [one.name for one in make_handles([Path()])] == ["c"]
 
 
-def test_a_folder_that_is_not_there_or_there_twice(tmp_path):
+def test_a_missing_folder_and_a_repeated_one(tmp_path):
     with pytest.raises(RegardError, match="nowhere: no such folder; give the folder that `regard train`"):
         make_handles([tmp_path / "nowhere"])
     with pytest.raises(RegardError, match="was named twice; name two different models to compare them"):
@@ -98,14 +98,14 @@ def test_a_query_reaches_the_model_unchanged(tmp_path):
     assert [token["text"].strip() for token in said["sequences"]["target"] if not token["special"]] == target.split()
 
 
-def test_as_many_tokens_as_are_wanted(tmp_path):
+def test_the_number_of_tokens(tmp_path):
     handle = ModelHandle(run("language", tmp_path / "run"), "run")
     handle.load()
     lengths = [len(handle.record(Query(TEXT, tokens=n)).manifest()["sequences"]["tokens"]) for n in (0, 3)]
     assert 0 < lengths[1] - lengths[0] <= 3
 
 
-def test_half_precision_is_shown_in_full(tmp_path, monkeypatch):
+def test_half_precision_is_loaded_as_float32(tmp_path, monkeypatch):
     plain = use_load.open_folder
 
     def halved(*arguments: object) -> Ready:
@@ -119,7 +119,7 @@ def test_half_precision_is_shown_in_full(tmp_path, monkeypatch):
     assert {parameter.dtype for parameter in handle.loaded.model.parameters()} == {torch.float32}
 
 
-def test_what_another_library_runs_cannot_be_looked_into(tmp_path, monkeypatch):
+def test_a_ctranslate2_model_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(outside=object()))
     with pytest.raises(
         InputError, match="run: CTranslate2 does not expose attention; use the model that it was converted from"
@@ -139,7 +139,7 @@ def test_a_run_shows_its_training_too(trained):
     assert training.blob("attention/1.f16")
 
 
-def test_a_training_that_still_goes_on_has_no_model_yet(trained, tmp_path, capfd):
+def test_a_run_that_is_still_training_has_no_model_yet(trained, tmp_path, capfd):
     going = tmp_path / "going"
     shutil.copytree(trained, going)
     (going / "model.safetensors").unlink()
@@ -162,7 +162,7 @@ def test_a_run_deleted_under_the_viewer(trained, tmp_path):
     (listed,) = store.listing()
     with pytest.raises(RegardError, match="probe"):
         store.find(listed["id"]).recording.blob("attention/1.f16")
-    assert handle.record(Query(TEXT)).manifest()["text"] == TEXT  # what was loaded still answers
+    assert handle.record(Query(TEXT)).manifest()["text"] == TEXT  # the loaded model still works
     late = ModelHandle(gone, "gone")
     load_in_background([late], store, None).join()
     assert "gone: no such folder" in late.status.error
@@ -182,8 +182,8 @@ def test_models_wait_until_the_sample_was_seen(tmp_path):
     assert began.is_set()
 
 
-def test_an_error_is_never_said_before_the_model_is_ready_for_questions(tmp_path):
-    """The page stops to ask when it hears of an error, so a model that has one and is ready must say both."""
+def test_an_error_is_never_shown_before_the_model_is_ready(tmp_path):
+    """The page stops polling when it sees an error, so a model that has one and is ready must report both."""
     heard = []
     for _ in range(20):
         model = Model(tmp_path, "run")
@@ -208,7 +208,7 @@ def test_a_damaged_training_does_not_stop_the_model(trained, tmp_path, capfd):
     assert capfd.readouterr().err == f"regard: {handle.status.error}\n"
 
 
-def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_loaded(tmp_path, capfd):
+def test_an_internal_error_is_shown_and_printed_and_the_next_model_is_loaded(tmp_path, capfd):
     first, second = Model(tmp_path / "first", "first", KeyError("x")), Model(tmp_path / "second", "second")
     load_in_background([first, second], RecordingStore({}), None).join()
     assert first.status.error.endswith("first: internal error of the viewer (KeyError); see the terminal for details")
@@ -216,7 +216,7 @@ def test_our_own_mistake_is_said_in_page_and_terminal_and_the_next_model_is_load
     assert (first.status.ready, second.status.ready, second.status.error) == (False, True, None)
 
 
-def test_a_training_can_be_looked_at_while_its_model_is_loaded(tmp_path):
+def test_training_snapshots_are_shown_while_the_model_is_loading(tmp_path):
     store, model = RecordingStore({}), Model(tmp_path, "run", trained=True)
     locked: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""`regard.look(model, text)`: as a widget, inline, and as a file."""
+"""`regard.look(model, text)`: as a widget, as an iframe, and as a file."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 
 @pytest.fixture
 def kernel(monkeypatch):
-    """Let this be a kernel of Jupyter."""
+    """Pretend that this is a Jupyter kernel."""
     shell = SimpleNamespace(kernel=object())
     monkeypatch.setattr(IPython.core.getipython, "get_ipython", lambda: shell)
     return shell
@@ -52,7 +52,7 @@ print("torch" in sys.modules)
     assert regard.look().archive == look().archive
 
 
-def test_without_a_kernel_it_is_inline(page, bundle):
+def test_without_a_kernel_it_is_an_iframe(page, bundle):
     assert not has_widgets()
     one = look(height=300)
     assert shown(one) == {"text/plain": repr(one), "text/html": page_as_iframe(one.archive, 300)}

@@ -1,4 +1,4 @@
-"""The page in a real browser: Arithmetic is that of the model, and what is copied from it runs and agrees."""
+"""The page in a real browser: Arithmetic shows the model's numbers, and the copied script runs and agrees."""
 
 import re
 import subprocess
@@ -25,14 +25,14 @@ CELLS = [
 
 
 def call(shown: Shown, name: str, id: str, query: int) -> tuple[Record, int]:
-    """What the model did where this query was one, and which of its queries it was: a recurrence asks one by one."""
+    """Return the call that has this query, and its row there: a recurrent model calls attention once per token."""
     tape, _ = shown.watched(name)
     calls = tape[shown.attention(name, id)["name"]]
     return (calls[query], 0) if len(calls) > 1 else (calls[0], query)
 
 
 def terms(record: Record, head: int, row: int, key: int) -> np.ndarray:
-    """What the score of a cell is the sum of, the plain way."""
+    """Compute the terms of the score of a cell, in plain NumPy."""
     q, k = record.query[0, head, row].double().numpy(), record.key_of(head)[0, 0, key].double().numpy()
     if record.terms.score.is_dot:
         return q * k
@@ -63,7 +63,7 @@ def check_line(tab: Tab, weight: float) -> None:
 
 
 def check_score(tab: Tab, record: Record, head: int, row: int, key: int) -> None:
-    """The largest terms, their sum, and what becomes of it."""
+    """The largest terms, their sum, and the score."""
     explained, parts = record.explain(head), terms(record, head, row, key)
     ledger = rows(tab.page.get_by_role("table", name="The largest terms of the score"))
     order = np.argsort(-np.abs(parts), kind="stable")[:6]
@@ -88,7 +88,7 @@ def check_score(tab: Tab, record: Record, head: int, row: int, key: int) -> None
 
 
 def check_softmax(tab: Tab, record: Record, head: int, row: int) -> None:
-    """All scores and weights of the row, and the values that they mix."""
+    """All scores and weights of the row, and the weighted values."""
     explained = record.explain(head)
     softmax = rows(tab.page.get_by_role("table", name="The row: score"))
     np.testing.assert_allclose([number(cells[1]) for cells in softmax], explained.scores[0, 0, row], atol=6e-4)
@@ -98,7 +98,7 @@ def check_softmax(tab: Tab, record: Record, head: int, row: int) -> None:
 
 
 def check_script(tab: Tab, explained: Explanation, row: int, key: int, script: Path) -> None:
-    """What is copied runs, and gives the model's numbers."""
+    """The copied script runs, and computes the model's numbers."""
     tab.page.get_by_role("button", name="Copy as NumPy").click()
     expect(tab.page.get_by_text(re.compile(r"^Copied, \d+ kB"))).to_be_visible()
     script.write_text(tab.page.evaluate("navigator.clipboard.readText()"), encoding="utf-8")
@@ -109,18 +109,18 @@ def check_script(tab: Tab, explained: Explanation, row: int, key: int, script: P
     assert float(printed["weight"]) == pytest.approx(float(explained.weights[0, 0, row, key]), abs=1e-5)
 
 
-def test_where_the_clipboard_is_closed_the_script_can_be_copied_by_hand(tab: Tab, shown: Shown):
+def test_without_clipboard_access_the_script_can_be_copied_by_hand(tab: Tab, shown: Shown):
     tab.open(shown.ids["aligner"], "arithmetic")
     tab.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     tab.page.get_by_role("button", name="Copy as NumPy").click()
     script = tab.page.get_by_label("NumPy script")
     expect(script).to_have_value(re.compile("^# cross.1, L1.H1: [^$]*import numpy as np"))
     chosen = script.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd) === area.value")
-    assert chosen  # so that one key copies it
+    assert chosen  # so that Ctrl-C copies it
 
 
 def test_a_wrong_number_is_not_explained_away(tab: Tab, shown: Shown):
-    """The check is one: a row that the vectors do not give is said to be wrong."""
+    """The check works: a row that does not follow from the vectors is reported."""
 
     def spoil(route) -> None:
         body = np.frombuffer(route.fetch().body(), "<f4").copy()

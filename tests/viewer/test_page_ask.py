@@ -1,4 +1,4 @@
-"""The page in a real browser: asking a model something new, waiting for it, and every mistake in one sentence."""
+"""The page in a real browser: new queries, models that are loading, and errors in one sentence."""
 
 import re
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from regard.viewer.recording_store import RecordingStore
 from ..use.made import image
 from .browser import Tab, close, number, rows
 from .serving import running
-from .shown import Known, Shown, by_chance
+from .shown import Known, Shown, random_recording
 
 
 def ask(tab: Tab, shown: Shown, name: str, text: str) -> Shown:
-    """Type a text for a model, and run it; give what is shown then."""
+    """Type a text for a model, run it, and return the recording that is shown."""
     if tab.field("Model").input_value() != name:
         tab.field("Model").select_option(name)
     tab.page.locator("[data-text]").fill(text)
@@ -51,7 +51,7 @@ def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
     expect(tab.field("Recording")).to_have_value(prepared.ids["writer"])
 
 
-def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
+def test_a_given_translation_is_forced(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "next")
     tab.field("Translation (optional)").fill("red dogs")
     prepared = ask(tab, shown, "translator", "one cat")
@@ -60,7 +60,7 @@ def test_a_translation_that_is_given_is_written(tab: Tab, shown: Shown):
     assert prepared.manifest("translator")["written"] == "red dogs"
 
 
-def test_the_model_that_is_asked_is_the_one_that_is_shown_until_another_is_chosen(tab: Tab, shown: Shown):
+def test_the_form_uses_the_model_of_the_recording_until_another_is_chosen(tab: Tab, shown: Shown):
     tab.open(shown.ids["aligner"], "look")
     expect(tab.field("Model")).to_have_value("aligner")
     tab.field("Translation (optional)").fill("dog")
@@ -93,8 +93,8 @@ def test_an_image_is_sent_as_a_file(tab: Tab, shown: Shown, tmp_path: Path):
 
 @pytest.fixture
 def loading(shown: Shown, window: Tab) -> Iterator[tuple[Tab, Known, RecordingStore]]:
-    """A viewer with something to see, whose model is still being loaded."""
-    model, store = Known(shown.models["writer"]), RecordingStore({"sample": by_chance()})
+    """A viewer with a recording, whose model is still loading."""
+    model, store = Known(shown.models["writer"]), RecordingStore({"sample": random_recording()})
     model.may_load.clear()
     thread = load_in_background([model], store, Query("one red dog"), patience=0.0)
     with running(store, model) as port:
@@ -116,7 +116,7 @@ def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: 
     model.may_load.set()
     expect(run).to_be_enabled()
     expect(tab.page.get_by_text("The model is loading …")).to_be_hidden()
-    expect(tab.page.locator("[data-text]")).to_have_value("one red dog")  # what was asked on the command line
+    expect(tab.page.locator("[data-text]")).to_have_value("one red dog")  # the query of the command line
     assert tab.chosen()["recording"] == store.listing()[0]["id"] != "sample"
 
 
@@ -157,7 +157,7 @@ def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):
     expect(tab.page.locator("g.word")).to_have_count(2 * len(prepared.words("writer", "tokens")))
 
 
-def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: Shown):
+def test_a_model_without_attention_names_the_available_views(tab: Tab, shown: Shown):
     tab.open(shown.ids["recurrent"], "words")
     expect(tab.page.locator(".note")).to_have_text(shown.manifest("recurrent")["notes"][0])
     expect(tab.page.locator(".note")).to_contain_text("What still makes sense: Words and Next.")
@@ -175,13 +175,13 @@ def test_a_model_without_attention_says_which_views_make_sense(tab: Tab, shown: 
     expect(tab.page.get_by_role("table", name=re.compile("The most likely next tokens"))).to_be_visible()
 
 
-def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
+def test_a_recording_that_was_dropped(tab: Tab, shown: Shown):
     tab.refused.append("/manifest.json")
-    gone = shown.store.put(by_chance(text="gone"), Lock())
-    listed = shown.store.listing()  # what a page that lists no more still has
+    gone = shown.store.put(random_recording(text="gone"), Lock())
+    listed = shown.store.listing()  # the list that the page still has
     tab.page.route("**/recordings.json", lambda route: route.fulfill(json=listed))
     for _ in range(shown.store.capacity):
-        shown.store.put(by_chance(), Lock())
+        shown.store.put(random_recording(), Lock())
     tab.open(shown.ids["writer"], "look")
     tab.field("Recording").select_option(gone)
     said = "no such recording; only the last ones are kept; choose another, or ask again"
@@ -192,7 +192,7 @@ def test_a_recording_that_made_room_for_others(tab: Tab, shown: Shown):
 
 def test_a_run_that_is_deleted_under_the_server(tab: Tab, shown: Shown):
     tab.refused.append("/attention/0.f16")
-    one = by_chance()
+    one = random_recording()
     id = shown.store.put(one, Lock())
     plain = one.blob
 
@@ -211,10 +211,10 @@ def test_a_server_that_is_gone(tab: Tab, shown: Shown):
     tab.refused.append(".f32")
     tab.open(shown.ids["translator"], "arithmetic", attention="cross.1", head=1, query=0, key=0)
     expect(tab.page.locator("[data-check]")).to_be_visible()
-    tab.page.route("**/row/**", lambda route: route.abort("connectionrefused"))  # all else may still be on its way
+    tab.page.route("**/row/**", lambda route: route.abort("connectionrefused"))  # other requests may still be pending
     tab.press("j")
     expect(tab.page.locator("main .failure")).to_have_text("The viewer's server does not answer; is it still running?")
     tab.page.unroute("**/row/**")
     for key, word in zip("kj", shown.words("translator", "written")[:2], strict=True):
-        tab.press(key)  # a blob that did not come can be asked for again
+        tab.press(key)  # a blob that failed can be requested again
         expect(tab.page.get_by_role("img", name=re.compile(f"^Query of {re.escape(word)}: "))).to_be_visible()

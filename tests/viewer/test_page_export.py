@@ -1,4 +1,4 @@
-"""The page in a real browser: what is exported is what is seen, and a page in one file needs nothing else."""
+"""The page in a real browser: exports match what is shown, and a page in one file needs nothing else."""
 
 import csv
 import re
@@ -77,10 +77,10 @@ def test_a_head_as_csv(tab: Tab, shown: Shown, tmp_path: Path):
         np.testing.assert_allclose(
             [float(cell) for cell in line[1 : query + 2]], weights[query, : query + 1], atol=6e-4
         )
-        assert set(line[query + 2 :]) <= {""}  # where it may not look there is no number
+        assert set(line[query + 2 :]) <= {""}  # masked cells are empty
 
 
-def test_a_page_in_one_file_shows_the_same_and_asks_for_nothing(tab: Tab, shown: Shown, tmp_path: Path):
+def test_a_page_in_one_file_shows_the_same_and_loads_nothing(tab: Tab, shown: Shown, tmp_path: Path):
     seen = {}
     for view in ("look", "arithmetic", "next", "compare"):
         tab.open(shown.ids["translator"], view, attention="decoder.2", head=3, query=2, key=1)
@@ -98,7 +98,7 @@ def test_a_page_in_one_file_shows_the_same_and_asks_for_nothing(tab: Tab, shown:
         expect(tab.page.locator(".sentence")).to_have_text(sentence)
         assert rows(tab.main(view).locator("table").first) == table
         assert tab.chosen() == chosen
-    expect(tab.page.get_by_role("button", name="Run", exact=True)).to_have_count(0)  # there is nobody to run it
+    expect(tab.page.get_by_role("button", name="Run", exact=True)).to_have_count(0)  # there is no server to run it
     for key in "246":
         tab.press(key)
         expect(tab.page.get_by_role("tab", selected=True)).to_have_text(re.compile(f" {key}$"))

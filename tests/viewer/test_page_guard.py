@@ -1,6 +1,6 @@
-"""The page in a real browser: nobody is shut out, and no word does harm.
+"""The page in a real browser: it is accessible, and no text can become markup.
 
-That no page asks anybody but its own server, or complains, is checked by `Tab` in all tests.
+`Tab` checks in every test that the page contacts only its own server, and reports no errors.
 """
 
 import re
@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from . import browser
 from .browser import Tab, browsing
 from .fake import EVIL
-from .shown import Shown, by_chance
+from .shown import Shown, random_recording
 
 # --- nothing is left out ---------------------------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ VIEWS |= {"next": "translator", "position": "writer", "training": "trained", "im
 
 @pytest.fixture(scope="module")
 def ids(shown: Shown) -> dict[str, str]:
-    return shown.ids | {"trained": shown.store.put(by_chance(steps=[0, 10, 100]), Lock(), keep=True)}
+    return shown.ids | {"trained": shown.store.put(random_recording(steps=[0, 10, 100]), Lock(), keep=True)}
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -58,7 +58,7 @@ def test_axe_finds_nothing_in_any_view(tab: Tab, ids: dict[str, str], scheme: st
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
-def test_headings_are_in_order_while_heads_are_on_their_way(tab: Tab, ids: dict[str, str]):
+def test_headings_are_in_order_while_heads_are_loading(tab: Tab, ids: dict[str, str]):
     tab.page.route("**/overview/*", lambda route: None)  # never answered
     for view, name in VIEWS.items():
         tab.open(ids[name], view)
@@ -71,7 +71,7 @@ def test_axe_finds_nothing_in_what_opens(tab: Tab, ids: dict[str, str], scheme: 
     tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     tab.page.set_viewport_size({"width": 390, "height": 800})
     tab.open(ids["aligner"], "look")
-    tab.press("8")  # which says why not, and offers others
+    tab.press("8")  # which explains why, and offers other recordings
     expect(tab.page.get_by_role("button", name=re.compile("^Open seer")).first).to_be_visible()
     tab.press("e")
     expect(tab.page.get_by_role("button", name="Picture, SVG")).to_be_visible()
@@ -113,7 +113,7 @@ def test_every_tab_stop_is_seen_and_has_a_name(tab: Tab, ids: dict[str, str]):
     assert len([name for name in names if name.startswith(("Encoder L", "Decoder L", "Cross L"))]) == 24
 
 
-def test_what_moves_stands_still_for_those_who_wish_it(tab: Tab, ids: dict[str, str]):
+def test_reduced_motion_is_respected(tab: Tab, ids: dict[str, str]):
     tab.open(ids["translator"], "look")
     expect(tab.page.locator("path.ribbon").first).to_be_visible()
     durations = """() => {
@@ -129,18 +129,18 @@ def test_what_moves_stands_still_for_those_who_wish_it(tab: Tab, ids: dict[str, 
 
 
 def check_harmless(tab: Tab, keys: str) -> None:
-    """No view makes an element of what is a word; a window that one opened would be a complaint."""
+    """Check that no view turns a word into an element; an alert would be reported as an error."""
     for key in keys:
         tab.press(key)
         expect(tab.page.get_by_role("tab", selected=True)).to_have_text(re.compile(f" {key.upper()}$"))
-        expect(tab.page.locator("main").locator("table, canvas, svg").first).to_be_visible()  # so its words are there
+        expect(tab.page.locator("main").locator("table, canvas, svg").first).to_be_visible()  # so the words are shown
         assert tab.page.locator("img, script:not([type=module]):not([type='text/plain'])").count() == 0
     assert not [url for url in tab.requests if url.endswith("/x")]
 
 
-def test_a_tag_among_the_words_is_a_word(tab: Tab, shown: Shown, tmp_path: Path):
+def test_a_tag_among_the_words_is_text(tab: Tab, shown: Shown, tmp_path: Path):
     answers = [{"question": EVIL, "guesses": [{"text": EVIL, "probability": 1.0}]}]
-    one = by_chance(f"ein {EVIL}", EVIL, model=EVIL, notes=[EVIL], answers=answers)
+    one = random_recording(f"ein {EVIL}", EVIL, model=EVIL, notes=[EVIL], answers=answers)
     id = shown.store.put(one, Lock())
     tab.open(id, "look", attention="cross.1", head=1, query=2, key=0)
     expect(tab.page.locator(".sentence")).to_contain_text(f"{EVIL} looks mostly at")
@@ -160,7 +160,7 @@ def test_a_tag_among_the_words_is_a_word(tab: Tab, shown: Shown, tmp_path: Path)
     check_harmless(tab, "25c1")
 
 
-def test_a_tag_that_is_typed_is_a_text(tab: Tab, shown: Shown):
+def test_a_typed_tag_is_text(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "look")
     tab.field("Translation (optional)").fill(EVIL)
     tab.page.locator("[data-text]").fill(EVIL)
@@ -172,7 +172,7 @@ def test_a_tag_that_is_typed_is_a_text(tab: Tab, shown: Shown):
     check_harmless(tab, "123456c")
 
 
-def test_an_address_that_is_a_tag(tab: Tab, shown: Shown):
+def test_an_address_with_a_tag(tab: Tab, shown: Shown):
     tab.page.goto(f"{tab.address}/#recording={EVIL}&view={EVIL}&attention={EVIL}&with={EVIL}*{EVIL}")
     expect(tab.page.locator(".sentence").first).to_be_visible()
     check_harmless(tab, "1")

@@ -7,14 +7,14 @@ import pytest
 from playwright.sync_api import expect
 
 from .browser import Tab
-from .shown import Shown, by_chance
+from .shown import Shown, random_recording
 
 VIEWS = {"1": "look", "2": "heads", "3": "arithmetic", "4": "words", "5": "next", "6": "position", "c": "compare"}
 
 
 @pytest.fixture
 def begun(tab: Tab, shown: Shown) -> Tab:
-    """A translator, somewhere in the middle."""
+    """A translator, with a head and word in the middle selected."""
     tab.open(shown.ids["translator"], "look", attention="cross.1", head=2, query=1, key=2)
     expect(tab.page.locator("g.word").first).to_be_visible()
     return tab
@@ -29,7 +29,7 @@ def test_arrows_go_from_head_to_head_and_from_layer_to_layer(begun: Tab, shown: 
     begun.expect_chosen(head=3)
     begun.press("ArrowLeft", "ArrowLeft")
     begun.expect_chosen(head=1)
-    begun.press("ArrowLeft")  # there is none before the first
+    begun.press("ArrowLeft")  # nothing comes before the first
     begun.press("ArrowDown")
     begun.expect_chosen(attention=order[order.index("cross.1") + 1], head=1)
     begun.press("ArrowUp", "ArrowUp")
@@ -43,10 +43,10 @@ def test_letters_go_from_word_to_word(begun: Tab, shown: Shown):
     begun.press("j")
     begun.expect_chosen(query=2)
     expect(sentence).to_contain_text(re.compile(f"^{re.escape(lookers[2])} looks"))
-    begun.press("K", "k")  # large letters do as well
+    begun.press("K", "k")  # capital letters work too
     begun.expect_chosen(query=0)
     expect(sentence).to_contain_text(re.compile(f"^{re.escape(lookers[0])} looks"))
-    begun.press("k")  # there is none before the first
+    begun.press("k")  # nothing comes before the first
     begun.expect_chosen(query=0)
     begun.press("l")
     begun.expect_chosen(key=3)
@@ -63,7 +63,7 @@ def test_numbers_go_from_view_to_view(begun: Tab):
         expect(begun.main(view)).to_be_visible()
         tab = begun.page.get_by_role("tab", selected=True)
         expect(tab).to_have_text(f"{view.capitalize()} {key.upper()}")
-    begun.press("7")  # has nothing to show here
+    begun.press("7")  # cannot show this recording
     expect(begun.page.locator(".unavailable")).to_contain_text("This recording has no training snapshots.")
     begun.expect_chosen(view="compare")
     begun.press("8")
@@ -100,7 +100,7 @@ def test_space_plays_word_by_word(begun: Tab):
 
 
 def test_brackets_go_from_step_to_step(tab: Tab, shown: Shown):
-    id = shown.store.put(by_chance(steps=[0, 10]), Lock())
+    id = shown.store.put(random_recording(steps=[0, 10]), Lock())
     tab.open(id, "look", attention="cross.1", head=1, query=0, key=0, step=0)
     tab.press("]")
     tab.expect_chosen(step=1)
@@ -122,7 +122,7 @@ def test_the_help_lists_every_key_and_switches_them_off(begun: Tab):
     before = begun.chosen()
     begun.press("j", "ArrowRight", "2", "p", "e", "?", "Escape")
     expect(dialog).to_be_hidden()
-    begun.page.get_by_role("button", name="Help").click()  # what comes after is done after all of these
+    begun.page.get_by_role("button", name="Help").click()  # handled after all of these
     expect(dialog).to_be_visible()
     assert begun.chosen() == before
     dialog.get_by_label("Keys are on").check()
@@ -149,11 +149,11 @@ def test_a_text_box_keeps_its_letters(begun: Tab):
     begun.expect_chosen(query=2)
 
 
-def test_controls_keep_the_keys_that_are_theirs(begun: Tab):
+def test_controls_keep_their_own_keys(begun: Tab):
     begun.page.locator("nav .head").first.focus()
     begun.press("Space")  # chooses the head, does not play
     begun.expect_chosen(attention="encoder.1", head=1)
-    begun.press("ArrowRight")  # which a button has no use for
+    begun.press("ArrowRight")  # which a button does not use
     begun.expect_chosen(head=2)
     begun.field("Model").focus()
     begun.press("ArrowDown")
@@ -164,7 +164,7 @@ def test_controls_keep_the_keys_that_are_theirs(begun: Tab):
 def test_keys_of_the_browser_are_left_alone(begun: Tab):
     before = begun.chosen()
     begun.press("Control+j", "Alt+2", "Control+e")
-    begun.press("h")  # done after these
+    begun.press("h")  # handled after these
     begun.expect_chosen(key=1)
     assert begun.chosen() == before | {"key": "1"}
 
@@ -194,7 +194,7 @@ def test_an_address_typed_by_hand_is_followed(begun: Tab, shown: Shown):
     expect(begun.page.get_by_label("The word looked at")).to_have_value("1")
 
 
-def test_what_an_address_cannot_mean_becomes_what_is_near(tab: Tab, shown: Shown):
+def test_an_invalid_address_is_clamped(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "look", attention="cross.2", head=99, query=999, key="x", step=7)
     rows = len(shown.words("translator", "written"))
     tab.expect_chosen(attention="cross.2", head=4, query=rows - 1, key=0, step=0)

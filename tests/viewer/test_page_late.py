@@ -1,4 +1,4 @@
-"""The page in a real browser: whatever comes late, what was asked for last is shown, and nothing is lost meanwhile."""
+"""The page in a real browser: late responses. The last request wins, and no input is lost."""
 
 import re
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from playwright.sync_api import APIResponse, Route, expect
 
 from ..use.made import image
 from .browser import Tab
-from .shown import Shown, by_chance
+from .shown import Shown, random_recording
 
 
 def hold(tab: Tab, pattern: str) -> Callable[[], None]:
-    """Keep back the next answer to this; give what lets it go."""
+    """Hold back the next response to this address; return a function that releases it."""
     held: list[tuple[Route, APIResponse]] = []
     free = False
 
@@ -42,7 +42,7 @@ def run(tab: Tab, text: str) -> None:
     tab.press("Enter")
 
 
-# --- the box for a text ----------------------------------------------------------------------------------------------
+# --- the query form --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown):
@@ -58,7 +58,7 @@ def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown):
     expect(box).to_have_value("two blue cats")
 
 
-def test_what_was_asked_stands_there_until_it_is_shown(tab: Tab, shown: Shown):
+def test_the_query_stays_in_the_box_until_its_recording_is_shown(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "look")
     expect(tab.page.locator("header form")).to_be_visible()
     let_go, box = hold(tab, "**/manifest.json"), tab.page.locator("[data-text]")
@@ -94,7 +94,7 @@ def test_an_image_that_is_run_before_it_is_read(tab: Tab, shown: Shown, tmp_path
 
 
 def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: Shown):
-    listed = hold(tab, "**/models.json")  # after which recordings are listed again
+    listed = hold(tab, "**/models.json")  # after which the recordings are listed again
     tab.open(shown.ids["writer"], "look")
     let_go = hold(tab, "**/recordings.json")
     listed()
@@ -103,7 +103,7 @@ def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: S
     expect(first).to_have_text("writer: red red dog")
     let_go()
     expect(tab.main("look")).to_be_visible()
-    tab.page.get_by_role("button", name="Help").click()  # done after all of these
+    tab.page.get_by_role("button", name="Help").click()  # handled after all of these
     expect(tab.page.get_by_role("dialog")).to_be_visible()
     expect(first).to_have_text("writer: red red dog")
     expect(tab.field("Recording").locator("option:checked")).to_have_text("writer: red red dog")
@@ -129,12 +129,12 @@ def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Sh
     expect(line.first).to_be_visible()
     let_go = hold(tab, f"**/{slow}/manifest.json")
     choice.select_option(slow)
-    expect(choice).to_have_value(slow)  # though it is not there yet
+    expect(choice).to_have_value(slow)  # although it is not loaded yet
     choice.select_option(quick)
     tab.expect_chosen(**{"with": quick})
     expect(line).to_have_text(words)
     let_go()
-    tab.page.get_by_role("button", name="Help").click()  # done after that
+    tab.page.get_by_role("button", name="Help").click()  # handled after that
     expect(tab.page.get_by_role("dialog")).to_be_visible()
     expect(choice).to_have_value(quick)
     expect(line).to_have_text(words)
@@ -145,11 +145,11 @@ def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Sh
 
 @pytest.fixture
 def steps(shown: Shown) -> str:
-    return shown.store.put(by_chance(steps=[0, 10]), Lock())
+    return shown.store.put(random_recording(steps=[0, 10]), Lock())
 
 
 @pytest.mark.parametrize("view", ["look", "heads"])
-def test_heads_of_the_step_before_stay_until_the_next_are_there(tab: Tab, steps: str, view: str):
+def test_heads_of_the_previous_step_stay_until_the_next_are_loaded(tab: Tab, steps: str, view: str):
     tab.open(steps, view, attention="cross.1", head=1, query=0, key=0, step=0)
     head = tab.page.locator("main .head" if view == "heads" else "nav .head").nth(1)
     let_go = hold(tab, "**/overview/1.u8")
@@ -162,7 +162,7 @@ def test_heads_of_the_step_before_stay_until_the_next_are_there(tab: Tab, steps:
     expect(head).to_be_focused()
 
 
-def test_a_picture_of_training_says_which_step_it_is_of(tab: Tab, steps: str):
+def test_a_picture_of_training_names_its_step(tab: Tab, steps: str):
     tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
     expect(tab.main("training").locator(".pane canvas")).to_be_visible()
     let_go = hold(tab, "**/attention/1.f16")
@@ -177,7 +177,9 @@ def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str):
     tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
     expect(tab.main("training").locator(".pane canvas")).to_be_visible()
     let_go = hold(tab, "**/attention/1.f16")
-    tab.page.evaluate("() => { window.setInterval = (act) => { window.tick = act; return 0; }; }")  # we are the clock
+    tab.page.evaluate(
+        "() => { window.setInterval = (act) => { window.tick = act; return 0; }; }"
+    )  # the test is the clock
     tab.press("Space")
     for _ in range(2):
         tab.page.evaluate("tick()")
@@ -192,7 +194,7 @@ def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str):
 
 
 def test_a_key_reaches_what_the_key_before_it_opened(tab: Tab, shown: Shown):
-    """In one task after the other, with no time to draw in between."""
+    """The keys come in consecutive tasks, without a repaint between them."""
     tab.open(shown.ids["translator"], "look")
     expect(tab.page.locator("g.word").first).to_be_visible()
     press = """async (keys) => {

@@ -1,4 +1,4 @@
-"""The page in a real browser: a long text leaves it with few marks and few blobs, and quick to answer."""
+"""The page in a real browser: a long text needs few marks and few blobs, and the page stays responsive."""
 
 from threading import Lock
 
@@ -17,7 +17,7 @@ PEAK = 0.75
 
 
 class Long(Recording):
-    """Twelve layers of twelve heads over 1024 tokens, never made: head h looks h tokens back, and a little anywhere."""
+    """A fake recording of 12 x 12 heads over 1024 tokens: head h looks h tokens back, and a little everywhere."""
 
     def __init__(self, pooled: int | None = None) -> None:
         shape = None if pooled is None else [pooled, pooled]
@@ -62,7 +62,7 @@ def blobs(tab: Tab, kind: str) -> list[str]:
 
 
 def neighbours(layer: int, head: int) -> set[str]:
-    """The blobs of a head, and of those that may be wanted next."""
+    """Return the blobs of a head and of its neighbours, which are prefetched."""
     places = [(layer, head), (layer, head + 1), (layer, head - 1), (layer + 1, head), (layer - 1, head)]
     return {f"0/self.{each}/{other}.f16" for each, other in places}
 
@@ -88,7 +88,7 @@ def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown:
     larger.click(click_count=4)
     tab.page.locator(".pane").evaluate("pane => pane.scrollTo(pane.scrollWidth, pane.scrollHeight)")
     sizes = tab.page.locator("main canvas").evaluate_all("all => all.map(each => each.width * each.height)")
-    assert max(sizes) <= 1280 * 800  # what is seen of the matrix, not all of it
+    assert max(sizes) <= 1280 * 800  # the visible part of the matrix, not all of it
     assert tab.page.locator("svg *").count() <= 2000
     assert tab.page.locator("*").count() <= 2000
     tab.press("j")
@@ -102,7 +102,7 @@ def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown:
     tab.expect_chosen(query=500)
 
 
-def test_beyond_that_a_picture_of_stretches_and_rows_one_by_one(tab: Tab, shown: Shown):
+def test_longer_inputs_show_a_pooled_picture_and_single_rows(tab: Tab, shown: Shown):
     tab.open(shown.store.put(Long(pooled=64), Lock()), "look")
     sentence = tab.page.locator(".sentence")
     expect(sentence).to_contain_text("w500 looks mostly at w495 (0.75), layer 6, head 6")

@@ -41,30 +41,30 @@ def test_look_says_where_a_word_looks(tab: Tab, shown: Shown, name: str, id: str
     table = tab.page.get_by_role("table", name=f"{looker} looks at")
     found = [(key, number(weight)) for key, weight in rows(table)]
     close([weight for _, weight in found], weights[order[:12]], 3)
-    for key, weight in found:  # of keys that are alike in float16, any may come first
+    for key, weight in found:  # keys with equal float16 weights may come in any order
         assert any(word == key and abs(own - weight) < 1.1e-3 for word, own in zip(keys, weights, strict=True))
 
 
 def test_a_ribbon_begins_as_wide_as_its_weight(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["encoder.2"][1].numpy()
     tab.open(shown.ids["translator"], "look", attention="encoder.2", head=2, query=0, key=0)
-    seen = weights >= 0.015  # what is less is not drawn
+    seen = weights >= 0.015  # smaller weights are not drawn
     ribbons = tab.page.locator("path.ribbon")
     expect(ribbons).to_have_count(int(seen.sum()))
     shapes = ribbons.evaluate_all("all => all.map(each => each.getAttribute('d'))")
     ends = [[float(part) for part in re.findall(r"-?[\d.]+", shape)] for shape in shapes]
-    widths = [abs(each[-2] - each[0]) for each in ends]  # from where it begins to where it comes back
+    widths = [abs(each[-2] - each[0]) for each in ends]  # from the start of the outline to its end
     for row, drawn, found in zip(weights, seen, np.split(widths, np.cumsum(seen.sum(1))[:-1]), strict=True):
         np.testing.assert_allclose(found / found.sum(), row[drawn] / row[drawn].sum(), atol=0.02)
 
 
-def test_point_preview_click_choose_shift_click_add_up(tab: Tab, shown: Shown):
+def test_hover_previews_click_selects_shift_click_adds_up(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["cross.1"][0].numpy()
     lookers, keys = shown.words("translator", "written"), shown.words("translator", "source")
     tab.open(shown.ids["translator"], "look", attention="cross.1", head=1, query=0, key=0)
     words, sentence = tab.page.locator("g.word"), tab.page.locator(".sentence")
     expect(words).to_have_count(len(lookers) + len(keys))
-    tab.expect_whole()  # nothing moves away from under the pointer
+    tab.expect_whole()  # so that nothing moves under the pointer
     words.nth(1).hover()
     expect(sentence).to_contain_text(f"{lookers[1]} looks mostly at {keys[weights[1].argmax()]}")
     tab.expect_chosen(query=0)
@@ -78,13 +78,13 @@ def test_point_preview_click_choose_shift_click_add_up(tab: Tab, shown: Shown):
     close([number(cell) for _, cell in rows(tab.page.locator("table.row"))], np.sort(both)[::-1][:12], 3)
 
 
-def test_a_cell_of_the_heat_map_is_read_by_pointing_and_chosen_by_a_click(tab: Tab, shown: Shown):
+def test_hovering_reads_a_cell_of_the_heat_map_and_a_click_selects_it(tab: Tab, shown: Shown):
     weights = shown.looked("writer")["self.2"][0].numpy()
     words, last = shown.words("writer", "tokens"), len(weights) - 1
     tab.open(shown.ids["writer"], "look", attention="self.2", head=1, query=0, key=0, map=1)
     picture, under = tab.page.locator("main .pane canvas"), tab.page.locator("figcaption .under")
     expect(picture).to_be_visible()
-    tab.expect_whole()  # nothing moves away from under the pointer
+    tab.expect_whole()  # so that nothing moves under the pointer
     box = picture.bounding_box()
     seen = set()
     for x, y in ((0.5, 0.9), (0.7, 0.95), (0.95, 0.5)):
@@ -102,7 +102,7 @@ def test_a_cell_of_the_heat_map_is_read_by_pointing_and_chosen_by_a_click(tab: T
     assert max(max(each) for each in seen) <= last
 
 
-def test_pieces_become_words_and_special_tokens_go_with_their_weight(tab: Tab, shown: Shown):
+def test_pieces_are_merged_and_special_tokens_hidden(tab: Tab, shown: Shown):
     weights = shown.looked("translator")["encoder.1"][0].numpy().astype(np.float64)
     tokens = shown.manifest("translator")["sequences"]["source"]
     numbers = [token["word"] for token in tokens]
@@ -132,7 +132,7 @@ def test_pieces_become_words_and_special_tokens_go_with_their_weight(tab: Tab, s
 # --- Heads -----------------------------------------------------------------------------------------------------------
 
 
-def test_heads_in_numbers_and_in_order(tab: Tab, shown: Shown):
+def test_heads_are_sorted_by_their_statistics(tab: Tab, shown: Shown):
     every = {id: statistics(weights) for id, weights in shown.looked("translator").items()}
     tab.open(shown.ids["translator"], "heads")
     cards = tab.page.locator("main .head")

@@ -22,7 +22,7 @@ from .snapshots import STEPS, write
 
 @pytest.fixture(scope="module")
 def trained(shown: Shown, tmp_path_factory: pytest.TempPathFactory):
-    """The snapshots of a run, on the shelf: its id, and what every head attended to at each step."""
+    """The training snapshots of a run: the id of the recording, and the weights of every head at each step."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
         run, models = write(tmp_path_factory.mktemp("trained"), "language", "gpt2")
@@ -96,7 +96,7 @@ def test_image_shows_what_a_patch_looks_at(tab: Tab, shown: Shown):
     tab.open(shown.ids["seer"], "image", attention="self.1", head=2, query=0, key=0)
     large = tab.page.get_by_role("img", name=re.compile("^L1.H2: where the class token looks"))
     expect(large).to_be_visible()
-    tab.expect_whole()  # nothing moves away from under the pointer
+    tab.expect_whole()  # so that nothing moves under the pointer
     caption = tab.page.locator(".large p.number")
     expect(caption).to_contain_text("is on the class token")
     close(number(caption.inner_text().split("is")[1]), weights[1, 0, 1:].max(), 3)
@@ -124,18 +124,18 @@ def test_image_shows_what_a_patch_looks_at(tab: Tab, shown: Shown):
 
 
 def pixels_of(canvas: Locator) -> np.ndarray:
-    """Look at a canvas: H W and four channels."""
+    """Return the pixels of a canvas: H W and four channels."""
     address = canvas.evaluate("canvas => canvas.toDataURL('image/png')")
     with open_image(BytesIO(b64decode(address.partition(",")[2]))) as file:
         return np.array(file.convert("RGBA"))
 
 
-def test_the_more_weight_the_lighter_the_patch(tab: Tab, shown: Shown):
+def test_a_larger_weight_makes_a_lighter_patch(tab: Tab, shown: Shown):
     weights = shown.looked("seer")["self.2"][:, 3, 1:].numpy()
     tab.open(shown.ids["seer"], "image", attention="self.2", head=1, query=3, key=0)
     tiles = tab.page.locator(".tiles canvas")
     expect(tiles).to_have_count(4)
-    tab.page.get_by_label("Opacity of the weights").fill("1")  # and nothing of the picture itself
+    tab.page.get_by_label("Opacity of the weights").fill("1")  # only the weights, not the image
     expect(tab.page.get_by_label("Opacity of the weights")).to_have_value("1")
     for head in range(4):
         pixels = pixels_of(tiles.nth(head))
@@ -150,7 +150,7 @@ def test_the_more_weight_the_lighter_the_patch(tab: Tab, shown: Shown):
 # --- Compare ---------------------------------------------------------------------------------------------------------
 
 
-def test_compare_gives_the_difference_of_two_heads(tab: Tab, shown: Shown):
+def test_compare_shows_the_difference_of_two_heads(tab: Tab, shown: Shown):
     every = shown.looked("translator")
     tab.open(shown.ids["translator"], "compare", attention="cross.1", head=1, query=0, key=0)
     tab.field("Layer").select_option("cross.2")

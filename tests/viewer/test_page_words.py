@@ -13,7 +13,7 @@ from .shown import Shown, hidden, readable
 # --- Words -----------------------------------------------------------------------------------------------------------
 
 
-def test_words_gives_the_cosine_after_each_layer(tab: Tab, shown: Shown):
+def test_words_shows_the_cosine_after_each_layer(tab: Tab, shown: Shown):
     words = shown.words("writer", "tokens")
     first, second = [place for place, word in enumerate(words) if word == "dog"][:2]
     states = hidden(shown.models["writer"].model, shown.inputs("writer")["tokens"])
@@ -73,7 +73,7 @@ def check_guesses(table: Locator, logits: np.ndarray, vocabulary: list[str], tem
 
 
 @pytest.mark.parametrize(("name", "id"), [("writer", "self.1"), ("translator", "cross.1")])
-def test_next_gives_probabilities_at_any_temperature(tab: Tab, shown: Shown, name: str, id: str):
+def test_next_shows_probabilities_at_any_temperature(tab: Tab, shown: Shown, name: str, id: str):
     _, logits = shown.watched(name)
     scores = logits[0].double().numpy()
     vocabulary = [readable(text) for text in shown.models[name].words.pieces(range(scores.shape[1]))]
@@ -95,7 +95,7 @@ def test_next_gives_probabilities_at_any_temperature(tab: Tab, shown: Shown, nam
 
 
 @pytest.mark.parametrize(("name", "id"), [("writer", "self.2"), ("translator", "cross.2")])
-def test_next_shows_where_the_head_looks_meanwhile(tab: Tab, shown: Shown, name: str, id: str):
+def test_next_shows_where_the_head_looks(tab: Tab, shown: Shown, name: str, id: str):
     one, weights = shown.attention(name, id), shown.looked(name)[id][1].numpy()
     lookers = shown.words(name, one["queries"])
     tab.open(shown.ids[name], "next", attention=id, head=2, query=1, key=0)
@@ -106,7 +106,7 @@ def test_next_shows_where_the_head_looks_meanwhile(tab: Tab, shown: Shown, name:
         tab.press("j")
 
 
-def test_next_writes_another_token_and_goes_on(tab: Tab, shown: Shown):
+def test_next_continues_with_another_token(tab: Tab, shown: Shown):
     words = shown.words("writer", "tokens")
     begin = shown.manifest("writer")["next"]["begin"]
     tab.open(shown.ids["writer"], "next", attention="self.1", head=1, query=begin - 1, key=0)
@@ -124,7 +124,7 @@ def test_next_of_a_model_that_fills_in(tab: Tab, shown: Shown):
     _, logits = shown.watched("reader")
     place = shown.words("reader", "tokens").index("<mask>")
     scores = logits[0, place].double()
-    scores[list(shown.models["reader"].frame.never)] = -torch.inf  # no text has these
+    scores[list(shown.models["reader"].frame.never)] = -torch.inf  # these are never written
     chances = scores.softmax(-1).numpy()
     tab.open(shown.ids["reader"], "next")
     (answer,) = shown.manifest("reader")["answers"]
@@ -136,7 +136,7 @@ def test_next_of_a_model_that_fills_in(tab: Tab, shown: Shown):
 # --- Position --------------------------------------------------------------------------------------------------------
 
 
-def test_position_shows_the_table_and_how_alike_positions_are(tab: Tab, shown: Shown):
+def test_position_shows_the_table_and_the_similarity_of_positions(tab: Tab, shown: Shown):
     table = shown.models["writer"].model.embed.position.table.weight.detach().double().numpy()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     alike = unit @ unit.T
@@ -156,12 +156,12 @@ def test_position_shows_the_table_and_how_alike_positions_are(tab: Tab, shown: S
         np.testing.assert_allclose([number(row[1]) for row in rows(likeness)], alike[place], atol=1e-5)
 
 
-def test_pointing_at_a_cell_of_the_table_reads_it(tab: Tab, shown: Shown):
+def test_hovering_reads_a_cell_of_the_table(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "position")
     picture = tab.page.get_by_role("img", name=re.compile("^Sinusoidal positions"))
     under = tab.page.locator("figcaption .under").first
     expect(picture).to_be_visible()
-    tab.expect_whole()  # nothing moves away from under the pointer
+    tab.expect_whole()  # so that nothing moves under the pointer
     before = ""
     for x, y in ((0.5, 0.3), (0.8, 0.7), (0.99, 0.9)):
         box = picture.bounding_box()
@@ -174,7 +174,7 @@ def test_pointing_at_a_cell_of_the_table_reads_it(tab: Tab, shown: Shown):
         close(value, np.cos(angle) if feature % 2 else np.sin(angle), 3)
 
 
-def test_position_of_a_bias_is_added_to_scores(tab: Tab, shown: Shown):
+def test_position_shows_the_bias_of_a_head(tab: Tab, shown: Shown):
     tab.open(shown.ids["biased"], "position", attention="self.1", head=2, query=4, key=0)
     expect(tab.page.locator("main .sentence")).to_contain_text("From position 4, head 2 adds most to position 4 (0.00)")
     tab.page.get_by_text("These numbers as tables").click()

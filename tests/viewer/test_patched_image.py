@@ -1,4 +1,4 @@
-"""Images as models see them."""
+"""Images as models read them."""
 
 from io import BytesIO
 
@@ -26,7 +26,7 @@ def test_a_file_its_bytes_and_pixels_are_the_same(tmp_path):
         assert np.array_equal(read_image(model.image, given).pixels, pixels)
 
 
-def test_an_image_of_another_size_is_shown_as_it_is_seen(tmp_path):
+def test_an_image_of_another_size_is_shown_as_the_model_reads_it(tmp_path):
     picture = read_image(loaded("vision").model.image, image(tmp_path / "large.png", size=(40, 30)))
     assert picture.pixels.shape == (8, 12, 3)
     with open_image(BytesIO(picture.png())) as file:
@@ -67,7 +67,7 @@ def test_a_recording_of_an_image(tmp_path):
     assert found == pytest.approx([guess.probability for guess in guesses])
     with open_image(BytesIO(recording.blob("image.png"))) as file, open_image(path) as wanted:
         assert np.array_equal(np.array(file), np.array(wanted))
-    by_path = record(ready, Query(str(path)))  # what stands in place of a text is the path of a file
+    by_path = record(ready, Query(str(path)))  # for a vision model, the text is the path of a file
     assert by_path.manifest()["text"] == str(path)
     assert by_path.blob("attention/0.f16") == recording.blob("attention/0.f16")
 

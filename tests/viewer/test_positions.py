@@ -1,4 +1,4 @@
-"""Positions as models know them."""
+"""Position tables of models."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def only(model: Model, tokens: int = 5):
     return found
 
 
-def test_a_learned_table_is_shown_as_far_as_it_goes():
+def test_a_learned_table_has_only_its_own_positions():
     model = model_of("gpt2")
     found = only(model)
     assert (found.name, found.kind) == ("embed.position", "learned")
@@ -50,31 +50,31 @@ def test_sinusoids_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(("tokens", "rows"), [(1, LEAST), (100, 100), (1000, MOST)])
-def test_as_many_positions_as_the_text_has(tokens, rows):
+def test_the_number_of_positions(tokens, rows):
     assert len(only(model_of("transformer-base"), tokens).table) == rows
 
 
-def test_lines():
+def test_linear_positions():
     changes = ["model.embed.position.kind=linear", "model.embed.position.slope=0.5", "model.embed.position.offset=1.0"]
     found = only(regard.build("transformer-base", *SHRINK["transformer-base"], *changes, seed=0))
     assert found.kind == "linear"
     torch.testing.assert_close(found.table, (torch.arange(64) * 0.5 + 1)[:, None].expand(-1, 16))
 
 
-def test_turns_are_cosines_and_sines():
+def test_rotations_are_cosines_and_sines():
     model = model_of("llama-like")
     found = only(model)
     frequencies = model.stack.layers[0].mixer.position.frequencies.values
     angles = torch.arange(64)[:, None] * frequencies
     torch.testing.assert_close(found.table, torch.cat((angles.cos(), angles.sin()), 1))
-    # two equal vectors, turned to two positions, as the model turns them
+    # two equal vectors, rotated to two positions by the model itself
     ones = torch.ones(1, 1, 64, 2 * len(frequencies))
     turned = model.stack.layers[0].mixer.position.rotation(torch.arange(64)[None])(ones)[0, 0]
     torch.testing.assert_close(found.similar[0], turned @ turned.T / (2 * len(frequencies)), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gpt2-alibi", "alibi"), ("gpt2-t5-bias", "relative-bias")])
-def test_what_is_added_to_scores(name, kind):
+def test_biases(name, kind):
     model = model_of(name)
     found = only(model)
     assert found.kind == kind
@@ -86,5 +86,5 @@ def test_what_is_added_to_scores(name, kind):
         assert found.table[head, key - query + 63] == bias
 
 
-def test_a_model_that_knows_no_positions():
+def test_a_model_without_position_encoding():
     assert position_tables(model_of("lstm"), 5) == []

@@ -1,4 +1,4 @@
-"""What a person asks becomes what a model reads: framed, written on, cut to fit; and every mistake has its sentence."""
+"""Queries become what a model reads: special tokens, generated text, cut to fit; errors are one sentence."""
 
 import copy
 
@@ -28,7 +28,7 @@ def texts(recording, sequence: str) -> list[str]:
 
 @pytest.mark.parametrize("recipe", ["transformer-base", "rnn-attention"])
 @pytest.mark.parametrize("beam", [None, 1])
-def test_a_translator_shows_what_translate_gives(recipe, beam):
+def test_a_translator_shows_the_translation_of_translate(recipe, beam):
     ready = loaded("translation", "bpe", recipe)
     recording = record(ready, Query("one red dog", beam=beam))
     (wanted,) = ready.translate(["one red dog"], beam=beam)
@@ -40,22 +40,22 @@ def test_a_translator_shows_what_translate_gives(recipe, beam):
     written = ids(recording, "target")
     assert written[0] == words.start
     assert words.decode([written])[0] == wanted
-    if beam == 1:  # each was the likeliest
+    if beam == 1:  # each token was the most likely
         scores = blobs.following(recording)
         assert scores.argmax(1)[:-1].tolist() == written[1:]
 
 
-def test_a_target_that_is_given():
+def test_a_given_target():
     ready = loaded("translation", "bpe")
     recording = record(ready, Query("one red dog", target="two cats"))
     words = ready.words
     assert ids(recording, "target") == [words.start, *words.encode(["two cats"])[0].tolist()]
     assert recording.manifest()["written"] == "two cats"
-    blank = record(ready, Query("one red dog", target=" "))  # is none
+    blank = record(ready, Query("one red dog", target=" "))  # is the same as no target
     assert ids(blank, "target") == ids(record(ready, Query("one red dog")), "target")
 
 
-def test_what_a_translation_is_made_to_begin_with():
+def test_forced_first_tokens_of_a_translation():
     ready = loaded("translation", "bpe")
     forced = tuple(ready.words.encode(["two"])[0].tolist())
     framed = loaded("translation", "bpe", frame=Frame((), (ready.words.end,), ready.words.start, forced=forced))
@@ -87,7 +87,7 @@ def test_a_long_source_and_a_long_target_are_cut():
 
 
 @pytest.mark.parametrize("recipe", ["gpt2", "llama-like", "deepseek-like", "lstm"])
-def test_a_language_model_writes_on(recipe):
+def test_a_language_model_generates(recipe):
     ready = loaded("language", "bpe", recipe)
     recording = record(ready, Query("one red dog", tokens=5))
     manifest = recording.manifest()
@@ -118,14 +118,14 @@ def test_a_long_prompt_loses_its_beginning():
     assert len(ids(recording, "tokens")) <= 10
 
 
-def test_half_of_the_room_is_for_the_prompt():
+def test_half_of_the_context_is_for_the_prompt():
     ready = loaded("language", "word", longest=9)
     recording = record(ready, Query("one red dog runs two blue cats", tokens=100))
     assert recording.manifest()["next"]["begin"] == 5
     assert len(ids(recording, "tokens")) <= 9
 
 
-def test_however_much_a_model_can_read_only_so_much_is_looked_at():
+def test_the_viewer_limits_the_number_of_tokens():
     ready = loaded("language", "word", "llama-like")
     recording = record(ready, Query("red " * 30, tokens=0, longest=20))
     assert recording.manifest()["notes"] == ["Cut to the last 19 of 30 tokens; the viewer does not show more."]
@@ -193,7 +193,7 @@ def test_a_long_text_keeps_its_beginning():
 # --- what a model is, and is not -------------------------------------------------------------------------------------
 
 
-def test_a_model_without_attention_says_which_views_make_sense():
+def test_a_model_without_attention_names_the_available_views():
     said = "This model has no attention, so there are no weights to show. Available views: "
     manifest = record(loaded("language", "word", "lstm"), Query("one red dog")).manifest()
     assert (manifest["attentions"], manifest["begin"]) == ([], None)
@@ -204,7 +204,7 @@ def test_a_model_without_attention_says_which_views_make_sense():
     assert tables["notes"] == [said + "Words and Position."]
 
 
-def test_a_bare_model_is_asked_by_its_tokenizer_or_by_ids():
+def test_a_bare_model_reads_text_with_a_tokenizer_or_ids_without():
     ready = loaded("language", "word")
     by_text = record(ready.model, Query("one red dog", tokens=3), tokenizer=ready.tokenizer)
     assert ids(by_text, "tokens") == ids(record(ready, Query("one red dog", tokens=3)), "tokens")
@@ -214,7 +214,7 @@ def test_a_bare_model_is_asked_by_its_tokenizer_or_by_ids():
     assert as_they_are.manifest()["text"] == "7 8 9"
     for given in ([7, 8, 9], "7 8 9", "7, 8,9"):
         assert texts(record(ready.model, Query(given, tokens=0)), "tokens") == ["7", "8", "9"]
-    assert len(ids(record(ready.model, Query([7, 8], tokens=4)), "tokens")) == 6  # nothing says what ends it
+    assert len(ids(record(ready.model, Query([7, 8], tokens=4)), "tokens")) == 6  # no end token is known
 
 
 def test_ids_of_both_sides():
@@ -226,12 +226,12 @@ def test_ids_of_both_sides():
     assert ids(record(started, Query([7, 8])), "target")[0] == 3
 
 
-def test_a_compiled_model_is_looked_at_as_it_was():
+def test_a_compiled_model_is_recorded_uncompiled():
     model = loaded("language").model
     assert ids(record(torch.compile(model), Query([7, 8], tokens=0)), "tokens") == [7, 8]
 
 
-def test_half_precision_is_looked_at_in_full():
+def test_half_precision_is_recorded_in_float32():
     model = copy.deepcopy(loaded("language", "word").model).to(torch.bfloat16)
     recording = record(model, Query([7, 8, 9], tokens=0))
     full = record(copy.deepcopy(model).float(), Query([7, 8, 9], tokens=0))
@@ -288,7 +288,7 @@ def test_wrong_queries():
         record(torch.nn.Linear(2, 2), Query("red"))
 
 
-def test_a_model_that_another_library_runs():
+def test_a_model_that_ctranslate2_runs():
     elsewhere = type("Elsewhere", (Outside,), dict.fromkeys(Outside.__abstractmethods__))
     with pytest.raises(InputError, match="here: CTranslate2 does not expose attention; use the model that it was"):
         record(loaded("translation", outside=elsewhere()), Query("red"))

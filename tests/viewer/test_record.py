@@ -1,4 +1,4 @@
-"""Recordings of every kind of model: each blob is what the model computes, and the arithmetic can be done again."""
+"""Recordings of every kind of model: each blob is what the model computes, and the arithmetic can be repeated."""
 
 import json
 from functools import cache
@@ -29,7 +29,7 @@ IMAGE = np.random.default_rng(0).integers(0, 255, (8, 12, 3), dtype=np.uint8)
 
 @cache
 def recorded(case: Case) -> tuple[Model, Recording]:
-    """Record a model of law, with weights that matter, over a few tokens or an image."""
+    """Record a model of the laws, with large weights, on a few tokens or an image."""
     model = case.build(torch.float32)
     if isinstance(model, VisionTransformer):
         return model, record(model, Query(image=IMAGE))
@@ -39,7 +39,7 @@ def recorded(case: Case) -> tuple[Model, Recording]:
 
 
 def inputs(recording: Recording) -> dict[str, torch.Tensor]:
-    """What the model was called with, from what is shown."""
+    """Return the arguments that the model was called with, from the manifest."""
     if recording.manifest()["image"] is not None:
         pixels = torch.from_numpy(IMAGE).permute(2, 0, 1)[None] / 255
         return {"images": (pixels - 0.5) / 0.5}
@@ -55,7 +55,7 @@ def has_attention(case: Case) -> bool:
     return any(isinstance(module, Attention) for module in build_empty(case.config).modules())
 
 
-ALIKE = {"elman", "gru", "mut1", "mut2", "mut3", "transformer-big", "writer", "bert-conv", "many-to-one"}  # as others
+ALIKE = {"elman", "gru", "mut1", "mut2", "mut3", "transformer-big", "writer", "bert-conv", "many-to-one"}  # like others
 CASES = [case for case in cases() if case.name not in ALIKE]
 every = pytest.mark.parametrize("case", CASES, ids=name_of)
 attending = pytest.mark.parametrize("case", [case for case in CASES if has_attention(case)], ids=name_of)
@@ -82,7 +82,7 @@ def test_a_stored_recording_is_the_same_byte_for_byte(case: Case):
 
 
 @every
-def test_what_is_no_blob_is_a_key_error(case: Case):
+def test_an_unknown_blob_is_a_key_error(case: Case):
     _, recording = recorded(case)
     there = set(recording.names())
     manifest = recording.manifest()
@@ -103,7 +103,7 @@ def test_what_is_no_blob_is_a_key_error(case: Case):
 
 @attending
 def test_the_arithmetic_of_every_cell(case: Case):
-    """As the page does it: from vectors to scores, to weights, to what is mixed."""
+    """As the page computes it: from vectors to scores, weights and outputs."""
     _, recording = recorded(case)
     whole = blobs.weights(recording)
     for one, head in blobs.heads(recording):
@@ -128,7 +128,7 @@ def test_the_arithmetic_of_every_cell(case: Case):
 
 
 @attending
-def test_vectors_are_made_of_what_the_recording_says(case: Case):
+def test_vectors_are_computed_from_the_recorded_inputs(case: Case):
     model, recording = recorded(case)
     for one, head in blobs.heads(recording):
         attention = model.get_submodule(one["name"])
@@ -164,8 +164,8 @@ def test_masks_and_biases_are_those_of_the_model(case: Case):
                 close(blobs.rows(recording, one, head)["bias"], bias.detach())
 
 
-def test_heads_as_the_formal_algorithm_has_them():
-    """GPT-2's attention has no more to it than that."""
+def test_heads_are_those_of_the_formal_algorithm():
+    """GPT-2 uses plain multi-head attention."""
     model, recording = recorded(next(case for case in cases() if case.name == "gpt2"))
     for one, head in blobs.heads(recording):
         heads = model.get_submodule(one["name"]).heads
@@ -181,13 +181,13 @@ def test_heads_as_the_formal_algorithm_has_them():
 
 
 @every
-def test_layers_make_hidden_states_of_each_other(case: Case):
+def test_each_layer_turns_one_hidden_state_into_the_next(case: Case):
     model, recording = recorded(case)
     for said in recording.manifest()["hidden"]:
         layers = [torch.tensor(x, dtype=torch.float32)[None] for x in blobs.hidden(recording, said["sequence"])]
         stacks = {"source": "encoder", "target": "decoder"}
         stack = getattr(model, stacks.get(said["sequence"], "stack"), None)
-        if stack is None:  # the cells of a recurrence have the state between them
+        if stack is None:  # the cells of a recurrent model also carry a state
             continue
         more = {}
         if said["sequence"] == "target":
@@ -218,7 +218,7 @@ def test_the_first_hidden_state_is_the_embedding(case: Case):
 
 
 @every
-def test_scores_of_what_follows_are_the_models(case: Case):
+def test_next_token_scores_are_those_of_the_model(case: Case):
     model, recording = recorded(case)
     said = recording.manifest()["next"]
     if said is None:
@@ -232,10 +232,10 @@ def test_scores_of_what_follows_are_the_models(case: Case):
 
 
 @pytest.mark.parametrize("feed", ["rnn-attention", "rnn-attention-luong", "rnn-attention-input-feeding"])
-def test_a_recurrence_shows_its_states(feed: str):
+def test_a_recurrent_model_shows_its_states(feed: str):
     model, recording = recorded(next(case for case in cases() if case.name == feed))
     layers = blobs.hidden(recording, "target")
-    assert len(layers) == 1 + len(model.cells) + 1  # and what is below the head
+    assert len(layers) == 1 + len(model.cells) + 1  # and the input of the output layer
     asks, _ = blobs.inputs(recording, blobs.attention(recording, "cross.1"))
     states = layers[-2]
     if model.feed == "context":  # the state before the token is read
@@ -248,7 +248,7 @@ def test_a_recurrence_shows_its_states(feed: str):
 
 
 @pytest.mark.parametrize("name", ["rnn-attention", "transformer-base"])
-def test_who_looks_at_the_source_is_what_is_then_written(name: str):
+def test_the_queries_of_cross_attention_are_the_words_then_written(name: str):
     _, recording = recorded(next(case for case in cases() if case.name == name))
     sequences = recording.manifest()["sequences"]
     written = [token["id"] for token in sequences["written"]]
@@ -257,7 +257,7 @@ def test_who_looks_at_the_source_is_what_is_then_written(name: str):
     assert blobs.attention(recording, "cross.1")["queries"] == "written"
 
 
-def test_an_image_begins_with_what_its_class_token_looks_at_last():
+def test_an_image_begins_with_the_class_token_in_the_last_layer():
     _, recording = recorded(next(case for case in cases() if case.name == "vit"))
     begin, last = recording.manifest()["begin"], recording.manifest()["attentions"][-1]
     assert (begin["attention"], begin["query"]) == (last["id"], 0)

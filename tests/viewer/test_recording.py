@@ -32,7 +32,7 @@ def translator() -> Recording:
     return record(model, Query([3, 4, 5, 6], target=[1, 2, 3]))
 
 
-def test_a_part_has_only_the_layers_that_were_asked_for(translator):
+def test_a_partial_recording_has_only_the_chosen_layers(translator):
     part = PartialRecording(translator, layers=[2])
     assert [one["id"] for one in part.manifest()["attentions"]] == ["encoder.2", "decoder.2", "cross.2"]
     whole, some = blobs.weights(translator), blobs.weights(part)
@@ -56,7 +56,7 @@ def test_thumbnails_stay_with_their_heads(translator):
     assert np.array_equal(blobs.numbers(PartialRecording(translator, layers=[1]), "overview", step=0), wanted)
 
 
-def test_a_part_begins_where_the_whole_does_if_it_can(translator):
+def test_a_partial_recording_begins_where_the_whole_does_if_it_can(translator):
     begin = translator.manifest()["begin"]
     layer = blobs.attention(translator, begin["attention"])["layer"]
     assert PartialRecording(translator, layers=[layer]).manifest()["begin"] == begin
@@ -69,7 +69,7 @@ def test_a_part_begins_where_the_whole_does_if_it_can(translator):
     ("without", "gone"),
     [("arithmetic", ("vectors", "row", "input")), ("hidden", ("hidden",)), ("next", ("next", "vocab"))],
 )
-def test_what_is_large_can_be_left_out(translator, without, gone):
+def test_large_parts_can_be_left_out(translator, without, gone):
     part = PartialRecording(translator, without=[without])
     left = [name for name in translator.names() if not name.startswith(gone)]
     assert list(part.names()) == left
@@ -84,7 +84,7 @@ def test_a_pooled_attention_keeps_its_rows(monkeypatch, translator):
     assert {one["kind"] for one in said if one["arithmetic"]} == {"encoder"}
 
 
-def test_wrong_parts(translator):
+def test_wrong_partial_recordings(translator):
     with pytest.raises(InputError, match="no layer is left; this recording has the layers 1, 2"):
         PartialRecording(translator, layers=[3])
     with pytest.raises(ValueError, match="cannot leave out everything; only arithmetic, hidden, next"):

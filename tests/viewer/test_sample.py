@@ -1,4 +1,4 @@
-"""The bundled sample, and that nothing heavy is needed to show it."""
+"""The bundled sample, which is served without importing anything heavy."""
 
 import subprocess
 import sys

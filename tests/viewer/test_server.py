@@ -1,4 +1,4 @@
-"""The viewer's server: what it answers, whom it refuses, and that nothing stops it."""
+"""The viewer's server: its answers, what it rejects, and that errors do not stop it."""
 
 import base64
 import http.client
@@ -59,7 +59,7 @@ def test_the_page(page, path, text, kind):
     )
 
 
-def test_a_page_that_was_not_built_says_so_and_the_rest_answers(page):
+def test_a_page_that_was_not_built_is_an_error_and_the_rest_works(page):
     (page / "index.html").unlink()
     browser = client()
     answer = browser.get("/")
@@ -81,7 +81,7 @@ def test_recordings_are_as_they_were_stored():
         assert browser.get(f"/recordings/one/{name}").content == one.blob(name)
 
 
-def test_blobs_have_types_and_only_those_whose_id_never_comes_again_are_remembered(model):
+def test_blobs_have_types_and_only_those_with_random_ids_are_cached(model):
     said = manifest() | {"image": {"rows": 1}}
     store = RecordingStore({"one": recording(said)})
     id = store.put(recording(said), model.lock)
@@ -111,13 +111,13 @@ def test_blobs_have_types_and_only_those_whose_id_never_comes_again_are_remember
         "/favicon.ico",
     ],
 )
-def test_what_is_not_there_is_404(page, path):
+def test_unknown_paths_are_404(page, path):
     answer = client().get(path)
     assert answer.status_code == 404
     assert list(answer.json()) == ["error"]
 
 
-def test_a_method_that_is_not_for_this_is_refused():
+def test_a_wrong_method_is_rejected():
     assert client().get("/record").status_code == 405
     assert client().post("/recordings.json", json={}).status_code == 405
 
@@ -125,25 +125,25 @@ def test_a_method_that_is_not_for_this_is_refused():
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_announced_before_and_after_it_is_loaded(tmp_path, model):
+def test_a_model_is_listed_before_and_after_it_is_loaded(tmp_path, model):
     about = {"name": "run", "path": str(tmp_path / "run"), "image": False, "error": None}
     store = RecordingStore({})
     before = client(store, model).get("/models.json")
     assert before.json() == [about | {"what": "", "verbs": [], "ready": False}]
     assert before.headers["cache-control"] == "no-store"
-    load_in_background([model], store, None).join()  # there is nothing to see, so it does not wait
+    load_in_background([model], store, None).join()  # the store is empty, so it does not wait
     after = client(store, model).get("/models.json").json()
     assert after == [about | {"what": "a translator", "verbs": ["translate", "embed"], "ready": True}]
 
 
-def test_the_first_question_is_answered_and_comes_first(model):
+def test_the_first_query_is_answered_and_listed_first(model):
     model.trained = True
     browser = ready(model, question=Query("der Baum"))
     assert [one["text"] for one in browser.get("/recordings.json").json()] == ["der Baum", "im Training", "ein Hund"]
     assert browser.get("/models.json").json()[0]["ready"]
 
 
-def test_a_first_question_that_cannot_be_answered_leaves_the_model_ready(model, capfd):
+def test_a_first_query_that_fails_leaves_the_model_ready(model, capfd):
     browser = ready(model, question=Query(""))
     about = browser.get("/models.json").json()[0]
     assert (about["ready"], about["error"]) == (True, "there is nothing to read; give a text")
@@ -159,7 +159,7 @@ def test_a_first_question_that_cannot_be_answered_leaves_the_model_ready(model, 
         (RuntimeError("out of memory\nand much more"), "cannot be shown: out of memory"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are(tmp_path, capfd, trouble, sentence):
+def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are_loaded(tmp_path, capfd, trouble, sentence):
     gone, there = Model(tmp_path / "gone", "gone", trouble), Model(tmp_path / "there", "there")
     browser = ready(gone, there)
     first, second = browser.get("/models.json").json()
@@ -173,7 +173,7 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are(tmp_path, 
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
-def test_a_question_becomes_a_recording(model):
+def test_a_query_becomes_a_recording(model):
     browser = ready(model)
     prepared = {"model": "run", "text": f"der {EVIL}", "target": "the tree", "tokens": 3}
     answer = browser.post("/record", json=prepared, headers={"origin": ADDRESS})
@@ -186,7 +186,7 @@ def test_a_question_becomes_a_recording(model):
     assert browser.get(f"/recordings/{id}/attention/0.f16").status_code == 200
 
 
-def test_an_image_comes_as_a_file(model):
+def test_an_image_is_sent_as_base64(model):
     browser = ready(model)
     model.reads_images, model.what = True, "a classifier of images"
     refused = browser.post("/record", json={"model": "run", "text": "/etc/passwd"})
@@ -198,7 +198,7 @@ def test_an_image_comes_as_a_file(model):
 
 
 @pytest.mark.parametrize(
-    ("prepared", "status", "sentence"),
+    ("query", "status", "sentence"),
     [
         ({"model": "run", "text": ""}, 400, "there is nothing to read; give a text"),
         ({"model": "other", "text": "x"}, 404, "no such model"),
@@ -213,24 +213,24 @@ def test_an_image_comes_as_a_file(model):
         ({"model": "run", "image": "é"}, 400, "the image must be a file encoded in base64"),
     ],
 )
-def test_a_wrong_question_is_one_sentence(model, prepared, status, sentence):
-    answer = ready(model).post("/record", json=prepared)
+def test_a_wrong_query_is_one_sentence(model, query, status, sentence):
+    answer = ready(model).post("/record", json=query)
     assert answer.status_code == status
     assert sentence in answer.json()["error"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_a_question_that_is_no_json(model, body):
+def test_a_query_that_is_not_json(model, body):
     answer = ready(model).post("/record", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["error"]) == (400, "a query must be JSON")
 
 
-def test_a_question_to_a_model_that_still_loads(model):
+def test_a_query_to_a_model_that_is_still_loading(model):
     answer = client(None, model).post("/record", json={"model": "run", "text": "x"})
     assert (answer.status_code, answer.json()["error"]) == (409, "run is still loading; wait a moment")
 
 
-def test_too_long_a_question(model, monkeypatch):
+def test_a_query_that_is_too_long(model, monkeypatch):
     monkeypatch.setattr(server, "BODY", 1024**2)
     browser = ready(model)
     fits = {"model": "run", "text": "x" * 1_000_000}
@@ -247,7 +247,7 @@ def test_too_long_a_question(model, monkeypatch):
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:7348", "127.0.0.1", "127.0.0.1:80", "127.0.0.1.evil.example:7348", "", "@"]
 )
-def test_a_foreign_host_is_refused(page, model, host):
+def test_a_foreign_host_is_rejected(page, model, host):
     browser = ready(model)
     for answer in (browser.get("/", headers={"host": host}), browser.get("/recordings.json", headers={"host": host})):
         assert (answer.status_code, list(answer.json())) == (400, ["error"])
@@ -263,21 +263,21 @@ def test_our_own_names(host):
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "", "https://127.0.0.1:7348", "http://127.0.0.1:80", "http://127.0.0.1"]
 )
-def test_orders_of_a_foreign_page_are_refused(model, origin):
+def test_requests_of_a_foreign_page_are_rejected(model, origin):
     answer = ready(model).post("/record", json={"model": "run", "text": "x"}, headers={"origin": origin})
     assert (answer.status_code, list(answer.json())) == (403, ["error"])
     assert not model.queries
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
-def test_what_a_form_can_send_is_refused(model, kind):
+def test_what_a_form_can_send_is_rejected(model, kind):
     body = json.dumps({"model": "run", "text": "x"}).encode()
     answer = ready(model).post("/record", content=body, headers={"content-type": kind})
     assert (answer.status_code, list(answer.json())) == (415, ["error"])
     assert not model.queries
 
 
-def test_refusals_are_guarded_too():
+def test_error_responses_have_the_guard_headers_too():
     for answer in (client().get("/", headers={"host": "evil.example"}), client().get("/nothing")):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'self'" in answer.headers["content-security-policy"]
@@ -286,7 +286,7 @@ def test_refusals_are_guarded_too():
 # --- what stays, and what goes wrong ---------------------------------------------------------------------------------
 
 
-def test_sixteen_live_recordings_stay_those_last_used_and_all_others(model):
+def test_the_sixteen_last_used_live_recordings_stay_and_all_others_too(model):
     model.trained = True
     browser = ready(model)
     ids = [browser.post("/record", json={"model": "run", "text": f"Satz {n}"}).json()["id"] for n in range(16)]
@@ -325,7 +325,7 @@ def test_a_run_deleted_under_the_server(model, trouble, sentence):
     assert browser.get("/recordings/one/attention/0.f16").status_code == 200
 
 
-def test_our_own_mistake_is_said_in_the_terminal_and_not_the_end(capfd):
+def test_an_internal_error_is_printed_and_the_server_continues(capfd):
     one = recording()
     one.blob = lambda name: 1 / 0
     browser = client(RecordingStore({"one": one}), raise_server_exceptions=False)
@@ -345,7 +345,7 @@ def carried(html: str) -> dict[str, object]:
     return {id: one.manifest() for id, one in unpack_recordings(base64.b64decode(after.partition("<")[0])).items()}
 
 
-def test_a_recording_can_be_kept_as_a_page(page):
+def test_a_recording_can_be_exported_as_a_page(page):
     answer = client().get("/export/one.html")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -387,12 +387,12 @@ def test_a_real_server_answers_and_is_not_fooled(page, capfd):
         for path in ("/../server.py", "/recordings/one/../../../server.py", "/recordings/../../../../etc/passwd"):
             assert ask(port, path)[0] == 404
         assert ask(port, "/", "evil.example")[0] == 400
-        with pytest.raises(ConnectionRefusedError):  # nobody else's address
+        with pytest.raises(ConnectionRefusedError):  # it listens on no other address
             socket.create_connection(("127.0.0.2", port))
     assert capfd.readouterr() == ("", "")
 
 
-def test_work_on_one_blob_stops_no_other_but_a_model_does_one_thing_at_a_time(model):
+def test_blobs_are_computed_in_parallel_but_a_model_does_one_thing_at_a_time(model):
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
     store = RecordingStore({"one": recording()})
     slow = [store.put(Slow(begun, may_end), model.lock) for _ in range(2)]
@@ -413,7 +413,7 @@ def test_work_on_one_blob_stops_no_other_but_a_model_does_one_thing_at_a_time(mo
     assert answers == [(200, b"slow")] * 2
 
 
-def test_a_port_in_use_gives_way_to_the_next():
+def test_if_a_port_is_in_use_the_next_is_taken():
     with listen(0) as first:
         port = first.getsockname()[1]
         with listen(port) as second:
@@ -425,6 +425,6 @@ def test_no_port_is_left():
     try:
         last = listen(65535)
     except RegardError:
-        last = socket.socket()  # somebody else has it
+        last = socket.socket()  # taken by another program
     with last, pytest.raises(RegardError, match="port 65535: is in use, like the 99 after it; choose another"):
         listen(65535)

@@ -1,4 +1,4 @@
-"""Models of Hugging Face: what is shown is what `transformers` attends to."""
+"""Hugging Face models: the viewer shows the attention that `transformers` computes."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TEXT = "two blue cats"
 
 @pytest.fixture(params=["gpt2", "llama", "bert", "bert-classes", "roberta", "distilbert", "marian", "bart", "t5"])
 def both(request, tmp_path):
-    """Our recording, and what their model gives for the same tokens."""
+    """Our recording, and the output of their model for the same tokens."""
     folder = theirs.write(request.param, tmp_path / request.param)
     recording = record(regard.load(folder, "cpu"), Query(TEXT, tokens=3))
     kind = getattr(transformers, theirs.KINDS[request.param][0].architecture)
@@ -48,11 +48,11 @@ def test_hidden_states_are_theirs(both):
         wanted = getattr(out, names[said["sequence"]])
         found = blobs.hidden(recording, said["sequence"])
         assert len(found) == len(wanted)
-        for layer in range(len(found) - 1):  # the last of theirs is normed
+        for layer in range(len(found) - 1):  # their last one is normalised
             np.testing.assert_allclose(found[layer], wanted[layer][0].numpy(), atol=1e-4)
 
 
-def test_scores_of_what_follows_are_theirs(both):
+def test_next_token_scores_are_theirs(both):
     recording, out = both
     if recording.manifest()["next"] is not None:
         np.testing.assert_allclose(blobs.following(recording), out.logits[0].numpy(), atol=1e-3)

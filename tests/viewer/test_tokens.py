@@ -1,4 +1,4 @@
-"""Tokens as a person reads them, and the words they are pieces of."""
+"""Tokens as the page shows them, and the words that they are pieces of."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ def grouped(texts: list[str], words: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_of_one_word_belong_together_whatever_the_tokens(kind):
+def test_pieces_of_one_word_are_grouped_for_every_tokenizer(kind):
     words = tokenizer_of(kind)
     ids = words.encode(["one red dog, two cats."])[0].tolist()
     shown = describe_tokens(words, ids)
@@ -28,12 +28,12 @@ def test_pieces_of_one_word_belong_together_whatever_the_tokens(kind):
     assert not any(token["special"] for token in shown if token["id"] != words.unk)
     found = grouped([token["text"] for token in shown], [token["word"] for token in shown])
     known = ["one", "red", "dog", ",", "two", "cats", "."]
-    if kind == "word":  # what it does not know
+    if kind == "word":  # unknown words
         known = [word if words.encode([word])[0][0] != words.unk else "<unk>" for word in known]
     assert found == known
 
 
-def test_special_tokens_are_no_words():
+def test_special_tokens_are_not_words():
     words = tokenizer_of("bpe")
     text = words.encode(["red dog"])[0].tolist()
     shown = describe_tokens(words, [words.start, *text, words.end, *text, words.pad])
@@ -46,7 +46,7 @@ def test_special_tokens_are_no_words():
     assert {token["word"] for token in first}.isdisjoint(token["word"] for token in second)
 
 
-def test_what_is_hidden_or_unknown_is_a_word_of_its_own():
+def test_masked_and_unknown_tokens_are_words_of_their_own():
     words = tokenizer_of("bpe")
     text = words.encode(["red"])[0].tolist()
     shown = describe_tokens(words, [*text, words.mask, words.unk, words.mask, *text])
@@ -67,7 +67,7 @@ def test_odd_texts(kind, text):
     blanks = len(text.split()) - 1
     assert max(token["word"] for token in shown) >= blanks
     for token in shown:
-        token["text"].encode()  # is Unicode: bytes that are none stand there as \xNN
+        token["text"].encode()  # is Unicode: other bytes are written as \xNN
     assert "".join(added_texts(words, ids)).count(" ") == text.count(" ")
 
 

@@ -1,4 +1,4 @@
-"""Snapshots of training as a recording of several steps."""
+"""Training snapshots as a recording with several steps."""
 
 import json
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def case(request, tmp_path_factory):
 
 
 def test_weights_and_statistics_are_those_of_each_step(case):
-    """As a live recording of the model at that step has them."""
+    """They equal those of a live recording of the model at that step."""
     training, models = case
     manifest = training.manifest()
     assert manifest["steps"] == list(STEPS)
@@ -119,7 +119,7 @@ def test_it_begins_with_a_head_of_the_last_step(case):
     assert not tokens[one["keys"]][begin["key"]]["special"]
 
 
-def test_what_is_no_blob(case):
+def test_unknown_blobs(case):
     training, _ = case
     wrong = ["attention/3.f16", "attention/0.u8", "overview/0.f16", "overview/00.u8", "mask/x.bits", "next/0.f32", ""]
     wrong += [] if training.picture else ["image.png"]
@@ -170,7 +170,7 @@ def test_snapshots_of_another_run(tmp_path):
         record_training(run)
 
 
-def test_a_snapshot_that_is_gone(tmp_path):
+def test_a_missing_snapshot(tmp_path):
     run, _ = write(tmp_path, "language", "gpt2")
     training = record_training(run)
     training.manifest()
