@@ -43,7 +43,7 @@ function softmax(totals: number[]): number[] {
   return powers.map((power) => power / sum);
 }
 
-describe("working a row out again", () => {
+describe("computing a row again", () => {
   it("takes scaled products, their softmax, and the mean of the values", () => {
     const worked = workOut(question({ score: { scale: 0.5 }, key: 1 }));
     close(worked.terms, [1, -2]);
@@ -69,7 +69,7 @@ describe("working a row out again", () => {
     close(worked.scores, [2 * Math.tanh(3) - 3 * Math.tanh(2), 2 * Math.tanh(2) - 3 * Math.tanh(1), 2 * Math.tanh(1) - 3 * Math.tanh(4)]);
   });
 
-  it("gives no weight to what is hidden, and none at all where all is", () => {
+  it("gives masked keys no weight, and none at all if all are masked", () => {
     const some = workOut(question({ allowed: Uint8Array.of(1, 1, 0) }));
     expect(some.largest).toBe(2);
     close(some.weights, [...softmax([2, -1]), 0]);
@@ -78,12 +78,12 @@ describe("working a row out again", () => {
     close(none.output, [0, 0]);
   });
 
-  it("stands scores that e to their power would not", () => {
+  it("handles scores whose exponential overflows", () => {
     const worked = workOut(question({ score: { scale: 1000 } }));
     close(worked.weights, [0, 0, 1]);
   });
 
-  it("says how far it is from the model, and whether that is too far", () => {
+  it("reports the difference to the model, and whether it is too large", () => {
     const asked = question({ key: 2 });
     const { scores, weights, output } = workOut(asked);
     asked.row.scores.set(scores);
@@ -99,7 +99,7 @@ describe("working a row out again", () => {
     expect(workOut(asked).far).toBe(true);
   });
 
-  it("forgives a large score what float32 does to it", () => {
+  it("allows a large score its float32 rounding", () => {
     const asked = question({ score: { scale: 1e4 }, key: 2 });
     asked.row.scores[2] = 40_000.5;
     asked.row.weights[2] = 1;
@@ -110,14 +110,14 @@ describe("working a row out again", () => {
 });
 
 describe("the farthest numbers", () => {
-  it("are told with the sum of the others", () => {
+  it("come with the sum of the others", () => {
     expect(farthest([1, -5, 2, 0.5], 2)).toEqual({ places: [1, 2], rest: 1.5 });
     expect(farthest([1], 3)).toEqual({ places: [0], rest: 0 });
   });
 });
 
 describe("the script", () => {
-  it("has every float32 exactly, and what the score needs", () => {
+  it("has every float32 exactly, and everything the score needs", () => {
     const asked = question({ score: { scale: 0.125, cap: 30 }, bias: [-Infinity, 0.1, 1e-9], allowed: Uint8Array.of(1, 0, 1), key: 2 });
     asked.vectors.query[2] = 0.1;
     const script = numpyScript(asked, "two\nlines");
@@ -130,7 +130,7 @@ describe("the script", () => {
     expect(script).toContain("key = 2 ");
   });
 
-  it("of the simplest head has nothing else", () => {
+  it("of the simplest head has nothing more", () => {
     const script = numpyScript(question(), "plain");
     for (const word of ["tanh", "allowed", "bias", "energy"]) expect(script).not.toContain(word);
     expect(script).toContain("totals = scores\npowers = np.exp(totals - totals.max())\n");
@@ -138,7 +138,7 @@ describe("the script", () => {
   });
 });
 
-describe("what is told of a cell", () => {
+describe("an explained cell", () => {
   it("agrees with the recording", async () => {
     const recording = await Recording.open(new FakeSource(fakeFiles()), "translator");
     for (const id of ["cross.2", "decoder.1"]) {

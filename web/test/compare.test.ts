@@ -20,7 +20,7 @@ describe("the other side", () => {
     expect(readPartner("a*b*0*x*-1")).toEqual({ recording: "a", attention: "b", head: null, step: null, word: null });
   });
 
-  it("is by itself the next head, the first step of a training, or the same head elsewhere", async () => {
+  it("is by default the next head, the first training step, or the same head of another recording", async () => {
     const { manifest } = await open("speech");
     const { manifest: translator } = await open("translator");
     const choice = { ...nothing, attention: "self.2", head: 5, step: 3 };
@@ -36,7 +36,7 @@ describe("the other side", () => {
 });
 
 describe("the difference", () => {
-  it("is here less there, cell by cell", async () => {
+  it("is here minus there, cell by cell", async () => {
     const recording = await open("translator");
     const attention = recording.attention("cross.2")!;
     const [here, there] = await Promise.all([0, 1].map((head) => paint(recording, attention, head, 0, plain)));
@@ -49,14 +49,14 @@ describe("the difference", () => {
     expect(difference(here, other)!.same).toBe(false);
   });
 
-  it("is hatched where neither may look", async () => {
+  it("is hatched where both are masked", async () => {
     const recording = await open("translator");
     const [causal, free] = await Promise.all(["decoder.1", "encoder.1"].map((id) => paint(recording, recording.attention(id)!, 0, 0, plain)));
     expect(difference(causal, causal)!.masked).toEqual(causal.masked);
     expect(difference(causal, free)!.masked).toBeNull();
   });
 
-  it("is not there for other sizes", async () => {
+  it("does not exist for different sizes", async () => {
     const [one, other] = await Promise.all(["translator", "bank"].map(open));
     const [here, there] = await Promise.all([one, other].map((each) => paint(each, each.attention("cross.1")!, 0, 0, plain)));
     expect(difference(here, there)).toBeNull();
@@ -71,7 +71,7 @@ describe("the difference", () => {
   });
 });
 
-describe("the curve of a training", () => {
+describe("the entropy curves", () => {
   it("has a line for every head", async () => {
     const { manifest } = await open("speech");
     const curves = entropyCurves(manifest);
@@ -83,7 +83,7 @@ describe("the curve of a training", () => {
     expect(mostChanged([])).toBeNull();
   });
 
-  it("lies on a logarithmic axis that begins at 0", () => {
+  it("are on a logarithmic axis that begins at 0", () => {
     expect([placeOf(0, 2000), placeOf(2000, 2000), placeOf(0, 0)]).toEqual([0, 1, 0]);
     expect(placeOf(99, 9999)).toBeCloseTo(0.5, 12);
     expect(ticksOf(2809, 0.1)).toEqual([0, 10, 100, 1000, 2809]);

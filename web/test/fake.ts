@@ -1,4 +1,4 @@
-// Recordings made up in memory, small and always the same, for tests and for the preview: a translator, a language model with
+// Small fake recordings, always the same, for tests and for the preview: a translator, a language model with
 // training steps, an image, a long input, and a model without attention. Weights are real softmaxes, so rows sum to 1.
 import { crc32, deflateSync } from "node:zlib";
 import type { Source } from "../src/source";
@@ -7,7 +7,7 @@ import type { AttentionInfo, AttentionKind, RecordingInfo, Manifest, Token } fro
 export type Files = Map<string, Uint8Array>;
 
 export class FakeSource implements Source {
-  /** Every path that was asked for, in order. */
+  /** Every path that was requested, in order. */
   readonly asked: string[] = [];
 
   constructor(readonly files: Files) {}
@@ -20,7 +20,7 @@ export class FakeSource implements Source {
   }
 }
 
-/** Numbers that look random and never change. */
+/** Pseudorandom numbers, always the same. */
 export function noise(seed: number): () => number {
   let state = seed * 2654435761 + 1;
   return () => {
@@ -51,7 +51,7 @@ export function words(text: string, specials: string[] = []): Token[] {
 
 type Focus = (i: number, j: number) => number;
 
-/** How a head looks: ahead of a softmax, in units of score. */
+/** The scores of a head, before the softmax. */
 const habits: ((rows: number, columns: number) => Focus)[] = [
   (rows, columns) => (i, j) => 5 * Math.exp(-(((i / rows) * columns - j) ** 2) / 1.5),
   () => (i, j) => (j === i - 1 ? 5 : 0),
@@ -66,7 +66,7 @@ interface Spec {
   queries: string;
   keys: string;
   causal?: boolean;
-  /** As if it were too large to send. */
+  /** Pretend that it is too large to send. */
   pooled?: [number, number];
 }
 
@@ -152,7 +152,7 @@ function causalBits(rows: number, columns: number): Uint8Array {
   return bits;
 }
 
-/** Keys at right angles to each other, so that queries can be made whose scores are the logarithms of the weights. */
+/** Orthogonal keys, so that queries exist whose scores are the logarithms of the weights. */
 function addArithmetic(files: Files, folder: string, attention: AttentionInfo, head: number, weights: Float32Array): void {
   const { rows, columns, width, value, id } = attention;
   const random = noise(head + 1);
@@ -229,7 +229,7 @@ export function add(files: Files, id: string, given: Partial<Manifest>, specs: S
   return manifest;
 }
 
-/** Each word has a vector of its own, which takes in more of its neighbours with each layer. */
+/** Each word has its own vector, which mixes with its neighbours in each layer. */
 function addHidden(files: Files, folder: string, tokens: Token[], sequence: string, layers: number, width: number): void {
   let states = tokens.map((token) => {
     const random = noise([...token.text].reduce((sum, sign) => sum * 31 + sign.charCodeAt(0), 7) % 9973);
@@ -241,7 +241,7 @@ function addHidden(files: Files, folder: string, tokens: Token[], sequence: stri
   }
 }
 
-/** What was written is likely, but not always the most likely; ids are places in the text. */
+/** What was written is likely, but not always the most likely; ids are indices into the text. */
 function addNext(files: Files, folder: string, tokens: Token[], vocabulary: number): void {
   tokens.forEach((_, row) => {
     const random = noise(row + 1);

@@ -5,8 +5,8 @@ import { noise } from "./fake";
 const random = noise(3);
 const logits = Float32Array.from({ length: 500 }, () => random() * 10 - 5);
 
-describe("what may follow", () => {
-  it("is sorted, the most likely first", () => {
+describe("next tokens", () => {
+  it("are sorted, the most likely first", () => {
     const sorted = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]);
     expect(mostLikely(logits, 10)).toEqual(sorted.slice(0, 10));
     expect(mostLikely(Float32Array.of(1, 3, 3, 2), 10)).toEqual([1, 2, 3, 0]);
@@ -20,25 +20,25 @@ describe("what may follow", () => {
     expect(Math.log(all[7] / all[9])).toBeCloseTo((logits[7] - logits[9]) / temperature, 9);
   });
 
-  it("is one token at temperature 0, or those that are equal", () => {
+  it("are only the most likely at temperature 0", () => {
     const chance = probabilities(logits, 0);
     expect(chance(mostLikely(logits, 1)[0])).toBe(1);
     expect(Array.from(logits.keys(), chance).filter((value) => value > 0)).toHaveLength(1);
     expect(probabilities(Float32Array.of(2, 1, 2), 0)(2)).toBe(0.5);
   });
 
-  it("bears large and forbidden logits", () => {
+  it("may have large and forbidden logits", () => {
     const chance = probabilities(Float32Array.of(5000, 4999, -Infinity), 1);
     expect([chance(0), chance(1), chance(2)]).toEqual([expect.closeTo(0.731059, 6), expect.closeTo(0.268941, 6), 0]);
   });
 });
 
-it("knows what cannot be written on from", () => {
+it("knows tokens that cannot be continued", () => {
   expect(["</s>", "<pad>", "[SEP]", "<|endoftext|>", "", "\\xb0"].map(isControlToken)).toEqual(Array(6).fill(true));
   expect([" ", "\n", "la", "<", "a<b>", "[x"].map(isControlToken)).toEqual(Array(6).fill(false));
 });
 
-it("writes on from any token, leaving out what is no text", () => {
+it("continues from any token, without special tokens", () => {
   const tokens = ["<s>", "La", " rivière", " est"].map((text, id) => ({ text, id, special: id === 0, word: id }));
   expect(continued(tokens, 2, " dort", ["<s>", " dort"])).toBe("La rivière dort");
   expect(continued(tokens, 0, "Le", ["<s>", " dort"])).toBe("Le");

@@ -26,7 +26,7 @@ describe("principal components", () => {
     expect(pca([0, 0, 1, 0, 0, 1, 1, 1], 4, 2).shares).toEqual([expect.closeTo(0.5, 10), expect.closeTo(0.5, 10)]);
   });
 
-  it("of equal points or one point are no directions at all, of single numbers one", () => {
+  it("of equal points or one point are not defined, of single numbers there is one", () => {
     expect(pca([3, 4, 3, 4], 2, 2)).toEqual({ points: [[0, 0], [0, 0]], shares: [0, 0] });
     expect(pca([3, 4], 1, 2)).toEqual({ points: [[0, 0]], shares: [0, 0] });
     const { points, shares } = pca([1, 3], 2, 1);
@@ -73,7 +73,7 @@ describe("vectors of words", () => {
     expect([...meanOf(states, 2, groups[1].tokens)]).toEqual([9, 9]);
   });
 
-  it("are alike by their angle alone", () => {
+  it("are compared by their angle alone", () => {
     const of = (...numbers: number[]) => Float64Array.from(numbers);
     expect(cosine(of(1, 0), of(5, 0))).toBe(1);
     expect(cosine(of(1, 0), of(0, 2))).toBe(0);
@@ -82,7 +82,7 @@ describe("vectors of words", () => {
     expect(cosine(of(0, 0), of(1, 1))).toBeNull();
   });
 
-  it("are held against the same word, or the first that is one", () => {
+  it("are compared with the same word, or the first that is not special", () => {
     const groups = groupTokens(words("<s> the river and The bank", ["<s>"]), true, false);
     expect(counterpart(groups, "The")).toBe(1);
     expect(counterpart(groups, "the", 1)).toBe(4);
@@ -90,7 +90,7 @@ describe("vectors of words", () => {
     expect(counterpart([], "sea")).toBe(0);
   });
 
-  it("are first looked for where both texts have a word", () => {
+  it("begin with a word that both texts share", () => {
     const [one, other] = ["the wide river bends", "a river by the sea"].map((text) => groupTokens(words(text), true, true));
     expect(shared(one, other, 1)?.text).toBe("river");
     expect(shared(one, other, 0)).toBeNull();

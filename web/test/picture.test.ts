@@ -1,4 +1,4 @@
-// Colours, pooling and what is saved.
+// Colours, pooling and export.
 import { describe, expect, it } from "vitest";
 import { shade, signedPalette, weightPalette } from "../src/colour";
 import { escapeXml, matrixSvg, pictureCsv } from "../src/export";
@@ -17,13 +17,13 @@ describe("colours", () => {
     for (let at = 4; at < 256; at += 4) expect(lightness(at)).toBeGreaterThan(lightness(at - 4));
   });
 
-  it("put 0 and 1 at the ends, and what is outside too", () => {
+  it("put 0 and 1 at the ends, and clamp what is outside", () => {
     const scale = { kind: "weight", root: false } as const;
     expect([-1, 0, 0.5, 1, 7, NaN].map((value) => shade(value, scale))).toEqual([0, 0, 128, 255, 255, 0]);
     expect(shade(0.25, { kind: "weight", root: true })).toBe(128);
   });
 
-  it("of signed numbers are blue below, paper at 0, orange above", () => {
+  it("of signed numbers are blue below, neutral at 0, orange above", () => {
     const scale = { kind: "signed", limit: 2 } as const;
     expect([-2, 0, 2].map((value) => shade(value, scale))).toEqual([0, 128, 255]);
     const colours = signedPalette(false);
@@ -57,8 +57,8 @@ describe("pooling", () => {
 const group = (text: string, token: number) => ({ text, tokens: [token], special: false });
 const evil = '</script><img src=x onerror="alert(1)">';
 
-describe("what is saved", () => {
-  it("is a CSV with quoted names and empty cells where looking is not allowed", () => {
+describe("an export", () => {
+  it("is a CSV with quoted names and empty masked cells", () => {
     const picture = { queries: [group('a"b', 0), group("c,d", 1)], keys: [group("x", 0), group("y", 1)], values: Float32Array.of(1, 0, 0.25, 0.75), masked: Uint8Array.of(0, 1, 0, 0) };
     expect(pictureCsv(picture as unknown as Picture)).toBe(',"x","y"\r\n"a""b",1,\r\n"c,d",0.25,0.75\r\n');
   });

@@ -60,7 +60,7 @@ describe("a recording", () => {
     expect([input.queries.length, input.keys.length]).toEqual([88, 88]);
   });
 
-  it("fetches a head alone when there are too many, and its neighbours after it", async () => {
+  it("fetches single heads if all are too large, and prefetches neighbours", async () => {
     const files: Files = new Map();
     add(files, "long", { whole: false, sequences: { tokens: words("a b c") } }, [{ kind: "self", layers: 2, heads: 4, queries: "tokens", keys: "tokens" }]);
     const source = new FakeSource(files);
@@ -75,7 +75,7 @@ describe("a recording", () => {
     expect(asked().filter((path) => path === "self.1/2.f16")).toHaveLength(1);
   });
 
-  it("says which blob is missing or too short, and can be asked again", async () => {
+  it("names a blob that is missing or too short, and can try again", async () => {
     const files = fakeFiles();
     const name = "recordings/translator/attention/0.f16";
     const whole = files.get(name)!;
@@ -89,7 +89,7 @@ describe("a recording", () => {
     await expect(recording.row(attention, 0, 0)).rejects.toThrow("has 2 numbers instead of 22");
   });
 
-  it("refuses a format it does not know", async () => {
+  it("rejects an unknown format", async () => {
     const files: Files = new Map([["recordings/x/manifest.json", new TextEncoder().encode('{"format": 2}')]]);
     await expect(Recording.open(new FakeSource(files), "x")).rejects.toThrow("has format 2; this page reads format 1");
   });
@@ -110,7 +110,7 @@ describe("the cache", () => {
     expect(loads).toEqual(["a", "b", "c", "b"]);
   });
 
-  it("does not drop what is still on its way", async () => {
+  it("does not drop what is still loading", async () => {
     const cache = new Cache(10);
     const loads: string[] = [];
     let arrive: (value: string) => void = () => undefined;

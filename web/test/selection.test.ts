@@ -72,7 +72,7 @@ describe("Selection", () => {
     expect(selection.choice.value).toMatchObject({ attention: "decoder.4", head: 3, query: 3 });
   });
 
-  it("begins anew with another recording, unless told where", () => {
+  it("begins again with another recording, unless it names an attention", () => {
     const selection = new Selection();
     selection.choose({ recording: "translator" });
     selection.settle(translator);

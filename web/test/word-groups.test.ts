@@ -60,7 +60,7 @@ describe("groupTokens", () => {
 });
 
 describe("arrange", () => {
-  it("sums over the pieces of a key and takes the mean over the pieces of a query", () => {
+  it("sums over the pieces of a key and averages over those of a query", () => {
     const weights = Float32Array.of(0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.2, 0.7, 0.1, 0.1, 0.1);
     const queries = [
       { text: "a", tokens: [0, 1], special: false },
@@ -89,7 +89,7 @@ describe("arrange", () => {
     });
   });
 
-  it("gives back the very weights where there is nothing to bring together", () => {
+  it("returns the same array if there is nothing to merge", () => {
     const weights = softmaxes(5, 5, 9);
     const groups = groupTokens(tokens, false, false);
     expect(arrange(weights, 5, groups, groups, false).values).toBe(weights);
@@ -106,7 +106,7 @@ describe("arrange", () => {
   });
 });
 
-it("stretches cover a long sequence without gap or overlap", () => {
+it("blocks cover a long sequence without gap or overlap", () => {
   const many = words(Array.from({ length: 103 }, (_, at) => `w${at}`).join(" "));
   const parts = stretches(many, 10);
   expect(parts).toHaveLength(10);
