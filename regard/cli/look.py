@@ -29,7 +29,7 @@ def look_command(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TEXT]",
+            metavar="TEXT",
             help="The text that the model reads, or an image file for a vision model.",
             show_default=False,
         ),

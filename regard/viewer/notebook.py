@@ -1,5 +1,6 @@
 """`regard.look(model, text)`: the viewer in a notebook, as a widget, or as an iframe where widgets are missing."""
 
+import os
 import sys
 from collections.abc import Collection
 from functools import cached_property
@@ -44,9 +45,8 @@ def look(
 
 
 def _handle(model: Any, tokenizer: Any) -> ModelHandle:
-    folder = getattr(model, "folder", model)  # a run has a folder
-    if isinstance(folder, str | Path):
-        return ModelHandle(Path(folder), str(folder))
+    if isinstance(model, str | os.PathLike):  # a run that `regard.train` returned is a path, too
+        return ModelHandle(Path(model), str(Path(model)))
     from regard.viewer.record import make_bundle
 
     bundle = make_bundle(model, tokenizer)

@@ -10,6 +10,7 @@ import pytest
 
 import regard
 from regard.errors import InputError, RegardError
+from regard.training.run import open_run
 from regard.viewer import export, html, notebook
 from regard.viewer.html import page_as_iframe, page_with_recordings
 from regard.viewer.model_handle import ModelHandle
@@ -140,6 +141,13 @@ def test_models_of_text(page, tmp_path, kind):
     assert by_folder["1"].manifest()["title"] == "run"
     assert by_folder["1"].manifest()["text"] == ready["1"].manifest()["text"] == text
     assert by_folder["1"].manifest()["attentions"]
+
+
+def test_a_run_that_training_returned(page, tmp_path):
+    text = sentences(1)[0]
+    folder = run("language", tmp_path / "run")
+    found = unpack_recordings(look(open_run(folder), text).archive)["1"].manifest()
+    assert (found["title"], found["text"]) == ("run", text)
 
 
 def test_an_image_by_its_path_and_by_its_bytes(page, tmp_path):
