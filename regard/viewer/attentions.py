@@ -33,6 +33,8 @@ def describe_attentions(model: Model, captured: Capture) -> list[AttentionShape]
 
 def _describe(role: AttentionRole, trace: AttentionTrace, input: int) -> AttentionShape:
     (rows, columns), terms = trace.shape, trace.terms
+    pooled = [min(rows, SIDE), min(columns, SIDE)] if rows * columns > PICTURE else None
+    kind = SCORES.get(type(terms.score), "other")
     return {
         "id": role.id,
         "kind": role.kind,
@@ -45,14 +47,14 @@ def _describe(role: AttentionRole, trace: AttentionTrace, input: int) -> Attenti
         "rows": rows,
         "columns": columns,
         "mask": None if sees_all(trace) else mask_name(role, terms.mask),
-        "score": {"kind": SCORES[type(terms.score)], "scale": terms.score.scale, "cap": terms.score.cap},
+        "score": {"kind": kind, "scale": terms.score.scale, "cap": terms.score.cap},
         "position": KINDS.get(type(terms.position)),
         "bias": terms.position.has_bias,
         "input": input,
         "width": trace.query.shape[3],
         "value": trace.value.shape[3],
-        "arithmetic": True,
-        "pooled": [min(rows, SIDE), min(columns, SIDE)] if rows * columns > PICTURE else None,
+        "arithmetic": kind != "other" or terms.score.is_dot or pooled is not None,  # of a pooled head, only rows
+        "pooled": pooled,
     }
 
 

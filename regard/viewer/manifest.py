@@ -10,7 +10,7 @@ FORMAT = 1
 THUMBNAIL = 32  # rows and columns of a head in the overview, at most
 
 AttentionKind = Literal["encoder", "decoder", "cross", "self"]
-ScoreKind = Literal["dot", "cosine", "bilinear", "reduced-rank", "additive"]
+ScoreKind = Literal["dot", "cosine", "bilinear", "reduced-rank", "additive", "other"]  # other: registered by the user
 PositionKind = Literal["sinusoidal", "learned", "linear", "rope", "alibi", "relative-bias"]
 BlobKind = Literal[
     "all_weights",

@@ -173,5 +173,5 @@ def test_a_bare_model_with_and_without_a_tokenizer(page):
 def test_nothing_to_look_at(tmp_path):
     with pytest.raises(InputError, match="run: has no snapshots of its training; give a text to look at"):
         look(run("language", tmp_path / "run"))
-    with pytest.raises(RegardError, match="nowhere: is not the folder of a run"):
+    with pytest.raises(RegardError, match="nowhere: no such folder"):
         look(tmp_path / "nowhere", "a text")

@@ -160,7 +160,7 @@ def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):
 def test_a_model_without_attention_names_the_available_views(tab: Tab, shown: Shown):
     tab.open(shown.ids["recurrent"], "words")
     expect(tab.page.locator(".note")).to_have_text(shown.manifest("recurrent")["notes"][0])
-    expect(tab.page.locator(".note")).to_contain_text("What still makes sense: Words and Next.")
+    expect(tab.page.locator(".note")).to_contain_text("Available views: Words and Next.")
     tabs = tab.page.get_by_role("tab")
     expect(tabs).to_have_count(9)
     found = tabs.evaluate_all("all => all.map(each => [each.textContent.split(' ')[0], each.ariaDisabled, each.title])")
@@ -184,7 +184,7 @@ def test_a_recording_that_was_dropped(tab: Tab, shown: Shown):
         shown.store.put(random_recording(), Lock())
     tab.open(shown.ids["writer"], "look")
     tab.field("Recording").select_option(gone)
-    said = "no such recording; only the last ones are kept; choose another, or ask again"
+    said = "no such recording; only the last ones are kept; choose another, or run the model again"
     expect(tab.page.locator(".closed .failure")).to_have_text(said)
     tab.field("Recording").select_option(shown.ids["aligner"])
     expect(tab.main("look")).to_be_visible()

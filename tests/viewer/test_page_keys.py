@@ -116,7 +116,7 @@ def test_the_help_lists_every_key_and_switches_them_off(begun: Tab):
     expect(dialog).to_be_visible()
     keys = ["← →", "↑ ↓", "J K", "H L", "[ ]", "Space", "1 – 8", "/", "P", "C", "E", "?", "Esc"]
     assert dialog.locator("kbd").all_inner_texts() == keys
-    dialog.get_by_label("Keys are on").uncheck()
+    dialog.get_by_label("Keyboard shortcuts").uncheck()
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_be_hidden()
     before = begun.chosen()
@@ -125,7 +125,7 @@ def test_the_help_lists_every_key_and_switches_them_off(begun: Tab):
     begun.page.get_by_role("button", name="Help").click()  # handled after all of these
     expect(dialog).to_be_visible()
     assert begun.chosen() == before
-    dialog.get_by_label("Keys are on").check()
+    dialog.get_by_label("Keyboard shortcuts").check()
     begun.press("Escape")
     expect(dialog).to_be_hidden()
     begun.press("j")

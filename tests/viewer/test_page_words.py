@@ -33,7 +33,7 @@ def test_words_shows_the_cosine_after_each_layer(tab: Tab, shown: Shown):
 
 def test_words_of_another_text_and_their_plane(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "words")
-    tab.page.get_by_label(re.compile("or a new one")).fill("two cats one red dog")
+    tab.page.get_by_label(re.compile("or a new text")).fill("two cats one red dog")
     tab.page.get_by_role("button", name="Read", exact=True).click()
     second = tab.page.get_by_role("group", name="Second text").get_by_role("button")
     expect(second.nth(1)).to_have_text("two")

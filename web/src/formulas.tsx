@@ -113,7 +113,7 @@ function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention:
       product
     );
   const { kind } = attention.score;
-  const matrix = { dot: "", cosine: "", bilinear: name === "q" ? "W" : "", "reduced-rank": name === "q" ? "U" : "V", additive: name === "q" ? "W" : "U" }[kind];
+  const matrix = { dot: "", other: "", cosine: "", bilinear: name === "q" ? "W" : "", "reduced-rank": name === "q" ? "U" : "V", additive: name === "q" ? "W" : "U" }[kind];
   if (kind === "cosine")
     return (
       <mfrac>

@@ -2,7 +2,8 @@
 // counted from 0, except layers, which are counted from 1, as people read them.
 
 export type AttentionKind = "encoder" | "decoder" | "cross" | "self";
-export type ScoreKind = "dot" | "cosine" | "bilinear" | "reduced-rank" | "additive";
+/** "other": a score that the user registered. */
+export type ScoreKind = "dot" | "cosine" | "bilinear" | "reduced-rank" | "additive" | "other";
 export type PositionKind = "sinusoidal" | "learned" | "linear" | "rope" | "alibi" | "relative-bias";
 export type BlobKind =
   | "all_weights"
