@@ -185,5 +185,5 @@ def test_compare_says_that_two_texts_are_of_different_lengths(tab: Tab, shown: S
     tab.open(shown.ids["translator"], "compare", attention="encoder.1", head=1, query=0, key=0)
     tab.field("Compare with").select_option(shown.ids["seer"])
     length = len(shown.words("translator", "source"))
-    said = f"One is {length} × {length} tokens, the other 7 × 7: no cell has a counterpart"
+    said = f"One has {length} × {length} tokens, the other 7 × 7, so their cells cannot be compared"
     expect(tab.page.locator("main .sentence")).to_contain_text(said)
