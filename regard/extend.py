@@ -27,6 +27,7 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "cell": ("regard.parts.recurrent", "RECURRENT"),
     "heads": ("regard.parts.heads", "HEADS"),
     "score": ("regard.parts.score", "SCORES"),
+    "mask": ("regard.parts.mask", "MASKS"),
     "relative position": ("regard.parts.position", "RELATIVE"),
     "scaling": ("regard.parts.position", "SCALINGS"),
     "absolute position": ("regard.parts.position", "ABSOLUTE"),

@@ -164,6 +164,7 @@ def _check_attention(attention: AttentionConfig, self_attention: bool) -> None:
     heads = _expect(attention.heads, MultiHeadsConfig, "heads")
     score = _expect(attention.score, DotConfig, "score")
     _require(score.cap, None, "score.cap")
+    _require(attention.mask, None, "mask")
     _require(attention.window, None, "window")  # it has windows, but treats prompts longer than one differently
     if heads.qk_norm is not None:
         _expect(heads.qk_norm, RMSNormConfig, "heads.qk_norm")

@@ -15,7 +15,7 @@ from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
 from regard.parts.cache import Cache, CacheView, Kept, Memo, Uncached, View, memoize
 from regard.parts.heads import Heads, HeadsConfig
-from regard.parts.mask import Rule, Window, explicit_positions
+from regard.parts.mask import MaskConfig, Rule, Window, explicit_positions
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
 from regard.parts.score import DotConfig, Score, ScoreConfig
@@ -25,7 +25,8 @@ from regard.parts.state import Memory
 class Attention(Watchable, Mixer):
     """Y = softmax(score(Q, K)) V, then the heads are merged.
 
-    A `window` narrows every mask to keys less than that many positions away, and turns the cache into a ring.
+    A `window` narrows every mask to keys less than that many positions away, and turns the cache into a ring. A `rule`
+    is added to every mask.
     """
 
     follows_documents = True
@@ -37,6 +38,7 @@ class Attention(Watchable, Mixer):
         position: Relative | None = None,
         window: int | None = None,
         dropout: float = 0.0,
+        rule: Rule | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -44,6 +46,7 @@ class Attention(Watchable, Mixer):
         self.position = position or Relative()
         self.window = window
         self.dropout = dropout
+        self.rule = rule
 
     def forward(
         self,
@@ -79,7 +82,8 @@ class Attention(Watchable, Mixer):
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Compute keys and values of a source once, for all steps to come."""
         key, value = self.expand(self.heads.keep(memory, self.rotation(memory, positions)))
-        return Memory(key, value, positions, mask_is_fixed=self.window is None and not self.position.has_bias)
+        fixed = self.window is None and self.rule is None and not self.position.has_bias
+        return Memory(key, value, positions, mask_is_fixed=fixed)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
         """Make keys and values of what is kept, the keys as the score needs them."""
@@ -105,7 +109,8 @@ class Attention(Watchable, Mixer):
     def terms(self, view: View) -> Terms:
         """Return how queries are compared with what they may look at."""
         dropout = self.dropout if self.training else 0.0
-        return Terms(self.score, view.mask, self.position, view.query_positions, view.key_positions, dropout)
+        mask = view.mask if self.rule is None else self.rule & view.mask
+        return Terms(self.score, mask, self.position, view.query_positions, view.key_positions, dropout)
 
     def start(self, batch: int, capacity: int | None = None) -> Cache:
         """Return the empty cache of a causal self-attention."""
@@ -130,12 +135,13 @@ class Attention(Watchable, Mixer):
 
 @dataclass(frozen=True)
 class AttentionConfig(MixerConfig):
-    """Attention by the five questions; the mask is the model's, but for the `window`."""
+    """Attention by the five questions; `window` and `mask` are added to the mask of the model."""
 
     heads: HeadsConfig
     score: ScoreConfig = field(default_factory=DotConfig)
     position: RelativeConfig | None = None
     window: Count | None = None
+    mask: MaskConfig | None = None
     dropout: Rate = 0.0
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
@@ -155,4 +161,5 @@ class AttentionConfig(MixerConfig):
                 if name not in shared:
                     shared[name] = self.position.build(heads.rope_dim, heads.heads)
             position = shared[name]
-        return Attention(heads, score, position, self.window, self.dropout)
+        rule = None if self.mask is None else self.mask.build()
+        return Attention(heads, score, position, self.window, self.dropout, rule)

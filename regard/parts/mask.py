@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.config import Config, Count, Kinds
+
 
 class Coordinate(NamedTuple):
     """Where a query or a key is: its index in the tensor, and its position in the text."""
@@ -72,6 +74,18 @@ class Window(Rule):
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """|query - key| < size."""
         return (query.position - key.position).abs() < self.size
+
+
+@dataclass(frozen=True)
+class Strided(Rule):
+    """Look less than `stride` positions away, and beyond that at every `stride`-th token (Child et al. 2019)."""
+
+    stride: int
+
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
+        """|query - key| < stride, or query - key is a multiple of stride."""
+        distance = (query.position - key.position).abs()
+        return (distance < self.stride) | (distance % self.stride == 0)
 
 
 @dataclass(frozen=True)
@@ -158,3 +172,29 @@ def dense_mask(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"],
     i = torch.arange(T, device=query.device)[None, :, None]
     j = torch.arange(S, device=query.device)[None, None, :]
     return rule.allows(rows, Coordinate(i, query[:, :, None]), Coordinate(j, key[:, None, :]))
+
+
+# --- masks that a recipe adds to that of the model -------------------------------------------------------------------
+
+
+class MaskConfig(Config):
+    """Base of the configs of masks. The rule of a layer is added to the mask of the model: both must allow a look."""
+
+    def build(self) -> Rule:
+        """Build the rule."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class StridedConfig(MaskConfig):
+    """The strided pattern of Sparse Transformers (Child et al. 2019): near tokens, and every `stride`-th far one."""
+
+    stride: Count
+    """Distance of the far tokens that are seen; also the number of near ones."""
+
+    def build(self) -> Rule:
+        """Build the rule."""
+        return Strided(self.stride)
+
+
+MASKS = Kinds("mask", MaskConfig, {"strided": StridedConfig})

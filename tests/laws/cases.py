@@ -102,6 +102,18 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     "rnn-attention-input-feeding": ("rnn-attention", [*SMALL, "model.feed=attended", "model.cell.kind=torch-gru"]),
     "rnn-attention-own-vocabulary": ("rnn-attention", [*SMALL, "model.source_vocabulary=23"]),
     "llama-local": ("llama-like", [*SHRINK["llama-like"], "model.layers.block.mixer.window=3"]),
+    "llama-strided": (
+        "llama-like",
+        [*SHRINK["llama-like"], "model.layers.block.mixer.mask.kind=strided", "model.layers.block.mixer.mask.stride=2"],
+    ),
+    "transformer-strided": (
+        "transformer-base",
+        [
+            *SHRINK["transformer-base"],
+            *(f"model.decoder.layers.block.{part}.mask.kind=strided" for part in ("mixer", "cross")),
+            *(f"model.decoder.layers.block.{part}.mask.stride=2" for part in ("mixer", "cross")),
+        ],
+    ),
     "gpt2-alibi": (
         "gpt2",
         [*SHRINK["gpt2"], "model.embed.position=none", "model.layers.block.mixer.position.kind=alibi"],

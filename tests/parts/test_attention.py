@@ -14,7 +14,16 @@ from regard.errors import ConfigError, InputError
 from regard.parts.attend import watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import BareHeads, BareHeadsConfig, LatentHeadsConfig, MultiHeads, MultiHeadsConfig
-from regard.parts.mask import Causal, Documents, Padding, Window, padded_positions
+from regard.parts.mask import (
+    Causal,
+    Documents,
+    Padding,
+    Strided,
+    StridedConfig,
+    Window,
+    dense_mask,
+    padded_positions,
+)
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.score import AdditiveConfig, BilinearConfig, CosineConfig, DotConfig, ReducedRankConfig
@@ -397,3 +406,23 @@ def test_a_prompt_is_read_by_the_causal_kernel_unless_it_is_ragged(monkeypatch, 
         step = state.advance(torch.zeros(part.shape[:2], dtype=torch.long), count)
         attention(part, state=step.layers[0]["mixer"])
     assert noted == [*causal, False]
+
+
+# --- a mask of the layer's own ----------------------------------------------------------------------------------------
+
+
+def test_a_rule_of_the_layer_is_added_to_the_mask() -> None:
+    config = AttentionConfig(MultiHeadsConfig(2), mask=StridedConfig(2))
+    attention = fill(config.build(4).double())
+    x = torch.randn(2, 7, 4, dtype=torch.float64)
+    plain = fill(AttentionConfig(MultiHeadsConfig(2)).build(4).double())
+    plain.load_state_dict(attention.state_dict())
+    whole = attention(x, mask=Causal())
+    assert torch.allclose(whole, plain(x, mask=Strided(2) & Causal()))
+    assert not torch.allclose(whole, plain(x, mask=Causal()))
+
+
+def test_strided_sees_near_tokens_and_every_stride_th() -> None:
+    positions = torch.arange(7)[None]
+    seen = dense_mask(Strided(3) & Causal(), positions, positions, 1)[0, 6]
+    assert seen.tolist() == [True, False, False, True, True, True, True]
