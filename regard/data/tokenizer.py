@@ -54,9 +54,14 @@ class TokenizerConfig(Config):
     """
 
     kind: Literal["char", "byte", "word", "bpe", "unigram"] = "bpe"
+    """How texts are split: into characters, bytes, words, or pieces that are learned (Sennrich et al. 2016; Kudo
+    2018)."""
     vocabulary: Count | None = None
+    """Number of tokens of a learned vocabulary; absent: chosen from the data."""
     dropout: Rate = 0.0
+    """Share of BPE merges that training leaves out (Provilkov et al. 2020)."""
     path: str | None = None
+    """A folder with a tokenizer to use instead of learning one; absent: one is learned."""
 
     def validate(self) -> None:
         """Check the rules between values."""

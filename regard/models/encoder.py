@@ -128,11 +128,17 @@ class EncoderConfig(StackConfig, ModelConfig):
     """An encoder."""
 
     vocabulary: Count
+    """Number of tokens; training sets it."""
     dim: Count
+    """Width of the model."""
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    """From tokens to vectors."""
     sight: Sight = "whole"
+    """Whether a token sees the whole text or only what comes before it."""
     head: HeadConfig
+    """What is read from the vectors: tokens, classes, or one vector."""
     init: InitConfig = field(default_factory=NormalConfig)
+    """The initial weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -168,11 +168,17 @@ class LogitsConfig(HeadConfig):
     """
 
     tied: bool = True
+    """Whether the output matrix is the table of token vectors (Press, Wolf 2017)."""
     bias: bool = False
+    """Whether every token has a bias."""
     cap: Positive | None = None
+    """Soft limit of the logits: cap * tanh(logit / cap); absent: none."""
     transform: Activation | None = None
+    """Activation of a dense layer before the logits, as BERT has; absent: no such layer."""
     norm: NormConfig | None = None
+    """Norm after that dense layer; absent: none."""
     scale: bool = False
+    """Whether logits are divided by sqrt(dim), as T5 does with a tied table."""
 
     def build(self, dim: int, tokens: Tokens) -> Logits:
         """Build the head for width `dim` and the vocabulary of `tokens`."""
@@ -191,7 +197,9 @@ class PooledHeadConfig(HeadConfig):
     """Base of the configs of heads that read one vector of the whole input."""
 
     pool: PoolConfig = field(default_factory=FirstConfig)
+    """How the vectors of all tokens become one."""
     transform: Activation | None = None
+    """Activation of a dense layer after pooling; absent: no such layer."""
 
     def build(self, dim: int) -> Pooled | Classes:
         """Build the head for width `dim`."""
@@ -212,8 +220,11 @@ class ClassesConfig(VectorConfig):
     """A score for each of `classes`."""
 
     classes: Count = 2
+    """Number of classes."""
     dropout: Rate = 0.0
+    """Share of the features that training sets to zero before the classifier."""
     bias: bool = True
+    """Whether every class has a bias."""
 
     def build(self, dim: int) -> Classes:  # type: ignore[override]
         """Build the head for width `dim`."""

@@ -87,7 +87,10 @@ class NormalConfig(InitConfig):
     """
 
     std: NotNegative = 0.02
+    """Standard deviation."""
     output: Literal["same", "scaled", "zero"] = "same"
+    """How matrices start whose output is added to the residual stream: the same (BERT), scaled by 1/sqrt(2 layers)
+    (GPT-2), or zero."""
 
     def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
         """Fill a matrix of a Linear or a convolution."""
@@ -125,6 +128,7 @@ class UniformConfig(InitConfig):
     """U(-limit, limit) for all: the recurrent nets of 2014."""
 
     limit: NotNegative = 0.08
+    """Limit of the uniform distribution."""
 
     def matrix(self, weight: Tensor, is_output: bool, layers: int, generator: torch.Generator | None) -> None:
         """Fill a matrix of a Linear or a convolution."""

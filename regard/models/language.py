@@ -116,10 +116,15 @@ class LanguageConfig(StackConfig, ModelConfig):
     """A language model."""
 
     vocabulary: Count
+    """Number of tokens; training sets it."""
     dim: Count
+    """Width of the model."""
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    """From tokens to vectors."""
     head: LogitsConfig = field(default_factory=LogitsConfig)
+    """From vectors to the next token."""
     init: InitConfig = field(default_factory=NormalConfig)
+    """The initial weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -208,17 +208,31 @@ class RecurrentSeq2SeqConfig(ModelConfig):
     """`depth` decoder layers of kind `cell` over an encoder stack; without an `attention` table, the bottleneck."""
 
     vocabulary: Count
+    """Number of tokens of the target, and of the source without `source_vocabulary`; training sets it."""
     source_vocabulary: Count | None = None
+    """Number of tokens of the source, with a table of their own; absent: both sides share one table."""
     dim: Count
+    """Width of the model."""
     depth: Count = 1
+    """Number of decoder layers."""
     cell: RecurrentConfig
+    """The recurrent cell of the decoder."""
     encoder: StackConfig
+    """The layers that read the source."""
     attention: AttentionConfig | None = None
+    """Attention of the decoder to the source (Bahdanau et al. 2015); absent: the last state of the encoder is all
+    that it sees (Sutskever et al. 2014)."""
     feed: Feed | None = None
+    """What the cell reads beside the token: the context of this step (Bahdanau), or the attended vector of the step
+    before (input feeding, Luong et al. 2015); absent: nothing."""
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    """From tokens to vectors."""
     head: LogitsConfig = field(default_factory=LogitsConfig)
+    """From vectors to the next token."""
     dropout: Rate = 0.0
+    """Share of the features between layers that training sets to zero."""
     init: InitConfig = field(default_factory=UniformConfig)
+    """The initial weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

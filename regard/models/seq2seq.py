@@ -124,14 +124,23 @@ class Seq2SeqConfig(ModelConfig):
     """
 
     vocabulary: Count
+    """Number of tokens of the target, and of the source without `source_vocabulary`; training sets it."""
     source_vocabulary: Count | None = None
+    """Number of tokens of the source, with a table of their own; absent: both sides share one table."""
     shared: Literal["all", "tokens"] = "all"
+    """What both sides share: the embedding with its positions, or the token vectors only."""
     dim: Count
+    """Width of the model."""
     encoder: StackConfig
+    """The layers that read the source."""
     decoder: StackConfig
+    """The layers that write the target."""
     embed: EmbedConfig = field(default_factory=EmbedConfig)
+    """From tokens to vectors."""
     head: LogitsConfig = field(default_factory=LogitsConfig)
+    """From vectors to the next token."""
     init: InitConfig = field(default_factory=XavierConfig)
+    """The initial weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

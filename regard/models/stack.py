@@ -140,11 +140,18 @@ class LayerConfig(Config):
     """One kind of layer; a missing table means that the sublayer is absent."""
 
     mixer: MixerConfig
+    """The sublayer in which tokens interact: attention, a recurrence or a convolution."""
     cross: AttentionConfig | None = None
+    """Attention to the source, in a decoder; absent: none."""
     feedforward: FeedForwardConfig | None = None
+    """The sublayer that treats each token on its own; absent: none."""
     residual: ResidualName = "pre"
+    """How sublayers are joined: norm before (pre), after (post) or around each, all in parallel, or without residual
+    (plain)."""
     norm: NormConfig | None = None
+    """Norm of the sublayers; absent: none."""
     dropout: Rate = 0.0
+    """Share of a sublayer's output that training sets to zero."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -174,9 +181,14 @@ class StackConfig(Config):
     """`depth` layers of the kinds in `layers`, in the order of `pattern`; `norm` on top of them."""
 
     depth: Count
+    """Number of layers."""
     layers: dict[str, LayerConfig]
+    """The kinds of layers, by names of your choice."""
     pattern: tuple[str, ...] = field(default=())
+    """The order of the layers, repeated up to the depth: ["5*local", "global"]. Needed only for several kinds of
+    layers."""
     norm: NormConfig | None = None
+    """Norm after the last layer; absent: none."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -110,11 +110,17 @@ class VisionConfig(StackConfig, ModelConfig):
     """A Vision Transformer; it has a class token if its head pools by `first`."""
 
     dim: Count
+    """Width of the model."""
     patches: PatchesConfig
+    """The size of images and patches; training sets it."""
     position: AbsoluteConfig | None = None
+    """Absolute positions of the patches; absent: none."""
     head: PooledHeadConfig
+    """What is read from the vectors: classes, or one vector."""
     dropout: Rate = 0.0
+    """Share of the features of the embedding that training sets to zero."""
     init: InitConfig = field(default_factory=NormalConfig)
+    """The initial weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -135,14 +135,20 @@ class Attention(Watchable, Mixer):
 
 @dataclass(frozen=True)
 class AttentionConfig(MixerConfig):
-    """Attention by the five questions; `window` and `mask` are added to the mask of the model."""
+    """Attention: what are q, k, v, where is a token, how similar are two, and who may look at whom."""
 
     heads: HeadsConfig
+    """How queries, keys and values are made."""
     score: ScoreConfig = field(default_factory=DotConfig)
+    """How a query is compared with a key; by default the scaled dot product."""
     position: RelativeConfig | None = None
+    """Relative positions, by rotation or by a bias on the scores; absent: the attention knows no order."""
     window: Count | None = None
+    """See only keys less than this many positions away (Beltagy et al. 2020); absent: all of them."""
     mask: MaskConfig | None = None
+    """A further rule on who may look at whom, beside those of the model; absent: none."""
     dropout: Rate = 0.0
+    """Share of the attention weights that training sets to zero."""
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
         """Make it for width `dim`. Positions described alike are one module for all that use the `shared` dict."""

@@ -76,10 +76,12 @@ class Convolution(Mixer):
 
 @dataclass(frozen=True)
 class ConvolutionConfig(MixerConfig):
-    """Convolution over `kernel` neighbours."""
+    """Convolution over time (Gehring et al. 2017)."""
 
     kernel: Count = 3
+    """Number of neighbouring tokens that an output sees."""
     dilation: Count = 1
+    """Distance between these tokens."""
 
     def build(self, dim: int) -> Convolution:
         """Make it for width `dim`."""

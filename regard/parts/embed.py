@@ -126,18 +126,20 @@ class Patches(nn.Module):
 
 @dataclass(frozen=True)
 class EmbedConfig(Config):
-    """What is added to the token's vector, and what is done to the sum.
-
-    `concatenate` is the number of features that the position gets for itself, beside those of the token, instead of
-    being added to them. `scale` multiplies token vectors by sqrt(dim), as in 2017.
-    """
+    """From tokens to vectors: norm(scale * E[token] + position + segment)."""
 
     position: AbsoluteConfig | None = None
+    """Absolute positions; absent: none."""
     concatenate: Count | None = None
+    """Number of features that the position gets for itself, beside those of the token; absent: it is added to them."""
     segments: Count | None = None
+    """Number of segments with a learned vector each (Devlin et al. 2018); absent: none."""
     norm: NormConfig | None = None
+    """Norm of the sum; absent: none."""
     scale: bool = False
+    """Whether token vectors are multiplied by sqrt(dim) (Vaswani et al. 2017)."""
     dropout: Rate = 0.0
+    """Share of the features that training sets to zero."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -164,12 +166,16 @@ class EmbedConfig(Config):
 
 @dataclass(frozen=True)
 class PatchesConfig(Config):
-    """Images of `height` x `width` with `channels`, in patches of side `patch`."""
+    """Images cut into square patches (Dosovitskiy et al. 2020)."""
 
     height: Count
+    """Height of the images in pixels."""
     width: Count
+    """Width of the images in pixels."""
     patch: Count
+    """Side of a patch in pixels."""
     channels: Count = 3
+    """Channels of the images: 3 for colour, 1 for grey."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -108,12 +108,16 @@ class FeedForwardConfig(Config):
 
 @dataclass(frozen=True)
 class MLPConfig(FeedForwardConfig):
-    """Two layers with `hidden` features between; without `hidden` only one layer."""
+    """W_2 g(W_1 x + b_1) + b_2 (Vaswani et al. 2017); without `hidden` only g(W x + b)."""
 
     hidden: Count | None = None
+    """Width between the two layers, four times that of the model in Vaswani et al. 2017; absent: one layer only."""
     activation: Activation = "gelu"
+    """The function between the layers."""
     bias: bool = True
+    """Whether the layers have a bias."""
     dropout: Rate = 0.0
+    """Share of the hidden features that training sets to zero."""
 
     def build(self, dim: int) -> nn.Module:
         """Make it for width `dim`."""
@@ -124,12 +128,16 @@ class MLPConfig(FeedForwardConfig):
 
 @dataclass(frozen=True)
 class GLUConfig(FeedForwardConfig):
-    """Gated linear unit."""
+    """Gated linear unit: W_2 (g(W_1 x) * W_3 x) (Dauphin et al. 2017; Shazeer 2020)."""
 
     hidden: Count
+    """Width of the gate."""
     activation: Activation = "silu"
+    """The function of the gate: silu makes it SwiGLU, gelu GeGLU (Shazeer 2020)."""
     bias: bool = False
+    """Whether the layers have a bias."""
     dropout: Rate = 0.0
+    """Share of the hidden features that training sets to zero."""
 
     def build(self, dim: int) -> nn.Module:
         """Make it for width `dim`."""
@@ -138,15 +146,22 @@ class GLUConfig(FeedForwardConfig):
 
 @dataclass(frozen=True)
 class MoEConfig(FeedForwardConfig):
-    """`experts` of `hidden` features, `chosen` per token; `shared` experts as one unit of so many times `hidden`."""
+    """Mixture of experts (Shazeer et al. 2017), routed as in DeepSeek-V3 (2024)."""
 
     experts: Count
+    """Number of experts."""
     chosen: Count
+    """Number of experts that each token goes to."""
     hidden: Count
+    """Width of each expert."""
     shared: Count | None = None
+    """Number of experts that serve every token, as one unit of that many times `hidden`; absent: none."""
     groups: Count = 1
+    """Number of groups in which experts compete first."""
     chosen_groups: Count = 1
+    """Number of groups from which a token's experts are chosen."""
     scale: Positive = 1.0
+    """Factor of the experts' weights."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -237,13 +237,19 @@ class HeadsConfig(Config):
 
 @dataclass(frozen=True)
 class MultiHeadsConfig(HeadsConfig):
-    """Heads of width `head_dim` (dim / heads unless given), with `kv_heads` key heads (as many unless given)."""
+    """Projected heads: multi-head, grouped-query and multi-query attention."""
 
     heads: Count
+    """Number of query heads (Vaswani et al. 2017)."""
     kv_heads: Count | None = None
+    """Number of key and value heads, each shared by a group of query heads (Ainslie et al. 2023); 1 is multi-query
+    attention (Shazeer 2019). Absent: as many as `heads`."""
     head_dim: Count | None = None
+    """Width of a head; absent: the width of the model divided by `heads`."""
     bias: Literal["no", "qkv", "all"] = "no"
+    """Which projections have a bias: none, those of queries, keys and values, or all including the output."""
     qk_norm: NormConfig | None = None
+    """Norm of queries and keys (Dehghani et al. 2023); absent: none."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -268,15 +274,22 @@ class MultiHeadsConfig(HeadsConfig):
 
 @dataclass(frozen=True)
 class LatentHeadsConfig(HeadsConfig):
-    """Latent heads: `rank` of the latent, widths of the `plain` and `turned` part of a key and of a `value`."""
+    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values are made of one small latent vector."""
 
     heads: Count
+    """Number of heads."""
     rank: Count
+    """Width of the latent vector from which keys and values are made, and which the cache keeps."""
     plain: Count
+    """Width of the part of a key that carries no position."""
     turned: Count
+    """Width of the part of a key that is rotated to its position; it is shared by all heads."""
     value: Count
+    """Width of a value."""
     query_rank: Count | None = None
+    """Width of a latent vector for queries; absent: queries are projected directly."""
     norm: NormConfig = field(default_factory=RMSNormConfig)
+    """Norm of the latent vectors."""
 
     def build(self, dim: int, memory_dim: int) -> Heads:
         """Make the heads for width `dim`."""
@@ -289,7 +302,7 @@ class LatentHeadsConfig(HeadsConfig):
 
 @dataclass(frozen=True)
 class BareHeadsConfig(HeadsConfig):
-    """The vectors as they are."""
+    """No projections: the vectors are queries, keys and values themselves."""
 
     def build(self, dim: int, memory_dim: int) -> Heads:
         """Make the head for queries of width `dim` and a memory of width `memory_dim`."""

@@ -49,10 +49,12 @@ class NormConfig(Config):
 
 @dataclass(frozen=True)
 class LayerNormConfig(NormConfig):
-    """Layer norm; `bias = false` leaves beta out."""
+    """Layer norm (Ba et al. 2016): over the features of each token."""
 
     eps: NotNegative = 1e-5
+    """What is added to the variance."""
     bias: bool = True
+    """Whether beta is added."""
 
     def build(self, dim: int) -> nn.Module:
         """Make the norm for width `dim`."""
@@ -61,9 +63,10 @@ class LayerNormConfig(NormConfig):
 
 @dataclass(frozen=True)
 class RMSNormConfig(NormConfig):
-    """RMS norm."""
+    """RMS norm (Zhang, Sennrich 2019): layer norm without the mean."""
 
     eps: NotNegative = 1e-6
+    """What is added to the mean square."""
 
     def build(self, dim: int) -> nn.Module:
         """Make the norm for width `dim`."""
@@ -72,9 +75,10 @@ class RMSNormConfig(NormConfig):
 
 @dataclass(frozen=True)
 class BatchNormConfig(NormConfig):
-    """Batch norm."""
+    """Batch norm (Ioffe, Szegedy 2015): over all tokens of the batch, for each feature."""
 
     eps: NotNegative = 1e-5
+    """What is added to the variance."""
 
     def build(self, dim: int) -> nn.Module:
         """Make the norm for width `dim`."""

@@ -74,7 +74,7 @@ class PoolConfig(Config):
 
 @dataclass(frozen=True)
 class FirstConfig(PoolConfig):
-    """The class token."""
+    """The first vector: the class token of BERT and ViT."""
 
     def build(self, dim: int) -> Pool:
         """Make it."""
@@ -83,7 +83,7 @@ class FirstConfig(PoolConfig):
 
 @dataclass(frozen=True)
 class LastConfig(PoolConfig):
-    """The last token."""
+    """The last vector, where a recurrence has seen everything."""
 
     def build(self, dim: int) -> Pool:
         """Make it."""
@@ -92,7 +92,7 @@ class LastConfig(PoolConfig):
 
 @dataclass(frozen=True)
 class MeanConfig(PoolConfig):
-    """The average."""
+    """The mean of all vectors."""
 
     def build(self, dim: int) -> Pool:
         """Make it."""
@@ -101,7 +101,7 @@ class MeanConfig(PoolConfig):
 
 @dataclass(frozen=True)
 class WeightedConfig(PoolConfig):
-    """The learned weighted average."""
+    """A learned weighted mean: attention with one query (Hassani et al. 2021)."""
 
     def build(self, dim: int) -> Pool:
         """Make it."""

@@ -133,10 +133,12 @@ class AbsoluteConfig(Config):
 
 @dataclass(frozen=True)
 class LinearPositionConfig(AbsoluteConfig):
-    """Linear positions."""
+    """slope * position + offset, the same for every feature."""
 
     slope: float = 1.0
+    """Factor of the position."""
     offset: float = 0.0
+    """What is added to it."""
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
@@ -145,9 +147,10 @@ class LinearPositionConfig(AbsoluteConfig):
 
 @dataclass(frozen=True)
 class SinusoidalConfig(AbsoluteConfig):
-    """Sinusoidal positions."""
+    """Sines and cosines of geometrically growing wavelengths (Vaswani et al. 2017)."""
 
     layout: Literal["interleaved", "halves"] = "interleaved"
+    """Whether sines and cosines alternate (Vaswani et al. 2017) or each fill one half."""
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
@@ -161,7 +164,9 @@ class LearnedConfig(AbsoluteConfig):
     """A learned table of `length` positions; RoBERTa and BART keep `offset` unused rows before them."""
 
     length: Count
+    """Number of positions in the table: no input can be longer."""
     offset: Annotated[int, Range(low=0)] = 0
+    """Unused rows before the first position, which RoBERTa and BART have."""
 
     def build(self, dim: int) -> Absolute:
         """Make it for width `dim`."""
@@ -310,9 +315,13 @@ class Llama3Scaling(ScalingConfig):
     """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
 
     factor: Positive
+    """By how much slow waves are stretched."""
     original_length: Count
+    """Number of tokens for which the model was trained at first."""
     low: Positive = 1.0
+    """Waves with fewer rotations than this within the original length are stretched completely."""
     high: Positive = 4.0
+    """Waves with more rotations than this are kept; those between are blended."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -331,10 +340,15 @@ class YarnScaling(ScalingConfig):
     """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
 
     factor: Positive
+    """By how much slow waves are stretched."""
     original_length: Count
+    """Number of tokens for which the model was trained at first."""
     fast: Positive = 32.0
+    """Waves with more rotations than this within the original length are kept."""
     slow: Positive = 1.0
+    """Waves with fewer rotations than this are stretched completely; those between are blended."""
     magnitude: float | None = None
+    """Factor of the length of rotated vectors; absent: 0.1 log(factor) + 1."""
 
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
         """Give the new frequencies, and the magnitude of the turn: 0.1 log(factor) + 1 unless given."""
@@ -363,12 +377,16 @@ class RelativeConfig(Config):
 
 @dataclass(frozen=True)
 class RopeConfig(RelativeConfig):
-    """Rotary positions; `width` features of each head are turned, all unless given."""
+    """Rotary positions (Su et al. 2021): queries and keys are rotated by an angle that grows with the position."""
 
     base: Positive = 10000.0
+    """Base of the wavelengths: the larger, the slower the slowest wave."""
     layout: Literal["halves", "interleaved"] = "halves"
+    """Which features are rotated together: those half a width apart (Llama), or neighbours (Su et al. 2021)."""
     width: Count | None = None
+    """Number of features of a head that are rotated; absent: all."""
     scaling: ScalingConfig | None = None
+    """Stretching of the waves for texts longer than those of training; absent: none."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -389,7 +407,7 @@ class RopeConfig(RelativeConfig):
 
 @dataclass(frozen=True)
 class AlibiConfig(RelativeConfig):
-    """ALiBi."""
+    """ALiBi (Press et al. 2022): scores fall linearly with the distance, in each head at its own slope."""
 
     def build(self, head_dim: int, heads: int) -> Alibi:
         """Make it for `heads` heads."""
@@ -398,11 +416,14 @@ class AlibiConfig(RelativeConfig):
 
 @dataclass(frozen=True)
 class RelativeBiasConfig(RelativeConfig):
-    """T5's relative bias; `both_ways` for encoders."""
+    """T5's relative bias (Raffel et al. 2020): a learned number for each head and bucket of distances."""
 
     buckets: Count = 32
+    """Number of learned biases for each head."""
     distance: Count = 128
+    """From this distance on, all tokens share the last bucket."""
     both_ways: bool = False
+    """Whether keys after the query have buckets of their own, as an encoder needs."""
 
     def build(self, head_dim: int, heads: int) -> RelativeBias:
         """Make it for `heads` heads."""

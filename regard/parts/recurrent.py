@@ -405,11 +405,12 @@ class Bidirectional(Mixer):
 
 @dataclass(frozen=True)
 class RecurrentConfig(MixerConfig):
-    """A recurrent mixer from `input_dim` (or dim) to dim; in two directions, each has half of dim."""
+    """Base of the configs of recurrent cells, which are mixers."""
 
     layer: ClassVar[type[Recurrent]]
 
     bidirectional: bool = False
+    """Whether a second layer reads from the end (Schuster, Paliwal 1997); each then has half of the width."""
 
     def build(self, dim: int, input_dim: int | None = None) -> Mixer:
         """The layer."""
@@ -422,43 +423,43 @@ class RecurrentConfig(MixerConfig):
 
 
 class ElmanConfig(RecurrentConfig):
-    """See Elman."""
+    """h_t = tanh(W x_t + U h_t-1 + b) (Elman 1990)."""
 
     layer = Elman
 
 
 class LSTMConfig(RecurrentConfig):
-    """See LSTM."""
+    """Long short-term memory (Hochreiter, Schmidhuber 1997)."""
 
     layer = LSTM
 
 
 class GRUConfig(RecurrentConfig):
-    """See GRU."""
+    """Gated recurrent unit (Cho et al. 2014)."""
 
     layer = GRU
 
 
 class TorchGRUConfig(RecurrentConfig):
-    """See TorchGRU."""
+    """GRU as cuDNN computes it: the reset gate acts after the product; fused on accelerators."""
 
     layer = TorchGRU
 
 
 class MUT1Config(RecurrentConfig):
-    """See MUT1."""
+    """First of three mutated GRUs found by search (Jozefowicz et al. 2015)."""
 
     layer = MUT1
 
 
 class MUT2Config(RecurrentConfig):
-    """See MUT2."""
+    """Second mutated GRU (Jozefowicz et al. 2015)."""
 
     layer = MUT2
 
 
 class MUT3Config(RecurrentConfig):
-    """See MUT3."""
+    """Third mutated GRU (Jozefowicz et al. 2015)."""
 
     layer = MUT3
 

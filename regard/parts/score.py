@@ -149,10 +149,13 @@ class ScoreConfig(Config):
 
 @dataclass(frozen=True)
 class DotConfig(ScoreConfig):
-    """Dot product; `scale = 1.0` for the unscaled one."""
+    """e = scale * q.k: the scaled dot product (Vaswani et al. 2017)."""
 
     scale: float | None = None
+    """Factor of the dot product; absent: 1/sqrt(width) (Vaswani et al. 2017); 1.0 is the unscaled product (Luong et
+    al. 2015)."""
     cap: Positive | None = None
+    """Soft limit of the scores: cap * tanh(score / cap) (Gemma 2, 2024); absent: none."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score for queries and keys of one width."""
@@ -162,7 +165,7 @@ class DotConfig(ScoreConfig):
 
 @dataclass(frozen=True)
 class CosineConfig(ScoreConfig):
-    """Cosine of the angle between query and key."""
+    """e = cos(q, k): the angle between query and key."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score for queries and keys of one width."""
@@ -178,7 +181,7 @@ def _same_width(query_dim: int, key_dim: int) -> None:
 
 @dataclass(frozen=True)
 class BilinearConfig(ScoreConfig):
-    """Bilinear score."""
+    """e = q^T W k: bilinear or multiplicative (Luong et al. 2015)."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score."""
@@ -187,20 +190,22 @@ class BilinearConfig(ScoreConfig):
 
 @dataclass(frozen=True)
 class ReducedRankConfig(ScoreConfig):
-    """Bilinear score of low rank."""
+    """e = (U q).(V k): bilinear of low rank."""
 
-    rank: Count
+    rank: Count | None = None
+    """Width in which queries and keys are compared; absent: half the width of the query."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score."""
-        return ReducedRank(query_dim, key_dim, self.rank)
+        return ReducedRank(query_dim, key_dim, self.rank or max(query_dim // 2, 1))
 
 
 @dataclass(frozen=True)
 class AdditiveConfig(ScoreConfig):
-    """Additive score; `hidden` is the width of its network, that of the query unless given."""
+    """e = v.tanh(W q + U k + b): a small network (Bahdanau et al. 2015)."""
 
     hidden: Count | None = None
+    """Width of the hidden layer; absent: that of the query."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score."""

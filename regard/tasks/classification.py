@@ -49,12 +49,19 @@ class ClassificationConfig(TaskConfig):
     passes = 5
 
     train: tuple[str, ...]
+    """Tables to train on."""
     valid: tuple[str, ...] = ()
+    """Tables to validate on; by default a part of the training data is held out."""
     text: str | None = None
+    """The column with the text; absent: found by its usual name."""
     label: str | None = None
-    classes: tuple[str, ...] = ()  # found in the training data when left out
-    longest: Count = LONGEST  # tokens; longer texts are cut
+    """The column with the label; absent: found by its usual name."""
+    classes: tuple[str, ...] = ()
+    """The labels; by default those of the training data."""
+    longest: Count = LONGEST
+    """The most tokens of a text: longer ones are cut."""
     smoothing: Rate = 0.0
+    """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -39,10 +39,15 @@ class TextConfig(TaskConfig):
     letters: ClassVar[bool] = False  # whether a little text is learned by characters
 
     train: tuple[str, ...]
+    """Text files or tables to train on."""
     valid: tuple[str, ...] = ()
+    """Files to validate on; by default a part of the training data is held out."""
     documents: By = "file"
+    """What one text is in a plain file."""
     column: str | None = None
-    window: Count = 256  # tokens in a row
+    """The column of a table that has the text; absent: found by its usual name."""
+    window: Count = 256
+    """Tokens in a row of a batch."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -32,6 +32,7 @@ class MaskedConfig(TextConfig):
     passes = 20
 
     rate: Rate = 0.15
+    """Share of the tokens that are masked and guessed (Devlin et al. 2018)."""
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return the dropout."""

@@ -49,12 +49,19 @@ class TranslationConfig(TaskConfig):
     passes = 40
 
     source: tuple[str, ...]
+    """Files of source sentences, one a line; or tables with both sides."""
     target: tuple[str, ...] = ()
+    """Files of their translations, line by line; none if the source is a table."""
     valid_source: tuple[str, ...] = ()
+    """Source sentences to validate on; by default a part of the training data is held out."""
     valid_target: tuple[str, ...] = ()
-    longest: Count = LONGEST  # tokens on either side; longer pairs are left out, or cut where they are only measured on
+    """Their translations."""
+    longest: Count = LONGEST
+    """The most tokens on either side: longer pairs are left out of training, and cut in validation."""
     smoothing: Rate = 0.1
+    """Share of the target probability spread over all tokens (Szegedy et al. 2016)."""
     r_drop: NotNegative = 0.0
+    """Weight of the divergence between two passes with different dropout (Wu et al. 2021); 0: one pass."""
 
     def validate(self) -> None:
         """Check the rules between values."""

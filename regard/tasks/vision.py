@@ -41,14 +41,23 @@ class VisionTaskConfig(TaskConfig):
     passes = 30
 
     train: str
+    """A folder with a folder for each class, idx files, or an npz file."""
     valid: str | None = None
-    size: Count | None = None  # pixels on a side; images of one size keep it
-    shift: int = 2  # move training images by up to so many pixels
-    flip: bool = False  # mirror training images left to right
+    """Images to validate on; absent: a part of the training data is held out."""
+    size: Count | None = None
+    """Side in pixels to which images are resized; absent: they must all have one size, and keep it."""
+    shift: int = 2
+    """The most pixels by which training images are moved."""
+    flip: bool = False
+    """Whether training images are mirrored left to right."""
     smoothing: Rate = 0.1
+    """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
     classes: tuple[str, ...] = ()
+    """The names of the classes; by default those of the training data."""
     mean: tuple[float, ...] = ()
+    """Mean of each channel, which is subtracted; by default that of the training data."""
     std: tuple[float, ...] = ()
+    """Standard deviation of each channel, by which it is divided; by default that of the training data."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -18,24 +18,43 @@ class TrainConfig(Config):
     """How a model is trained. `tokens` is what one update learns from, however it is split."""
 
     steps: Count
-    minutes: Positive | None = None  # the time that was asked for, from which `steps` was chosen
-    tokens: Count  # per update: of the target for translation, patches for images
-    accumulate: Count = 1  # parts that an update is split into; the result is the same, the memory less
+    """Number of updates."""
+    minutes: Positive | None = None
+    """The time that was asked for, from which `steps` was chosen; absent: none."""
+    tokens: Count
+    """Tokens in an update: of the target for translation, patches for images."""
+    accumulate: Count = 1
+    """Parts into which an update is split; the result is the same, and less memory is needed."""
     optimizer: OptimizerConfig
+    """The optimizer."""
     schedule: ScheduleConfig
-    clip: Positive | None = None  # the most that the norm of the gradient may be
-    ema: Rate | None = None  # decay of a moving average of the weights, which is then what is measured and kept
-    average: Times = 0  # of so many last validations the weights are averaged at the end; kept if better
+    """How the learning rate rises and falls."""
+    clip: Positive | None = None
+    """The largest norm of the gradient: larger ones are scaled down; absent: no limit."""
+    ema: Rate | None = None
+    """Decay of a moving average of the weights, which is measured and kept instead of them; absent: none."""
+    average: Times = 0
+    """Number of last validations whose weights are averaged at the end; the average is kept if it is better."""
     validate_every: Count
-    valid_rows: Count = 500  # rows that are translated for BLEU in a validation while training
-    patience: Count | None = None  # stop after so many validations without a better one
+    """Updates between two validations."""
+    valid_rows: Count = 500
+    """Rows that a validation translates for BLEU while training."""
+    patience: Count | None = None
+    """Stop after this many validations without a better one; absent: never."""
     checkpoint_every: Count
+    """Updates between two checkpoints."""
     log_every: Count = 10
-    balance: NotNegative = 0.001  # how fast routers of experts even out their load
+    """Updates between two lines of the log."""
+    balance: NotNegative = 0.001
+    """How fast routers of experts even out their load."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of the computation; auto: bfloat16 where the device is fast in it."""
     compile: Literal["auto", "always", "never"] = "auto"
-    parallel: Literal["ddp", "fsdp"] = "ddp"  # with several processes: a copy of the model on each, or a part
+    """Whether the model is compiled; auto: where it pays."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """With several processes: a copy of the model in each (ddp), or a part (fsdp)."""
     seed: Times = 0
+    """Seed of the initial weights, of the order of the data and of what is held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +62,14 @@ class RunConfig(Config):
     """A run: the task with its files, the tokenizer, the model and the training."""
 
     about: str = ""
+    """What this recipe is, in a sentence."""
     paper: str = ""
+    """The paper that it comes from."""
     task: TaskConfig
+    """What is learned, and from which files."""
     tokenizer: TokenizerConfig | None = None
+    """How texts become tokens; absent: chosen by the task."""
     model: ModelConfig
+    """The architecture."""
     train: TrainConfig
+    """How it is trained."""

@@ -93,9 +93,13 @@ class AdamWConfig(OptimizerConfig):
     """w <- w - rate * (m / (sqrt(v) + epsilon) + decay * w), with the means m of g and v of g^2 made unbiased."""
 
     rate: Positive
+    """The peak learning rate."""
     betas: tuple[float, ...] = (0.9, 0.95)
+    """Decay of the means of the gradient and of its square."""
     decay: NotNegative = 0.1
+    """Weight decay of matrices."""
     epsilon: Positive = 1e-8
+    """What is added to the denominator."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -144,9 +148,13 @@ class MuonConfig(OptimizerConfig):
     """
 
     rate: Positive = 0.02
+    """The peak learning rate of matrices."""
     momentum: Rate = 0.95
+    """Decay of the mean of the gradient."""
     decay: NotNegative = 0.01
+    """Weight decay."""
     rest: AdamWConfig = field(default_factory=lambda: AdamWConfig(rate=0.0003))
+    """AdamW for what is not a matrix of a layer."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -26,6 +26,7 @@ class InverseSqrtConfig(ScheduleConfig):
     """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w. It never ends, so needs no end."""
 
     warmup: Steps
+    """Updates in which the rate rises."""
 
     def factor(self, step: int, steps: int) -> float:
         """Give the share of the peak rate in this step."""
@@ -37,7 +38,9 @@ class CosineConfig(ScheduleConfig):
     """Half a cosine from 1 at the end of the warm-up down to `floor` at the last step."""
 
     warmup: Steps
+    """Updates in which the rate rises."""
     floor: Rate = 0.1
+    """Share of the peak rate at the end."""
 
     def factor(self, step: int, steps: int) -> float:
         """Give the share of the peak rate in this step."""
@@ -54,7 +57,9 @@ class LinearConfig(ScheduleConfig):
     """
 
     warmup: Steps
+    """Updates in which the rate rises."""
     cooldown: Rate = 0.4
+    """Share of the updates, at the end, in which the rate falls."""
 
     def factor(self, step: int, steps: int) -> float:
         """Give the share of the peak rate in this step."""
