@@ -1,4 +1,4 @@
-"""`regard data`: list the known data sets; `regard data NAME` puts one into a folder, ready to train on."""
+"""`regard data`: list the known data sets; `regard data NAME` downloads one into a folder, ready to train on."""
 
 import json
 import shlex
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 WIDE = 80  # columns from which the list is a table
 
 
-def data(
-    name: Annotated[str | None, typer.Argument(help="A data set's name; none: list them.")] = None,
+def data_command(
+    name: Annotated[str | None, typer.Argument(help="The name of a data set. Default: list all of them.")] = None,
     source: Annotated[
-        Path | None, typer.Option("--from", help="A folder that has the files; none: download them.")
+        Path | None, typer.Option("--from", help="A folder that already has the files. Default: download them.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The folder to put the files into; none: data/NAME.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The folder to write. Default: data/NAME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the known data sets, or get one."""
+    """List the known data sets, or download one."""
     from regard.data.known_datasets import DATASETS, find_dataset
     from regard.errors import InputError
 
     if name is None:
         if source is not None or to is not None:
-            raise InputError("--from and --to need the NAME of a data set; regard data lists them")
+            raise InputError("--from and --to need the NAME of a data set; `regard data` lists the names")
         _list(DATASETS, as_json)
         return
     known = find_dataset(name)
@@ -47,7 +47,7 @@ def data(
 
 
 def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
-    """Fetch with a bar for each file on standard error, if that is a terminal."""
+    """Fetch the files, with a progress bar for each on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -93,19 +93,19 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     else:
         console.print(_grid(sets))
     absent = " and ".join(name for name, known in sets.items() if known.url is None)
-    console.print("\nregard data NAME downloads one into data/NAME; --from DIR takes the files from a folder instead.")
-    console.print(f"{absent} are not to be had by download, only with --from.", style="dim")
+    console.print("\nregard data NAME downloads one into data/NAME; --from DIR reads the files from a folder instead.")
+    console.print(f"{absent} cannot be downloaded, only read with --from.", style="dim")
 
 
 def _grid(sets: "dict[str, KnownDataset]") -> "Table":
-    """Lay out one row for each set."""
+    """Return a table with one row for each data set."""
     from rich.table import Table
 
     from regard.cli.show import size
 
     grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     grid.add_column("name", style="bold cyan", no_wrap=True)
-    grid.add_column("what")
+    grid.add_column("about")
     grid.add_column("size", justify="right", style="yellow", no_wrap=True)
     grid.add_column("licence", style="dim")
     for name, known in sets.items():

@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.classify import classify
-from regard.cli.convert import convert
-from regard.cli.data import data
+from regard.cli.convert import convert_command
+from regard.cli.data import data_command
 from regard.cli.embed import embed
 from regard.cli.evaluate import evaluate
 from regard.cli.fill import fill
@@ -56,7 +56,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(train, name="train")
-for verb in (translate, generate, classify, fill, embed, evaluate, look_command, convert, data, show, recipes):
+for verb in (
+    translate,
+    generate,
+    classify,
+    fill,
+    embed,
+    evaluate,
+    look_command,
+    convert_command,
+    data_command,
+    show,
+    recipes,
+):
     # the lines of a paragraph are joined, to be broken where the terminal ends
     paragraphs = cleandoc(verb.__doc__ or "").split("\n\n")
     app.command(

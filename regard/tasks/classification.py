@@ -16,6 +16,7 @@ from regard.data.read import Skipped, read_labelled
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
+from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
@@ -216,6 +217,13 @@ class Classification(Task):
     def longest(self) -> int:
         """Return the tokens at which texts are cut."""
         return int(self.config.longest)
+
+    def adapt(self, model: Table) -> Table:
+        """Return the model with a dense layer before the classes if there was one before the vocabulary, as in BERT."""
+        head = model.get("head", {})
+        if head.get("kind") != "tokens" or "transform" not in head:
+            return model
+        return merge(model, {"head": {"kind": "classes", "transform": "tanh"}})
 
     def needs(self) -> Table:
         """The vocabulary and the classes."""

@@ -1,4 +1,4 @@
-"""`regard data` as a person uses it: the list, a set from a folder, a set from a server, and the bar on a terminal."""
+"""`regard data`: the list, a data set from a folder, from a server, and the progress bar on a terminal."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from regard.cli.data import data
+from regard.cli.data import data_command
 from regard.cli.train import train
 from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 from regard.errors import InputError, RegardError
@@ -23,7 +23,7 @@ from tests.processes import patient
 CONTENT = b"to be or not to be\n" * 100
 
 app = typer.Typer()
-app.command()(data)
+app.command()(data_command)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_the_list_on_a_narrow_terminal(monkeypatch, width):
     words = " ".join(listing.split())
     for name, known in DATASETS.items():
         assert re.search(rf"{name} [\d.]+ MB {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
-    assert "iwslt15-envi and tatoeba are not to be had by download, only with --from." in words
+    assert "iwslt15-envi and tatoeba cannot be downloaded, only read with --from." in words
 
 
 def test_from_a_folder(know):
@@ -124,18 +124,18 @@ def test_mistakes(know):
     with pytest.raises(RegardError, match="^play: cannot be downloaded, .* with --from$"):
         regard_data("play")
     for option in ("--from", "--to"):
-        with pytest.raises(InputError, match="^--from and --to need the NAME of a data set; regard data lists them$"):
+        with pytest.raises(InputError, match="^--from and --to need the NAME of a data set; `regard data`"):
             regard_data(option, ".")
 
 
 def test_a_bar_on_a_terminal_and_paths_on_standard_output():
     script = """
 import sys
-from regard.cli.data import data
+from regard.cli.data import data_command
 from regard.cli.train import train
 from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 DATASETS["play"] = KnownDataset("", "", "", "", (DatasetFile("input.txt", int(sys.argv[1]), sys.argv[2]),), sys.argv[3])
-data("play")
+data_command("play")
 """
     with serve({"/input.txt": CONTENT}) as served:
         arguments = [str(len(CONTENT)), hashlib.sha256(CONTENT).hexdigest(), served.address + "/{name}"]

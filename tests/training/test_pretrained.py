@@ -123,6 +123,14 @@ def test_another_head_is_that_of_the_family(text, tmp_path):
     regard.train(tasks(text)["bert-classes"], *BRIEF, init_from=folder, run="run", console=QUIET)
 
 
+def test_a_bert_that_classifies_can_be_exported(text):
+    """`--recipe bert` gets the classification head of BERT, which has a dense layer with tanh."""
+    small = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
+    model = plan(tasks(text)["bert-classes"], *small, recipe="bert").config.model
+    assert to_table(model)["head"]["transform"] == "tanh"
+    assert hub.huggingface_obstacle(model) is None
+
+
 def test_what_does_not_fit(text, tmp_path):
     folder = write("bert", tmp_path / "bert")
     with pytest.raises(ConfigError, match="a model of the kind 'encoder' cannot be trained for language"):
