@@ -43,7 +43,6 @@ NOT_YET = (  # paths that are still to be rewritten
     "Makefile",
     "bench/",
     "docs/",
-    "examples/",
     "regard/cli/",
     "regard/config.py",
     "regard/data/",
@@ -58,9 +57,7 @@ NOT_YET = (  # paths that are still to be rewritten
     "regard/tasks/",
     "regard/training/",
     "regard/use/",
-    "regard/viewer/",
     "tests/",
-    "web/src/",
 )
 
 

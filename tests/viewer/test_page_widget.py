@@ -1,0 +1,46 @@
+"""The page in a real browser, as the widget of a notebook: it follows its own width, and keeps its keys to itself."""
+
+import base64
+
+from playwright.sync_api import expect
+
+from regard.viewer.recording import pack_recordings
+
+from .browser import Tab
+from .shown import Shown
+
+RENDER = """async ([archive, width]) => {
+  const { default: widget } = await import("/page.js");
+  const bytes = Uint8Array.from(atob(archive), (character) => character.charCodeAt(0));
+  const element = document.createElement("div");
+  element.style.width = `${width}px`;
+  document.body.replaceChildren(element);
+  window.notebookKeys = [];
+  document.addEventListener("keydown", (event) => window.notebookKeys.push(event.key));
+  await widget.render({ model: { get: () => new DataView(bytes.buffer) }, el: element });
+}"""
+COLUMNS = "element => getComputedStyle(element).gridTemplateColumns.split(' ').length"
+
+
+def render(tab: Tab, shown: Shown, width: int) -> None:
+    archive = pack_recordings({"one": shown.recording("writer")}, without=["arithmetic", "hidden", "next"])
+    tab.page.goto(f"{shown.address}/")
+    tab.page.evaluate(RENDER, [base64.b64encode(archive).decode(), width])
+    expect(tab.page.locator(".ribbons svg")).to_be_visible()
+
+
+def test_keys_act_on_the_widget_and_do_not_reach_the_notebook(tab: Tab, shown: Shown):
+    render(tab, shown, 1000)
+    tab.page.locator("nav .head").first.focus()
+    tab.press("j", "d", "d", "ArrowRight", "2")
+    expect(tab.main("heads")).to_be_visible()
+    assert tab.page.evaluate("window.notebookKeys") == []
+
+
+def test_the_layout_follows_the_width_of_the_widget(tab: Tab, shown: Shown):
+    render(tab, shown, 1200)
+    assert tab.page.locator(".look").evaluate(COLUMNS) == 2
+    tab.page.evaluate("document.body.firstElementChild.style.width = '500px'")
+    expect(tab.page.locator(".ribbons svg")).to_have_attribute("width", "468")
+    assert tab.page.locator(".look").evaluate(COLUMNS) == 1
+    assert tab.page.locator(".shell").evaluate("element => getComputedStyle(element).minHeight") == "0px"
