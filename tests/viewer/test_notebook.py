@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.errors import InputError, RegardError
-from regard.training.run import open_run
+from regard.training.run import Run
 from regard.viewer import export, html, notebook
 from regard.viewer.html import page_as_iframe, page_with_recordings
 from regard.viewer.model_handle import ModelHandle
@@ -146,7 +146,8 @@ def test_models_of_text(page, tmp_path, kind):
 def test_a_run_that_training_returned(page, tmp_path):
     text = sentences(1)[0]
     folder = run("language", tmp_path / "run")
-    found = unpack_recordings(look(open_run(folder), text).archive)["1"].manifest()
+    trained = Run(folder, config=None)
+    found = unpack_recordings(look(trained, text).archive)["1"].manifest()
     assert (found["title"], found["text"]) == ("run", text)
 
 

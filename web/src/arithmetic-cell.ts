@@ -1,13 +1,13 @@
 // Everything that the Arithmetic view shows of one cell: the model's vectors and numbers, and the same computed again.
-import { valueOf, workOut, type Question, type Worked } from "./arithmetic";
+import { valueOf, recompute, type CellInput, type Recomputed } from "./arithmetic";
 import type { Recording } from "./recording";
 import type { AttentionInfo } from "./types";
 import { readable } from "./word-groups";
 
 /** A cell with everything the view shows of it. */
-export interface ArithmeticCell extends Question {
+export interface ArithmeticCell extends CellInput {
   head: number;
-  worked: Worked;
+  recomputed: Recomputed;
   /** The inputs that query and key are computed from. */
   from: [query: Float32Array, key: Float32Array];
   /** Whether values equal their inputs, as in the attention of a recurrent model. */
@@ -17,7 +17,7 @@ export interface ArithmeticCell extends Question {
   words: string[];
 }
 
-export type LoadedCell = Omit<ArithmeticCell, "worked" | "from" | "bare" | "key"> & { input: Awaited<ReturnType<Recording["input"]>> };
+export type LoadedCell = Omit<ArithmeticCell, "recomputed" | "from" | "bare" | "key"> & { input: Awaited<ReturnType<Recording["input"]>> };
 
 export async function loadCell(recording: Recording, attention: AttentionInfo, head: number, query: number): Promise<LoadedCell> {
   const { columns } = attention;
@@ -35,12 +35,12 @@ export async function loadCell(recording: Recording, attention: AttentionInfo, h
 export function explainCell({ input, ...gathered }: LoadedCell, wanted: number): ArithmeticCell {
   const { attention, query } = gathered;
   const key = Math.min(wanted, attention.columns - 1);
-  const question = { ...gathered, key };
+  const cell = { ...gathered, key };
   const wide = input.keys.length / attention.columns;
   const from: ArithmeticCell["from"] = [
     input.queries.subarray(query * attention.input, (query + 1) * attention.input),
     input.keys.subarray(key * wide, (key + 1) * wide),
   ];
-  const bare = attention.value === wide && valueOf(question, key).every((number, at) => number === from[1][at]);
-  return { ...question, worked: workOut(question), from, bare };
+  const bare = attention.value === wide && valueOf(cell, key).every((number, at) => number === from[1][at]);
+  return { ...cell, recomputed: recompute(cell), from, bare };
 }

@@ -4,7 +4,7 @@ import type { ScoreRow, Vectors } from "./recording";
 import type { AttentionInfo } from "./types";
 
 /** What the model computed for one query, and the selected key. */
-export interface Question {
+export interface CellInput {
   attention: AttentionInfo;
   vectors: Vectors;
   row: ScoreRow;
@@ -14,7 +14,7 @@ export interface Question {
   key: number;
 }
 
-export interface Worked {
+export interface Recomputed {
   /** The terms of the score: a product for each dimension, or energy times tanh. */
   terms: Float64Array;
   sum: number;
@@ -38,31 +38,31 @@ const ROUNDING = 1e-4;
 
 const rowOf = (numbers: Float32Array, row: number, width: number): Float32Array => numbers.subarray(row * width, (row + 1) * width);
 
-export const queryOf = ({ attention, vectors, query }: Question): Float32Array => rowOf(vectors.query, query, attention.width);
-export const keyOf = ({ attention, vectors }: Question, key: number): Float32Array => rowOf(vectors.key, key, attention.width);
-export const valueOf = ({ attention, vectors }: Question, key: number): Float32Array => rowOf(vectors.value, key, attention.value);
-export const mixedOf = ({ attention, vectors, query }: Question): Float32Array => rowOf(vectors.mixed, query, attention.value);
+export const queryOf = ({ attention, vectors, query }: CellInput): Float32Array => rowOf(vectors.query, query, attention.width);
+export const keyOf = ({ attention, vectors }: CellInput, key: number): Float32Array => rowOf(vectors.key, key, attention.width);
+export const valueOf = ({ attention, vectors }: CellInput, key: number): Float32Array => rowOf(vectors.value, key, attention.value);
+export const mixedOf = ({ attention, vectors, query }: CellInput): Float32Array => rowOf(vectors.mixed, query, attention.value);
 
 const add = (numbers: Float64Array): number => numbers.reduce((sum, number) => sum + number, 0);
 
 /** The terms of the score of the query and a key. */
-export function termsOf(question: Question, key: number): Float64Array {
-  const { energy } = question.vectors;
-  const keys = keyOf(question, key);
-  return Float64Array.from(queryOf(question), (number, at) => (energy ? energy[at] * Math.tanh(number + keys[at]) : number * keys[at]));
+export function termsOf(input: CellInput, key: number): Float64Array {
+  const { energy } = input.vectors;
+  const keys = keyOf(input, key);
+  return Float64Array.from(queryOf(input), (number, at) => (energy ? energy[at] * Math.tanh(number + keys[at]) : number * keys[at]));
 }
 
 function cap(score: number, limit: number | null): number {
   return limit === null ? score : limit * Math.tanh(score / limit);
 }
 
-export function workOut(question: Question): Worked {
-  const { attention, row, allowed, key } = question;
+export function recompute(input: CellInput): Recomputed {
+  const { attention, row, allowed, key } = input;
   const { scale, cap: limit } = attention.score;
   const { columns, value } = attention;
-  const terms = termsOf(question, key);
+  const terms = termsOf(input, key);
   const sum = add(terms);
-  const scores = Float64Array.from({ length: columns }, (_, at) => cap(scale * add(termsOf(question, at)), limit));
+  const scores = Float64Array.from({ length: columns }, (_, at) => cap(scale * add(termsOf(input, at)), limit));
   const totals = scores.map((score, at) => score + (row.bias?.[at] ?? 0));
   const seen = (at: number) => !allowed || allowed[at] === 1;
   const largest = totals.reduce((most, total, at) => (seen(at) && total > most ? total : most), -Infinity);
@@ -70,8 +70,8 @@ export function workOut(question: Question): Worked {
   const powerSum = add(powers);
   const weights = powers.map((power) => power / (powerSum || 1));
   const output = new Float64Array(value);
-  weights.forEach((weight, at) => valueOf(question, at).forEach((number, place) => (output[place] += weight * number)));
-  const own = mixedOf(question);
+  weights.forEach((weight, at) => valueOf(input, at).forEach((number, place) => (output[place] += weight * number)));
+  const own = mixedOf(input);
   const difference = {
     score: Math.abs(scores[key] - row.scores[key]),
     weight: Math.abs(weights[key] - row.weights[key]),
@@ -106,8 +106,8 @@ function table(numbers: Float32Array, width: number): string {
 }
 
 /** A script that needs only NumPy: the numbers of the row, the computation, and a comparison with the model. */
-export function numpyScript(question: Question, title: string): string {
-  const { attention, vectors, row, allowed, key } = question;
+export function numpyScript(input: CellInput, title: string): string {
+  const { attention, vectors, row, allowed, key } = input;
   const { kind, scale, cap: limit } = attention.score;
   const array = (name: string, text: string, type = "float32") => `${name} = np.array(${text}, np.${type})`;
   const lines = [
@@ -115,7 +115,7 @@ export function numpyScript(question: Question, title: string): string {
     "import numpy as np",
     "from numpy import inf, nan  # some numbers may be infinite or undefined",
     "",
-    array("query", list(queryOf(question))),
+    array("query", list(queryOf(input))),
     array("keys", table(vectors.key, attention.width)),
     array("values", table(vectors.value, attention.value)),
     ...(vectors.energy ? [array("energy", list(vectors.energy))] : []),
@@ -126,7 +126,7 @@ export function numpyScript(question: Question, title: string): string {
     "# the model's own numbers",
     array("model_scores", list(row.scores)),
     array("model_weights", list(row.weights)),
-    array("model_output", list(mixedOf(question))),
+    array("model_output", list(mixedOf(input))),
     "",
     "query, keys, values = (array.astype(np.float64) for array in (query, keys, values))",
     kind === "additive" ? "scores = np.tanh(query + keys) @ energy" : `scores = ${scale} * (keys @ query)`,

@@ -4,7 +4,7 @@ import type { Choice } from "./selection";
 import type { AttentionInfo } from "./types";
 import { arrange, arrangeMask, groupOf, groupTokens, stretches, type Group } from "./word-groups";
 
-interface Looked {
+interface HeadView {
   attention: AttentionInfo;
   head: number;
   step: number;
@@ -16,7 +16,7 @@ interface Looked {
   masked: Uint8Array | null;
 }
 
-export interface Picture extends Looked {
+export interface Picture extends HeadView {
   recording: Recording;
   /** For every query, the weight on keys that are not shown. */
   outside: Float32Array;
@@ -24,7 +24,7 @@ export interface Picture extends Looked {
   pooled: boolean;
 }
 
-export interface Row extends Looked {
+export interface Row extends HeadView {
   /** The weight on keys that are not shown. */
   outside: number;
 }

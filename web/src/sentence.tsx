@@ -40,12 +40,12 @@ export function Sentence() {
   const { value: row, error } = app.row.value;
   return (
     <p class="sentence" aria-live="polite">
-      {error ?? (row ? <Said row={row} /> : app.wordHidden.value && "This word is hidden; choose another, or show special tokens.")}
+      {error ?? (row ? <SentenceText row={row} /> : app.wordHidden.value && "This word is hidden; choose another, or show special tokens.")}
     </p>
   );
 }
 
-function Said({ row }: { row: Row }) {
+function SentenceText({ row }: { row: Row }) {
   const app = useApp();
   const kinds = new Set(app.recording.value?.manifest.attentions.map((each) => each.kind));
   const steps = app.recording.value?.manifest.steps ?? [];

@@ -1,14 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { farthest, numpyScript, workOut, type Question } from "../src/arithmetic";
+import { farthest, numpyScript, recompute, type CellInput } from "../src/arithmetic";
 import { loadCell, explainCell } from "../src/arithmetic-cell";
 import { Recording } from "../src/recording";
 import type { AttentionInfo } from "../src/types";
 import { FakeSource, fakeFiles } from "./fake";
 
-type Change = Partial<Pick<Question, "allowed" | "key">> & { score?: Partial<AttentionInfo["score"]>; bias?: number[]; energy?: number[] };
+type Change = Partial<Pick<CellInput, "allowed" | "key">> & { score?: Partial<AttentionInfo["score"]>; bias?: number[]; energy?: number[] };
 
 /** One query and three keys of two dimensions: q.k is 2, -1 and 4. */
-function question({ score = {}, bias, energy, allowed = null, key = 0 }: Change = {}): Question {
+function cellInput({ score = {}, bias, energy, allowed = null, key = 0 }: Change = {}): CellInput {
   const attention = {
     score: { kind: energy ? "additive" : "dot", scale: 1, cap: null, ...score },
     columns: 3,
@@ -45,67 +45,67 @@ function softmax(totals: number[]): number[] {
 
 describe("computing a row again", () => {
   it("takes scaled products, their softmax, and the mean of the values", () => {
-    const worked = workOut(question({ score: { scale: 0.5 }, key: 1 }));
-    close(worked.terms, [1, -2]);
-    expect([worked.sum, worked.scaled, worked.largest]).toEqual([-1, -0.5, 2]);
-    close(worked.scores, [1, -0.5, 2]);
+    const recomputed = recompute(cellInput({ score: { scale: 0.5 }, key: 1 }));
+    close(recomputed.terms, [1, -2]);
+    expect([recomputed.sum, recomputed.scaled, recomputed.largest]).toEqual([-1, -0.5, 2]);
+    close(recomputed.scores, [1, -0.5, 2]);
     const weights = softmax([1, -0.5, 2]);
-    close(worked.weights, weights);
-    close(worked.powers, [Math.exp(-1), Math.exp(-2.5), 1]);
-    close(worked.output, [weights[0] + 4 * weights[2], weights[1] + 4 * weights[2]]);
+    close(recomputed.weights, weights);
+    close(recomputed.powers, [Math.exp(-1), Math.exp(-2.5), 1]);
+    close(recomputed.output, [weights[0] + 4 * weights[2], weights[1] + 4 * weights[2]]);
   });
 
   it("caps scores softly before anything is added", () => {
-    const worked = workOut(question({ score: { cap: 3 }, bias: [0, 10, 0] }));
+    const recomputed = recompute(cellInput({ score: { cap: 3 }, bias: [0, 10, 0] }));
     const capped = [2, -1, 4].map((score) => 3 * Math.tanh(score / 3));
-    close(worked.scores, capped);
-    close(worked.totals, [capped[0], capped[1] + 10, capped[2]]);
-    close(worked.weights, softmax([capped[0], capped[1] + 10, capped[2]]));
+    close(recomputed.scores, capped);
+    close(recomputed.totals, [capped[0], capped[1] + 10, capped[2]]);
+    close(recomputed.weights, softmax([capped[0], capped[1] + 10, capped[2]]));
   });
 
   it("knows the additive score", () => {
-    const worked = workOut(question({ energy: [2, -3], key: 2 }));
-    close(worked.terms, [2 * Math.tanh(1), -3 * Math.tanh(4)]);
-    close(worked.scores, [2 * Math.tanh(3) - 3 * Math.tanh(2), 2 * Math.tanh(2) - 3 * Math.tanh(1), 2 * Math.tanh(1) - 3 * Math.tanh(4)]);
+    const recomputed = recompute(cellInput({ energy: [2, -3], key: 2 }));
+    close(recomputed.terms, [2 * Math.tanh(1), -3 * Math.tanh(4)]);
+    close(recomputed.scores, [2 * Math.tanh(3) - 3 * Math.tanh(2), 2 * Math.tanh(2) - 3 * Math.tanh(1), 2 * Math.tanh(1) - 3 * Math.tanh(4)]);
   });
 
   it("gives masked keys no weight, and none at all if all are masked", () => {
-    const some = workOut(question({ allowed: Uint8Array.of(1, 1, 0) }));
+    const some = recompute(cellInput({ allowed: Uint8Array.of(1, 1, 0) }));
     expect(some.largest).toBe(2);
     close(some.weights, [...softmax([2, -1]), 0]);
-    const none = workOut(question({ allowed: new Uint8Array(3) }));
+    const none = recompute(cellInput({ allowed: new Uint8Array(3) }));
     close(none.weights, [0, 0, 0]);
     close(none.output, [0, 0]);
   });
 
   it("handles scores whose exponential overflows", () => {
-    const worked = workOut(question({ score: { scale: 1000 } }));
-    close(worked.weights, [0, 0, 1]);
+    const recomputed = recompute(cellInput({ score: { scale: 1000 } }));
+    close(recomputed.weights, [0, 0, 1]);
   });
 
   it("reports the difference to the model, and whether it is too large", () => {
-    const asked = question({ key: 2 });
-    const { scores, weights, output } = workOut(asked);
+    const asked = cellInput({ key: 2 });
+    const { scores, weights, output } = recompute(asked);
     asked.row.scores.set(scores);
     asked.row.weights.set(weights);
     asked.vectors.mixed.set(output, 2);
-    const same = workOut(asked);
+    const same = recompute(asked);
     expect(Math.max(...Object.values(same.difference))).toBeLessThan(1e-6);
     expect(same.far).toBe(false);
     asked.vectors.mixed[3] += 0.25;
-    expect(workOut(asked).difference.output).toBeCloseTo(0.25, 6);
-    expect(workOut(asked).far).toBe(true);
+    expect(recompute(asked).difference.output).toBeCloseTo(0.25, 6);
+    expect(recompute(asked).far).toBe(true);
     asked.vectors.mixed[3] = NaN;
-    expect(workOut(asked).far).toBe(true);
+    expect(recompute(asked).far).toBe(true);
   });
 
   it("allows a large score its float32 rounding", () => {
-    const asked = question({ score: { scale: 1e4 }, key: 2 });
+    const asked = cellInput({ score: { scale: 1e4 }, key: 2 });
     asked.row.scores[2] = 40_000.5;
     asked.row.weights[2] = 1;
     asked.vectors.mixed.set([4, 4], 2);
-    expect(workOut(asked).difference.score).toBe(0.5);
-    expect(workOut(asked).far).toBe(false);
+    expect(recompute(asked).difference.score).toBe(0.5);
+    expect(recompute(asked).far).toBe(false);
   });
 });
 
@@ -118,7 +118,7 @@ describe("the farthest numbers", () => {
 
 describe("the script", () => {
   it("has every float32 exactly, and everything the score needs", () => {
-    const asked = question({ score: { scale: 0.125, cap: 30 }, bias: [-Infinity, 0.1, 1e-9], allowed: Uint8Array.of(1, 0, 1), key: 2 });
+    const asked = cellInput({ score: { scale: 0.125, cap: 30 }, bias: [-Infinity, 0.1, 1e-9], allowed: Uint8Array.of(1, 0, 1), key: 2 });
     asked.vectors.query[2] = 0.1;
     const script = numpyScript(asked, "two\nlines");
     expect(script).toContain("# two\n# lines\nimport numpy as np\n");
@@ -131,10 +131,10 @@ describe("the script", () => {
   });
 
   it("of the simplest head has nothing more", () => {
-    const script = numpyScript(question(), "plain");
+    const script = numpyScript(cellInput(), "plain");
     for (const word of ["tanh", "allowed", "bias", "energy"]) expect(script).not.toContain(word);
     expect(script).toContain("totals = scores\npowers = np.exp(totals - totals.max())\n");
-    expect(numpyScript(question({ energy: [2, -3] }), "additive")).toContain("scores = np.tanh(query + keys) @ energy");
+    expect(numpyScript(cellInput({ energy: [2, -3] }), "additive")).toContain("scores = np.tanh(query + keys) @ energy");
   });
 });
 
@@ -144,8 +144,8 @@ describe("an explained cell", () => {
     for (const id of ["cross.2", "decoder.1"]) {
       const told = explainCell(await loadCell(recording, recording.attention(id)!, 1, 4), 99);
       expect([told.key, told.looker, told.words.length]).toEqual([10, "dérive", 11]);
-      expect(told.worked.far).toBe(false);
-      expect(Math.max(...Object.values(told.worked.difference))).toBeLessThan(1e-4);
+      expect(told.recomputed.far).toBe(false);
+      expect(Math.max(...Object.values(told.recomputed.difference))).toBeLessThan(1e-4);
       expect(told.from.map((each) => each.length)).toEqual([8, 8]);
       expect(told.bare).toBe(false);
     }

@@ -11,10 +11,10 @@ const FEW = 24;
 const HEAVIEST = 12;
 const SHOWN = 4;
 
-export function Softmax({ told }: { told: ArithmeticCell }) {
+export function Softmax({ cell }: { cell: ArithmeticCell }) {
   const { selection } = useApp();
   const all = useSignal(false);
-  const { row, worked, allowed, key, words, attention } = told;
+  const { row, recomputed, allowed, key, words, attention } = cell;
   const long = words.length > FEW;
   const heavy = new Set([...farthest(row.weights, HEAVIEST).places, key]);
   const shown = words.map((_, at) => at).filter((at) => !long || all.value || heavy.has(at));
@@ -61,7 +61,7 @@ export function Softmax({ told }: { told: ArithmeticCell }) {
                 </th>
                 <td>{numberText(row.scores[at])}</td>
                 {row.bias && <td>{numberText(row.scores[at] + row.bias[at])}</td>}
-                <td>{hidden ? "masked" : numberText(worked.powers[at])}</td>
+                <td>{hidden ? "masked" : numberText(recomputed.powers[at])}</td>
                 <td class={hidden ? "wide hatched-cell" : "wide"}>
                   <span class="bar" style={{ width: `calc((100% - 86px) * ${row.weights[at]})` }} />
                   <span class="number">{weightText(row.weights[at], 4)}</span>
@@ -80,33 +80,33 @@ export function Softmax({ told }: { told: ArithmeticCell }) {
               </th>
               <td />
               {row.bias && <td />}
-              <td>{numberText(left(worked.powers, worked.powerSum))}</td>
+              <td>{numberText(left(recomputed.powers, recomputed.powerSum))}</td>
               <td class="wide">{weightText(left(row.weights, total), 4)}</td>
             </tr>
           )}
           <tr class="strong">
             <th scope="row">sum</th>
-            <td>m = {Number.isFinite(worked.largest) ? numberText(worked.largest) : "none"}</td>
+            <td>m = {Number.isFinite(recomputed.largest) ? numberText(recomputed.largest) : "none"}</td>
             {row.bias && <td />}
-            <td>{numberText(worked.powerSum)}</td>
+            <td>{numberText(recomputed.powerSum)}</td>
             <td class="wide">{weightText(total, 4)}</td>
           </tr>
         </tfoot>
       </table>
-      {worked.powerSum === 0 && <p class="soft">Every key is masked for this word, so its output is zero.</p>}
+      {recomputed.powerSum === 0 && <p class="soft">Every key is masked for this word, so its output is zero.</p>}
       {attention.mask && !allowed?.includes(0) && <p class="soft">No key is masked for this word.</p>}
     </>
   );
 }
 
-export function Output({ told }: { told: ArithmeticCell }) {
-  const { row, words, looker } = told;
-  const mixed = mixedOf(told);
+export function Output({ cell }: { cell: ArithmeticCell }) {
+  const { row, words, looker } = cell;
+  const mixed = mixedOf(cell);
   const { places } = farthest(row.weights, SHOWN);
-  const parts = places.map((at) => valueOf(told, at).map((number) => number * row.weights[at]));
+  const parts = places.map((at) => valueOf(cell, at).map((number) => number * row.weights[at]));
   const others = new Float64Array(mixed.length);
   row.weights.forEach((weight, at) => {
-    if (!places.includes(at)) valueOf(told, at).forEach((number, place) => (others[place] += weight * number));
+    if (!places.includes(at)) valueOf(cell, at).forEach((number, place) => (others[place] += weight * number));
   });
   const scale = { kind: "signed" as const, limit: reach(mixed, ...parts) };
   return (

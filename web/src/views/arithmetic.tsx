@@ -34,24 +34,24 @@ export function Arithmetic({ recording }: { recording: Recording }) {
   if (!there) return <p class="soft">This recording has no vectors of this layer; open the model itself: regard look TEXT -m RUN</p>;
   if (error) return <p class="failure">{error}</p>;
   if (!before.current) return null;
-  const told = explainCell(before.current, selection.key.value);
+  const cell = explainCell(before.current, selection.key.value);
   return (
     <div class="arithmetic">
-      <Cell told={told} recording={recording} />
-      <CheckLine told={told} />
+      <Cell cell={cell} recording={recording} />
+      <CheckLine cell={cell} />
       <ol>
-        <Inputs told={told} />
-        <Made told={told} />
-        <Score told={told} />
+        <Inputs cell={cell} />
+        <Made cell={cell} />
+        <Score cell={cell} />
         <Step title="Softmax over the row" formula={<SoftmaxFormula />}>
-          <Softmax told={told} />
+          <Softmax cell={cell} />
         </Step>
         <Step title="Values, weighted" formula={<OutputFormula />}>
-          <Output told={told} />
+          <Output cell={cell} />
         </Step>
-        <Check told={told} />
+        <Check cell={cell} />
       </ol>
-      <Everything told={told} />
+      <Everything cell={cell} />
     </div>
   );
 }
@@ -69,9 +69,9 @@ function Step({ title, formula, children }: { title: string; formula: preact.Com
 }
 
 /** The selected cell; its two words can be changed here. */
-function Cell({ told, recording }: { told: ArithmeticCell; recording: Recording }) {
+function Cell({ cell, recording }: { cell: ArithmeticCell; recording: Recording }) {
   const { selection } = useApp();
-  const { attention, head } = told;
+  const { attention, head } = cell;
   const choice = (axis: "query" | "key", words: string[]) => (
     <select
       aria-label={axis === "query" ? "The word that looks" : "The word looked at"}
@@ -88,24 +88,24 @@ function Cell({ told, recording }: { told: ArithmeticCell; recording: Recording 
   return (
     <div class="cell">
       <span>
-        {choice("query", recording.tokens(attention.queries).map((token) => readable(token.text)))} looks at {choice("key", told.words)}
+        {choice("query", recording.tokens(attention.queries).map((token) => readable(token.text)))} looks at {choice("key", cell.words)}
       </span>
       <span class="soft">
         {kindTitles[attention.kind]} {headName(attention, head)}
       </span>
-      <Copy told={told} recording={recording} />
+      <Copy cell={cell} recording={recording} />
     </div>
   );
 }
 
-function Copy({ told, recording }: { told: ArithmeticCell; recording: Recording }) {
+function Copy({ cell, recording }: { cell: ArithmeticCell; recording: Recording }) {
   const said = useSignal("");
   const script = useSignal<string | null>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => area.current?.select(), [script.value]);
   const copy = async () => {
-    const cell = `${told.attention.id}, ${headName(told.attention, told.head)}: ${JSON.stringify(told.looker)} looks at ${JSON.stringify(told.words[told.key])}`;
-    const text = numpyScript(told, `${cell}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs only NumPy.`);
+    const title = `${cell.attention.id}, ${headName(cell.attention, cell.head)}: ${JSON.stringify(cell.looker)} looks at ${JSON.stringify(cell.words[cell.key])}`;
+    const text = numpyScript(cell, `${title}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs only NumPy.`);
     try {
       await navigator.clipboard.writeText(text);
       script.value = null;
@@ -130,19 +130,19 @@ function Copy({ told, recording }: { told: ArithmeticCell; recording: Recording 
 
 const difference = (value: number) => (value === 0 ? "0" : value.toExponential(1));
 
-function CheckLine({ told: { worked, row, key } }: { told: ArithmeticCell }) {
-  const { score, weight, output } = worked.difference;
+function CheckLine({ cell: { recomputed, row, key } }: { cell: ArithmeticCell }) {
+  const { score, weight, output } = recomputed.difference;
   return (
-    <p class={worked.far ? "failure" : "soft"} role="status" data-check>
-      Check: weight recomputed {weightText(worked.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; the largest difference of
+    <p class={recomputed.far ? "failure" : "soft"} role="status" data-check>
+      Check: weight recomputed {weightText(recomputed.weights[key], 4)}, the model's own {weightText(row.weights[key], 4)}, difference {difference(weight)}; the largest difference of
       score, weight and output is {difference(Math.max(score, weight, output))}.
-      {worked.far && " That is more than rounding explains, so do not trust this account of the cell."}
+      {recomputed.far && " That is more than rounding explains, so do not trust this account of the cell."}
     </p>
   );
 }
 
-function Inputs({ told }: { told: ArithmeticCell }) {
-  const { from, looker, words, key } = told;
+function Inputs({ cell }: { cell: ArithmeticCell }) {
+  const { from, looker, words, key } = cell;
   const scale = { kind: "signed" as const, limit: reach(...from) };
   return (
     <Step title="Input" formula={<p class="soft">The vectors that this attention reads: embeddings, or the output of earlier layers. Blue is negative, orange positive.</p>}>
@@ -152,19 +152,19 @@ function Inputs({ told }: { told: ArithmeticCell }) {
   );
 }
 
-function Made({ told }: { told: ArithmeticCell }) {
-  const { attention, looker, words, key } = told;
-  const [q, k, v] = [queryOf(told), keyOf(told, key), valueOf(told, key)];
+function Made({ cell }: { cell: ArithmeticCell }) {
+  const { attention, looker, words, key } = cell;
+  const [q, k, v] = [queryOf(cell), keyOf(cell, key), valueOf(cell, key)];
   const scale = { kind: "signed" as const, limit: reach(q, k) };
   return (
-    <Step title="Query, key and value" formula={<MadeFormulas attention={attention} bare={told.bare} />}>
+    <Step title="Query, key and value" formula={<MadeFormulas attention={attention} bare={cell.bare} />}>
       <VectorStrip name={<Of of="q" at="i" word={looker} />} label={`Query of ${looker}`} values={q} scale={scale} />
       <VectorStrip name={<Of of="k" at="j" word={words[key]} />} label={`Key of ${words[key]}`} values={k} scale={scale} />
       <VectorStrip name={<Of of="v" at="j" word={words[key]} />} label={`Value of ${words[key]}`} values={v} scale={{ kind: "signed", limit: reach(v) }} />
       <p class="soft">
         {attention.position === "rope" && "Query and key are rotated to their positions (rope). "}
         {attention.groups > 1 && `Keys and values are shared by ${attention.groups} heads. `}
-        {!told.bare && "These numbers include the model's biases and norms, if it has any here."}
+        {!cell.bare && "These numbers include the model's biases and norms, if it has any here."}
       </p>
     </Step>
   );
@@ -172,11 +172,11 @@ function Made({ told }: { told: ArithmeticCell }) {
 
 const LARGEST = 6;
 
-function Score({ told }: { told: ArithmeticCell }) {
-  const { attention, worked, row, allowed, key, words } = told;
+function Score({ cell }: { cell: ArithmeticCell }) {
+  const { attention, recomputed, row, allowed, key, words } = cell;
   const { scale, cap, kind } = attention.score;
   const additive = kind === "additive";
-  const { terms, sum, scaled } = worked;
+  const { terms, sum, scaled } = recomputed;
   const { places, rest } = farthest(terms, LARGEST);
   const root = Math.abs(scale - attention.width ** -0.5) < 1e-9 ? ` (1/√${attention.width})` : "";
   const line = (name: string, value: number, strong = false) => (
@@ -199,7 +199,7 @@ function Score({ told }: { told: ArithmeticCell }) {
           {places.map((at) => (
             <tr key={at}>
               <th scope="row">
-                dim {at}: <Term told={told} at={at} />
+                dim {at}: <Term cell={cell} at={at} />
               </th>
               <td>{signed(terms[at])}</td>
             </tr>
@@ -228,22 +228,22 @@ function Score({ told }: { told: ArithmeticCell }) {
 
 const signed = (value: number) => (value < 0 ? numberText(value) : `+${numberText(value)}`);
 
-function Term({ told, at }: { told: ArithmeticCell; at: number }) {
-  const q = numberText(queryOf(told)[at]);
-  const other = keyOf(told, told.key)[at];
-  const { energy } = told.vectors;
+function Term({ cell, at }: { cell: ArithmeticCell; at: number }) {
+  const q = numberText(queryOf(cell)[at]);
+  const other = keyOf(cell, cell.key)[at];
+  const { energy } = cell.vectors;
   const k = numberText(Math.abs(other));
   return <span class="number">{energy ? `${numberText(energy[at])} × tanh(${q} ${other < 0 ? "−" : "+"} ${k})` : `${q} × ${numberText(other)}`}</span>;
 }
 
-function Check({ told }: { told: ArithmeticCell }) {
-  const { worked, row, key } = told;
-  const own = mixedOf(told);
-  const far = farthest(worked.output.map((number, at) => number - own[at]), 1).places[0] ?? 0;
+function Check({ cell }: { cell: ArithmeticCell }) {
+  const { recomputed, row, key } = cell;
+  const own = mixedOf(cell);
+  const far = farthest(recomputed.output.map((number, at) => number - own[at]), 1).places[0] ?? 0;
   const lines: [string, number, number, number][] = [
-    ["score", worked.scores[key], row.scores[key], worked.difference.score],
-    ["weight", worked.weights[key], row.weights[key], worked.difference.weight],
-    [`output, farthest dim ${far}`, worked.output[far], own[far], worked.difference.output],
+    ["score", recomputed.scores[key], row.scores[key], recomputed.difference.score],
+    ["weight", recomputed.weights[key], row.weights[key], recomputed.difference.weight],
+    [`output, farthest dim ${far}`, recomputed.output[far], own[far], recomputed.difference.output],
   ];
   return (
     <Step title="Check" formula={<CheckFormula />}>
@@ -271,14 +271,14 @@ function Check({ told }: { told: ArithmeticCell }) {
   );
 }
 
-function Everything({ told }: { told: ArithmeticCell }) {
-  const { from, worked, key, words, looker } = told;
+function Everything({ cell }: { cell: ArithmeticCell }) {
+  const { from, recomputed, key, words, looker } = cell;
   return (
     <Folded summary="All numbers as tables">
       {() => (
         <>
-          <Numbers caption="Query and key" columns={{ [`q ${looker}`]: queryOf(told), [`k ${words[key]}`]: keyOf(told, key), term: worked.terms }} />
-          <Numbers caption="Value and output" columns={{ [`v ${words[key]}`]: valueOf(told, key), output: mixedOf(told), recomputed: worked.output }} />
+          <Numbers caption="Query and key" columns={{ [`q ${looker}`]: queryOf(cell), [`k ${words[key]}`]: keyOf(cell, key), term: recomputed.terms }} />
+          <Numbers caption="Value and output" columns={{ [`v ${words[key]}`]: valueOf(cell, key), output: mixedOf(cell), recomputed: recomputed.output }} />
           <Numbers caption="Inputs" columns={{ [`query ${looker}`]: from[0], [`key ${words[key]}`]: from[1] }} />
         </>
       )}

@@ -125,7 +125,7 @@ function Both({ here, there }: { here: Picture; there: Picture }) {
   useDrawing(() => matrixSvg(middle ?? left, app.dark.value));
   return (
     <>
-      {found ? <Said here={here} there={there} names={names} found={found} /> : <Unlike here={here} there={there} />}
+      {found ? <Summary here={here} there={there} names={names} found={found} /> : <DifferentSizes here={here} there={there} />}
       <div class={here.keys.length <= FEW && there.keys.length <= FEW ? "sides few" : "sides"}>
         <section>
           <h3>{names[0]}</h3>
@@ -150,7 +150,7 @@ function Both({ here, there }: { here: Picture; there: Picture }) {
   );
 }
 
-function Unlike({ here, there }: { here: Picture; there: Picture }) {
+function DifferentSizes({ here, there }: { here: Picture; there: Picture }) {
   const size = (side: Picture) => `${side.queries.length} × ${side.keys.length}`;
   return (
     <p class="sentence" aria-live="polite">
@@ -167,7 +167,7 @@ interface FoundProps {
 }
 
 /** "*rivière* → *river*: 0.83 in L2.H1, 0.10 in L3.H4": the largest difference of the chosen word, or of all if that has none. */
-function Said({ here, there, names, found }: FoundProps) {
+function Summary({ here, there, names, found }: FoundProps) {
   const { selection, hover } = useApp();
   const columns = here.keys.length;
   const row = groupOf(here.queries, hover.value?.query ?? selection.query.value);

@@ -25,7 +25,7 @@ export function Next({ recording }: { recording: Recording }) {
   const { next, answers } = recording.manifest;
   return (
     <div class="next">
-      {next && <Following recording={recording} sequence={next.sequence} begin={next.begin} />}
+      {next && <NextToken recording={recording} sequence={next.sequence} begin={next.begin} />}
       {!next && answers.map((answer) => <Answers key={answer.question} answer={answer} />)}
     </div>
   );
@@ -73,7 +73,7 @@ interface Logits {
   vocabulary: string[];
 }
 
-function Following({ recording, sequence, begin }: { recording: Recording; sequence: string; begin: number }) {
+function NextToken({ recording, sequence, begin }: { recording: Recording; sequence: string; begin: number }) {
   const app = useApp();
   const tokens = recording.tokens(sequence);
   const [at, choose] = useToken(sequence, begin - 1);

@@ -63,12 +63,12 @@ export function Position({ recording }: { recording: Recording }) {
           ))}
         </div>
       )}
-      {value && <Shown key={number} table={table} numbers={value[0]} alike={value[1]} />}
+      {value && <PositionTable key={number} table={table} numbers={value[0]} alike={value[1]} />}
     </div>
   );
 }
 
-function Shown({ table, numbers, alike }: { table: PositionInfo; numbers: Float32Array; alike: Float32Array }) {
+function PositionTable({ table, numbers, alike }: { table: PositionInfo; numbers: Float32Array; alike: Float32Array }) {
   const app = useApp();
   const query = app.selection.query.value;
   const picked = useSignal<number | null>(null);

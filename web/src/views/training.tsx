@@ -178,11 +178,11 @@ function Lines({ curves, chosen, steps }: { curves: EntropyCurve[]; chosen: Entr
             training step, on a logarithmic scale →
           </text>
           {curves.map((curve, at) => (
-            <path key={at} class={curve.attention.id === chosen.attention.id ? "course near" : "course"} d={path(curve)} />
+            <path key={at} class={curve.attention.id === chosen.attention.id ? "head-curve near" : "head-curve"} d={path(curve)} />
           ))}
           <path class="now" d={`M${x(steps[now])} ${PAD.top}V${HEIGHT - PAD.bottom}`} />
-          {under && under.curve !== chosen && <path class="course pointed" d={path(under.curve)} />}
-          <path class="course chosen" d={path(chosen)} />
+          {under && under.curve !== chosen && <path class="head-curve pointed" d={path(under.curve)} />}
+          <path class="head-curve chosen" d={path(chosen)} />
           {end !== null && end !== undefined && <circle cx={x(steps[now])} cy={y(end)} r={4.5} />}
           {under && under.curve !== chosen ? label(under.curve, under.at, "pointed") : label(chosen, now, "chosen")}
         </svg>

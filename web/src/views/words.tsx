@@ -192,7 +192,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
         <WordLine label="Second text" groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
       </div>
       <p class="sentence" aria-live="polite">
-        <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {told(cosines)}
+        <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {cosineText(cosines)}
         {own && a === b && <span class="aside"> · the same word twice; choose another word or another text</span>}
       </p>
       {first.title !== second.title && <p class="note">These vectors come from two models, whose dimensions are unrelated, so a cosine between them says little.</p>}
@@ -222,7 +222,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
 
 const percent = (share: number) => `${Math.round(share * 100)} %`;
 
-function told(cosines: (number | null)[]): string {
+function cosineText(cosines: (number | null)[]): string {
   const text = (value: number | null) => (value === null ? "not defined" : numberText(value, 2));
   const last = cosines.length - 1;
   return last > 0 ? `cosine ${text(cosines[0])} in the embedding, ${text(cosines[last])} after layer ${last}` : `cosine ${text(cosines[0])}`;
