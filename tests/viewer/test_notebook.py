@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.errors import InputError, RegardError
-from regard.training.run import Run
+from regard.training.run import open_run
 from regard.viewer import export, html, notebook
 from regard.viewer.html import page_as_iframe, page_with_recordings
 from regard.viewer.model_handle import ModelHandle
@@ -21,6 +21,7 @@ from ..processes import PATIENCE
 from ..tasks.corpora import sentences
 from ..use.made import image, loaded, model_of, run, tokenizer_of
 from .fake import manifest, recording
+from .snapshots import STEPS, write
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -144,11 +145,9 @@ def test_models_of_text(page, tmp_path, kind):
 
 
 def test_a_run_that_training_returned(page, tmp_path):
-    text = sentences(1)[0]
-    folder = run("language", tmp_path / "run")
-    trained = Run(folder, config=None)
-    found = unpack_recordings(look(trained, text).archive)["1"].manifest()
-    assert (found["title"], found["text"]) == ("run", text)
+    folder, _ = write(tmp_path, "language", "gpt2")
+    found = unpack_recordings(look(open_run(folder)).archive)["1"].manifest()
+    assert (found["title"], found["steps"]) == (f"{folder.name}, training", list(STEPS))
 
 
 def test_an_image_by_its_path_and_by_its_bytes(page, tmp_path):
