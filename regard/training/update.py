@@ -87,7 +87,7 @@ class Update:
         """Whether the model is compiled: on an accelerator, if it pays, but for loops that would be unrolled."""
         if self.config.compile == "auto":
             pays = self.config.steps >= PAYS * self.shapes
-            return self.ranks.device.type != "cpu" and pays and self.model.compile_pays
+            return self.ranks.device.type != "cpu" and pays and getattr(self.model, "compile_pays", True)
         return self.config.compile == "always"
 
     @property
