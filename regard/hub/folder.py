@@ -21,7 +21,7 @@ from regard.hub.hub_config import HubConfig
 from regard.hub.weights import DTYPES, INDEX, SINGLE_FILE, FolderWeights, open_weights, read_json
 from regard.models.model import Model
 from regard.models.recipe import ModelConfig, build_empty
-from regard.models.store import fill, tensors, writing
+from regard.models.store import assign_weights, tensors, write_files
 
 MAX_FILE_BYTES = 5 * 10**9
 HARMLESS = 2**20  # a number up to this costs little in any key, since models are built without memory for weights
@@ -52,7 +52,7 @@ def load_huggingface(
     model = _build(opened).to(dtype or _dtype(opened))
     ours = tensors(model)
     weights = _read_weights(opened, ours)
-    fill(model, {name: tensor.to(device, ours[name].dtype) for name, tensor in weights.items()}, device)
+    assign_weights(model, {name: tensor.to(device, ours[name].dtype) for name, tensor in weights.items()}, device)
     return model
 
 
@@ -210,7 +210,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, details: Details = De
     if family.architectures[architecture].task in GENERATING:
         ids = {key: value for key, value in token_id_keys(details).items() if value is not None}
         tables[GENERATION] = {**details.generation, **ids}
-    with writing(Path(folder), *files, *tables) as paths:
+    with write_files(Path(folder), *files, *tables) as paths:
         for path, names in zip(paths, files.values(), strict=False):
             save_file({name: theirs[name].cpu().contiguous() for name in names}, path, metadata={"format": "pt"})
         for path, table in zip(paths[len(files) :], tables.values(), strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.config import Table
 from regard.errors import RegardError, choices
-from regard.models.store import writing
+from regard.models.store import write_files
 
 TEMPLATES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
@@ -51,7 +51,7 @@ def write_tokenizer_files(
         **tokens,
     }
     files = {"tokenizer.json": state, "tokenizer_config.json": config, "special_tokens_map.json": dict(tokens)}
-    with writing(Path(folder), *files) as paths:
+    with write_files(Path(folder), *files) as paths:
         for path, table in zip(paths, files.values(), strict=True):
             path.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -1,9 +1,8 @@
-"""A model in a folder: `config.json` and `model.safetensors`. Nothing is pickled, so nothing in it can run."""
+"""Save a model to a folder, and read it back: `config.json` and `model.safetensors`, no pickles."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from regard.atomic import make_folder, write_file
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
 from regard.models.model import Model, ModelConfig
@@ -23,51 +23,39 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
-    """Name every tensor that is saved: parameters, and buffers that training changes; shared ones once."""
+    """Return the tensors that are saved, by name: parameters, and buffers that training changes; shared ones once."""
     kept = set(model.state_dict())
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor for name, tensor in named if name in kept}
 
 
 def save_model(model: nn.Module, folder: str | Path) -> None:
-    """Write the model's config and weights into `folder`, each file whole or not at all."""
+    """Write the model's config and weights into `folder`: both files, or none."""
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
-        raise RegardError("only a model that a recipe or a config has built can be saved; this one has no config")
-    with writing(Path(folder), WEIGHTS, CONFIG) as (weights, config):
+        raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
+    with write_files(Path(folder), WEIGHTS, CONFIG) as (weights, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
         config.write_text(to_json({"model": model.config}), encoding="utf-8")
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors into a safetensors file, whole or not at all."""
-    with writing(path.parent, path.name) as (part,):
+    """Write tensors to a safetensors file, completely or not at all."""
+    with write_files(path.parent, path.name) as (part,):
         save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, part)
 
 
 @contextmanager
-def writing(folder: Path, *names: str) -> Iterator[list[Path]]:
-    """Give files to write to, which get their names when all are written and on the disk."""
-    parts = [folder / f"{name}.part" for name in names]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        parts[0].touch()
-        permissions = parts[0].stat().st_mode  # what files get here; safetensors would let nobody else read its own
-        yield parts
-        for part in parts:
-            part.chmod(permissions)
-            with part.open("r+b") as file:
-                os.fsync(file.fileno())
-        for part, name in zip(parts, names, strict=True):
-            part.replace(folder / name)
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        remedy = "make room or choose another folder"
-        raise RegardError(f"{folder}: {names[0]} cannot be written: {reason}; {remedy}") from None
-    finally:
-        for part in parts:
-            with suppress(OSError):  # mostly it has its name by now
-                part.unlink()
+def write_files(folder: Path, *names: str) -> Iterator[list[Path]]:
+    """Yield paths to write to; the files get their names in `folder` when all of them are written."""
+    make_folder(folder)
+    with ExitStack() as files:
+        paths = [files.enter_context(write_file(folder / name)) for name in names]
+        try:
+            yield paths
+        except SafetensorError as error:  # the library's own words for a full disk, for example
+            path, remedy = folder / names[0], "free some space, or choose another folder"
+            raise RegardError(f"{path}: cannot be written: {error}; {remedy}") from None
 
 
 def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
@@ -77,7 +65,7 @@ def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
     try:
         weights = {name: tensor.to(device) for name, tensor in read_tensors(folder / WEIGHTS)}
     except (OSError, SafetensorError) as error:
-        raise RegardError(f"{folder}: no model can be read from here: {error}") from None
+        raise RegardError(f"{folder}: cannot be read as a model: {error}") from None
     return build_with(config, weights, folder / WEIGHTS, device)
 
 
@@ -106,7 +94,7 @@ def read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 def build_with(
     config: ModelConfig, weights: Mapping[str, Tensor], path: Path, device: str | torch.device = "cpu"
 ) -> Model:
-    """Build a model with weights that were read from `path`: strictly, every weight with its own name and shape."""
+    """Build a model with weights that were read from `path`; every name and shape must be the model's."""
     model = build_empty(config)
     _check_names(set(weights), tensors(model), path)
     for name, tensor in tensors(model).items():
@@ -114,7 +102,7 @@ def build_with(
             found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
             raise RegardError(f"{path}: {name} has shape {found}, the config asks for {wanted}")
     dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
-    fill(model.to(dtype), {name: tensor.to(device) for name, tensor in weights.items()}, device)
+    assign_weights(model.to(dtype), {name: tensor.to(device) for name, tensor in weights.items()}, device)
     return model
 
 
@@ -123,19 +111,19 @@ def read_config(folder: Path) -> ModelConfig:
     try:
         table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except OSError as error:
-        raise RegardError(f"{folder}: no model can be read from here: {CONFIG}: {error.strerror}") from None
+        raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {error.strerror}") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RegardError(f"{folder}: no model can be read from here: {CONFIG}: {error}") from None
+        raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {error}") from None
     if not isinstance(table, dict):
-        raise RegardError(f"{folder / CONFIG}: must hold a table, not {table!r}")
+        raise RegardError(f"{folder / CONFIG}: must contain a table, not {table!r}")
     return from_table(table, Recipe).model
 
 
-def fill(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:
-    """Let an empty model have these weights, as they are and where they are: nothing is copied."""
+def assign_weights(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:
+    """Make these tensors the weights of an empty model, without a copy."""
     model.load_state_dict(weights, strict=False, assign=True)
     for module in model.modules():
-        if isinstance(module, Constant):  # not saved, since it follows from the config
+        if isinstance(module, Constant):  # not saved, because the config determines it
             module.to_empty(device=device)
 
 

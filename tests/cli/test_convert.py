@@ -95,7 +95,7 @@ def test_a_run_or_a_model_is_shown(regard, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.toml").write_text(to_toml(package.load_recipe("gpt2")))
     assert json.loads(regard("show", "run", "--json").out)["recipe"] == to_table(package.load_recipe("gpt2"))
-    assert "no model can be read from here" in regard.refused("show", tmp_path)
+    assert "cannot be read as a model" in regard.refused("show", tmp_path)
 
 
 def test_what_cannot_go_elsewhere_says_why(regard):

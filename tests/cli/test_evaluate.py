@@ -143,7 +143,7 @@ def test_folders_that_are_no_runs(regard, tmp_path):
     )
     (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())
     (tmp_path / "tokenizer.json").write_bytes((Path("language") / "tokenizer.json").read_bytes())
-    assert "no model can be read from here" in regard.refused("evaluate", "-m", tmp_path)
+    assert "cannot be read as a model" in regard.refused("evaluate", "-m", tmp_path)
     text = (tmp_path / "recipe.toml").read_text().replace("window", "widnow")
     (tmp_path / "recipe.toml").write_text(text)
     assert regard.refused("evaluate", "-m", tmp_path).startswith("task.widnow: unknown key; did you mean 'window'?")

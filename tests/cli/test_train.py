@@ -336,4 +336,4 @@ def test_a_model_in_a_pickle_is_begun_from_if_that_is_allowed(regard, tmp_path):
 
 def test_a_model_to_begin_from_that_is_none(regard):
     found = regard.refused("train", "language", text(), SHORT, "--init-from", "missing")
-    assert found.startswith("missing: no model can be read from here: ")
+    assert found.startswith("missing: cannot be read as a model: ")

@@ -401,8 +401,8 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(store, "save_file", no_room)
     with pytest.raises(RegardError) as error:
         trainer.train()
-    cause = "inputs.safetensors cannot be written: No space left on device"
-    assert str(error.value) == f"{tmp_path / 'run/probe'}: {cause}; make room or choose another folder"
+    cause = "cannot be written: No space left on device; free some space, or choose another folder"
+    assert str(error.value) == f"{tmp_path / 'run/probe/inputs.safetensors'}: {cause}"
     assert list((tmp_path / "run/probe").iterdir()) == []
 
 

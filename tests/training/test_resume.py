@@ -255,12 +255,12 @@ def fill_the_disk(place: str, call: int) -> None:
         (
             "save_model",
             2,
-            r"run: model.safetensors cannot be written: .*File too large.*; make room or choose another .*",
+            r"run/model.safetensors: cannot be written: .*File too large.*; free some space, or choose another .*",
         ),
         (
             "keep_weights",
             2,
-            r"averaging: step-00000008.safetensors cannot be written: .*File too large.*; make room .*",
+            r"averaging/step-00000008.safetensors: cannot be written: .*File too large.*; free some space.*",
         ),
         ("Log.write", 4, r"metrics.jsonl: cannot be written: File too large; make room, then resume"),
         ("Log.samples", 2, r"samples.jsonl: cannot be written: File too large; make room, then resume"),
