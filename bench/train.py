@@ -180,7 +180,7 @@ def cuda_rows() -> list[Row]:
         ours = trainer(found, ranks, folder / "run")
         update, optimizer = ours.update, ours.update.optimizer
         draw, epoch, _ = next(ours.draws())
-        batch = found.task.batch(draw, epoch)
+        batch = ours.feed.batch(draw, epoch)
         count = torch.count_nonzero(batch["labels"] >= 0)
 
         def bare() -> None:

@@ -20,9 +20,9 @@ class Skipped:
         self.counts: dict[str, int] = {}
         self.first: dict[str, str] = {}
 
-    def note(self, reason: str, place: str) -> None:
-        """Count one skipped thing; `reason` names it in the singular, such as "blank line"."""
-        self.counts[reason] = self.counts.get(reason, 0) + 1
+    def note(self, reason: str, place: str, count: int = 1) -> None:
+        """Count skipped things; `reason` names it in the singular, such as "blank line"."""
+        self.counts[reason] = self.counts.get(reason, 0) + count
         self.first.setdefault(reason, place)
 
     def __bool__(self) -> bool:

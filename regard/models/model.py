@@ -8,7 +8,7 @@ and beam search are written once, for LSTM and Transformer alike.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, ClassVar, Literal, NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -231,6 +231,7 @@ class Model(nn.Module):
 class ModelConfig(Config):
     """Base of the configs of models: what the `[model]` table of a recipe says."""
 
+    tasks: ClassVar[tuple[str, ...]] = ()  # kinds of tasks that can train it, besides those that list it themselves
     dim: int
     init: InitConfig
 

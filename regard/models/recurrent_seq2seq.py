@@ -50,6 +50,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
     """
 
     compile_pays = False
+    packs_documents = False  # the decoder is recurrent, whatever the encoder is
 
     def __init__(
         self,

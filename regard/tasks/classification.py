@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Count, Rate, Table
-from regard.data.batches import EMPTY, Buckets, Draw, Indices, Order
+from regard.data.batches import EMPTY, Buckets, Draw, Indices
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
@@ -21,7 +21,7 @@ from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import (
     framed,
     hold_out,
@@ -41,7 +41,7 @@ LONGEST = 256  # tokens of a text, where the model can take them
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(TaskConfig):
-    """Tables with a text and a label in every row; the columns by name, or found by their usual names."""
+    """Tables with a text and a label in every row; columns are named, or found by their usual names."""
 
     recipe = "reader"
     models = ("encoder",)
@@ -88,7 +88,7 @@ class ClassificationConfig(TaskConfig):
         return {"layers": {"block": {"dropout": 0.1}}, "head": head}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Classification":
-        """Read, learn the tokenizer, tokenise."""
+        """Read the tables, learn the tokenizer, tokenise."""
         skipped = Skipped()
 
         def texts() -> Iterator[str]:
@@ -121,7 +121,7 @@ class ClassificationConfig(TaskConfig):
     def tokenise(
         self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]
     ) -> "Labelled":
-        """Find the tokenised texts, or tokenise them: each between the start and the end token."""
+        """Load the tokenised texts, or tokenise them: each between the start and the end token."""
         key = {
             "labelled": [file_key(path) for path in paths(files)],
             "tokenizer": tokenizer.fingerprint(),
@@ -156,7 +156,7 @@ class ClassificationConfig(TaskConfig):
 
 @dataclass(frozen=True)
 class Labelled:
-    """Tokenised texts with their labels; `rows` are those that are used."""
+    """Tokenised texts with their labels; only `rows` of them are used."""
 
     corpus: Corpus
     labels: Indices
@@ -165,7 +165,7 @@ class Labelled:
 
     @property
     def lengths(self) -> Indices:
-        """Tokens of each text that is used."""
+        """The tokens of each text that is used."""
         return self.corpus.lengths[self.rows]
 
     def take(self, rows: Indices) -> "Labelled":
@@ -173,7 +173,7 @@ class Labelled:
         return Labelled(self.corpus, self.labels, self.classes, self.rows[rows])
 
     def to(self, device: torch.device) -> "Labelled":
-        """Bring the tokens to a device."""
+        """Move the tokens to a device."""
         return Labelled(self.corpus.to(device), self.labels, self.classes, self.rows)
 
 
@@ -201,11 +201,11 @@ class Classification(Task):
         self.classes = train.classes
 
     def facts(self) -> dict[str, int]:
-        """Texts, tokens and classes."""
-        tokens = int(self.train.lengths.sum())
+        """Count texts, tokens and classes."""
+        amount = self.amount()
         return {
-            "texts": len(self.train.rows),
-            "tokens": tokens,
+            "texts": amount.rows,
+            "tokens": amount.tokens,
             "classes": len(self.classes),
             "validation texts": len(self.valid.rows),
         }
@@ -226,19 +226,16 @@ class Classification(Task):
         return merge(model, {"head": {"kind": "classes", "transform": "tanh"}})
 
     def needs(self) -> Table:
-        """The vocabulary and the classes."""
+        """Return the vocabulary and the classes."""
         return {"vocabulary": self.learned.size, "head": {"kind": "classes", "classes": len(self.classes)}}
 
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """Texts of like lengths together."""
-        return Buckets(self.train.lengths[:, None], tokens, seed, most=12)
-
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Texts and labels."""
-        return self.rows(self.train, draw)
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return texts of similar lengths together."""
+        order = Buckets(self.train.lengths[:, None], tokens, seed, most=12)
+        return Feed(order, lambda draw, epoch: self.rows(self.train, draw))
 
     def rows(self, texts: Labelled, draw: Draw) -> Batch:
-        """The rows of a draw of either part."""
+        """Return the texts and labels of a draw."""
         index = np.where(draw.rows < 0, EMPTY, texts.rows[draw.rows])
         labels = np.where(draw.rows < 0, IGNORE, texts.labels[index])
         return {
@@ -248,14 +245,14 @@ class Classification(Task):
         }
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Cross-entropy of the label."""
+        """Compute the cross-entropy of the label."""
         smoothing = self.config.smoothing if model.training else 0.0
         logits = model(batch["tokens"], lengths=batch["lengths"])
         return cross_entropy(logits, batch["labels"], smoothing), {}
 
     @torch.no_grad()
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
-        """Loss, accuracy and F1 on all validation texts."""
+        """Measure loss, accuracy and F1 on all validation texts."""
         total = 0.0
         guesses: list[Tensor] = []
         labels: list[Tensor] = []
@@ -281,15 +278,15 @@ class Classification(Task):
         return [Sample(*row) for row in zip(texts, *names, strict=True)]
 
     def probe(self, longest: int = 64) -> Batch:
-        """A text between its special tokens."""
+        """Return a text between its special tokens."""
         row = self.valid.rows[telling(self.valid.lengths, longest)]
         return {"tokens": shortened(self.valid.corpus, int(row), longest)}
 
     def to(self, device: torch.device) -> None:
-        """Bring the texts to the device."""
+        """Move the texts to the device."""
         super().to(device)
         self.train, self.valid = self.train.to(device), self.valid.to(device)
 
     def release(self) -> None:
-        """Give mapped pages back."""
+        """Release mapped pages."""
         self.train.corpus.release()

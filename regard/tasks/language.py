@@ -1,7 +1,7 @@
-"""Language modelling: every token from those before it; perplexity per token and per word, bits per byte.
+"""Language modelling: predict every token from those before it; perplexity per token and word, bits per byte.
 
-One token ends a text and begins the next, as GPT-2's <|endoftext|> does. Attention reads windows of the whole text,
-packed texts hidden from each other; recurrence reads it in parallel lanes and carries its state from window to
+One token ends a text and starts the next, as GPT-2's <|endoftext|> does. Attention reads windows of the whole text,
+with packed texts hidden from each other. Recurrence reads it in parallel lanes and carries its state from window to
 window, where the gradient is cut (truncated backpropagation through time, Williams, Peng 1990).
 """
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from regard.config import Table
 from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_for, whole_streams
@@ -20,19 +19,17 @@ from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fitting
 from regard.decode.sample import sample_all
-from regard.models.language import LanguageModel
-from regard.models.model import Model
-from regard.parts.recurrent import Recurrent
+from regard.models.model import Model, StepModel
 from regard.parts.state import Hidden, State
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import Losses, cross_entropy
 from regard.tasks.metric import perplexities
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch
-from regard.tasks.text import ignore_empty, mixers
+from regard.tasks.task import Batch, Feed
+from regard.tasks.text import can, ignore_empty
 
-LANES = 16  # in which recurrence reads what it is measured on: each begins without a memory, so there are few
+LANES = 16  # in which recurrence reads validation text; few, because each starts with an empty state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ class LanguageTaskConfig(TextConfig):
         return "linear" if pretrained or optimizer == "muon" else "cosine"
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Language":
-        """Read, learn the tokenizer, tokenise."""
+        """Read the texts, learn the tokenizer, tokenise."""
         return Language(self, *self.open(tokenizer, say))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Language":
@@ -73,57 +70,49 @@ class Language(LongTextTask):
 
     def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
-        self.carries = False  # whether the model remembers the window before
         self._units: tuple[int, int] | None = None
 
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """Windows for attention, lanes for recurrence."""
-        self.bind(model)
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return windows for attention, lanes for recurrence."""
         width = self.config.window
         rows = rows_for(tokens, (width,))
-        if self.carries:
-            most = (self.train.tokens - 1) // width  # with more lanes, none would be as long as a window
-            return Streams(self.train.tokens, width, min(rows, most))
-        return Windows(self.train.tokens, width, rows, seed)
+        most = (self.train.tokens - 1) // width  # with more lanes, none would be as long as a window
+        carries, packs = can(model, "carries_state"), self.packs(model)
+        order: Order = Windows(self.train.tokens, width, rows, seed)
+        if carries:
+            order = Streams(self.train.tokens, width, min(rows, most))
+        return Feed(order, lambda draw, epoch: self.rows(self.train, draw, carries, packs))
 
-    def bind(self, model: Model) -> None:
-        """See what the model can do: keep packed texts apart, or carry a state."""
-        super().bind(model)
-        self.carries = all(isinstance(mixer, Recurrent) for mixer in mixers(model))
+    def rows(self, text: Text, draw: Draw, carries: bool, packs: bool) -> Batch:
+        """Return the rows of a draw: tokens and what follows each.
 
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Tokens and what follows each."""
-        batch = self.rows(self.train, draw)
-        if self.carries:
-            batch["begins"] = torch.full((len(draw.rows),), draw.begins, device=self.device)
-        return batch
-
-    def rows(self, text: Text, draw: Draw) -> Batch:
-        """The rows of a draw of either part."""
+        If the model carries a state, `begins` says where it is reset; if it packs texts, `documents` tells them apart.
+        """
         (width,) = draw.shape
         tokens = text.windows(draw.rows, width + 1)
         batch = {"tokens": tokens[:, :-1], "labels": ignore_empty(tokens[:, 1:], draw)}
-        if self.packed:
+        if carries:
+            batch["begins"] = torch.full((len(draw.rows),), draw.begins, device=self.device)
+        if packs:
             batch["documents"] = text.documents(draw.rows, width)
         return batch
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Cross-entropy of what follows; a recurrent model goes on from the state it is given, and gives the next."""
-        if not self.carries:
-            logits = model(batch["tokens"], documents=batch.get("documents"))
-            return cross_entropy(logits, batch["labels"]), {}
-        assert isinstance(model, LanguageModel)
-        state = model.start(len(batch["tokens"]))
+        """Compute the cross-entropy of what follows; a recurrent model continues from the state of the last window."""
+        if "begins" not in batch:
+            return cross_entropy(self.logits(model, batch), batch["labels"]), {}
+        assert isinstance(model, StepModel)
+        state = model.begin(batch["tokens"])
         _put(state, batch)
         logits = model(batch["tokens"], state=state)
         return cross_entropy(logits, batch["labels"]), _take(state)
 
     @torch.no_grad()
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
-        """Loss and perplexities over the whole validation text, window by window; only its first token is given."""
-        self.bind(model)
+        """Measure loss and perplexities on the whole validation text, window by window, given its first token."""
         width, count = self.config.window, self.valid.tokens - 1
-        if self.carries:
+        carries, packs = can(model, "carries_state"), self.packs(model)
+        if carries:
             draws = whole_streams(count, width, min(LANES, count // width))
         else:
             draws = passages(count, width, rows_for(AT_ONCE, (width,)))
@@ -131,20 +120,21 @@ class Language(LongTextTask):
         carried: Batch = {}
         for draw in draws:
             before = {} if draw.begins else carried
-            losses, carried = self.loss(model, self.rows(self.valid, draw) | before)
+            losses, carried = self.loss(model, self.rows(self.valid, draw, carries, packs) | before)
             total += losses.loss.double()
         loss = float(total)
         return {"loss": loss / count, **perplexities(loss, count, *self.units())}
 
     def units(self) -> tuple[int, int]:
-        """Words and bytes of the validation text."""
+        """Count the words and bytes of the validation text."""
         if self._units is None:
             self._units = self.valid.count_units(self.learned)
         return self._units
 
     def samples(self, model: Model) -> list[Sample]:
-        """Let the model go on with two beginnings of validation text."""
-        assert isinstance(model, LanguageModel)
+        """Generate the continuation of two pieces of validation text, if the model can."""
+        if not isinstance(model, StepModel):
+            return []
         width = max(min(32, self.config.window // 2), 1)
         starts = np.linspace(0, self.valid.tokens - 2 * width, 4).astype(np.int64)[1:-1]
         text = self.valid.windows(starts, 2 * width)
@@ -153,7 +143,7 @@ class Language(LongTextTask):
             made = sample_all(
                 eager(model),
                 given,
-                end=(),  # one text goes over into the next, as in what was wanted
+                end=(),  # one text may follow another, as in the validation text
                 limits=fitting(model, given, [width] * len(text)),
                 sampling=Sampling(temperature=0.8),
                 seeds=list(range(len(text))),
@@ -165,25 +155,19 @@ class Language(LongTextTask):
 
 
 def _put(state: State, batch: Batch) -> None:
-    """Let a state go on from what the last window left, unless a new epoch begins."""
-    if "begins" not in batch and not any(key.startswith("carried") for key in batch):
-        return
+    """Continue a state from the end of the last window, unless a new epoch begins."""
     for place, layer in enumerate(state.layers):
         for name, part in layer.items():
             assert isinstance(part, Hidden)
             found = [batch.get(f"carried.{place}.{name}.{index}") for index in range(len(part.values))]
             part.values = tuple(
-                value if old is None else _unless(batch.get("begins"), old, value)
+                value if old is None else torch.where(batch["begins"][:, None], value, old)
                 for old, value in zip(found, part.values, strict=True)
             )
 
 
-def _unless(begins: Tensor | None, old: Tensor, new: Tensor) -> Tensor:
-    return old if begins is None else torch.where(begins[:, None], new, old)
-
-
 def _take(state: State) -> Batch:
-    """What the next window needs, cut off from the gradient."""
+    """Return what the next window needs, detached from the gradient."""
     return {
         f"carried.{place}.{name}.{index}": value.detach()
         for place, layer in enumerate(state.layers)

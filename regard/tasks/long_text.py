@@ -18,22 +18,22 @@ from regard.errors import ConfigError, InputError
 from regard.models.model import Model
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
+from regard.tasks.text import can, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
 
 By = Literal["file", "line", "blank-line"]
 
 CHARACTERS_BELOW = 3_000_000  # bytes of text under which characters are learned better than pieces
 SHORTEST = 8  # tokens of a window, however little text there is
 
-VALID_SHARE = 0.1  # of the text is kept for validation when no file is given for it,
-VALID_TOKENS = 500_000  # and at most so many tokens
-FEW = 20  # so few texts are not kept whole when one part is kept for validation
-AT_ONCE = 4096  # tokens that are measured together: their logits must fit the memory beside the training
+VALID_SHARE = 0.1  # of the text is held out for validation when no file is given for it,
+VALID_TOKENS = 500_000  # and at most this many tokens
+FEW = 20  # texts or fewer may be split when a part is held out for validation
+AT_ONCE = 4096  # tokens that are measured together: their logits must fit into memory beside the training
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(TaskConfig):
-    """Texts in plain files or tables. `documents` says what one text is; rows of a table are texts anyway."""
+    """Texts in plain files or tables. `documents` says what one text is; in a table, each row is one."""
 
     length_key = "window"
     letters: ClassVar[bool] = False  # whether a little text is learned by characters
@@ -77,7 +77,7 @@ class TextConfig(TaskConfig):
         return {"kind": "char" if letters else "bpe"}
 
     def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
-        """Read, learn the tokenizer, tokenise; give the part for training and the part for validation."""
+        """Read, learn the tokenizer, tokenise; return the part for training and the part for validation."""
         skipped = Skipped()
 
         def texts() -> Iterator[str]:
@@ -96,14 +96,14 @@ class TextConfig(TaskConfig):
         return tokenizer, skipped, train, valid
 
     def open_other(self, tokenizer: Tokenizer, files: list[str]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
-        """Read and tokenise other files, to measure a model on."""
+        """Read and tokenise other files to measure a model on."""
         skipped = Skipped()
         text = self.tokenise(tuple(files), tokenizer, skipped)
         self.check(text, tuple(files), "measuring", "give more text")
         return tokenizer, skipped, text, text
 
     def check(self, text: "Text", files: tuple[str, ...], purpose: str, remedy: str) -> None:
-        """See that there is at least one window."""
+        """Check that there is at least one window."""
         if text.tokens <= self.window:
             rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
             raise InputError(f"{files[0]}: {rule}; {remedy}")
@@ -113,7 +113,7 @@ class TextConfig(TaskConfig):
         return chain.from_iterable(read_documents(path, skipped, self.documents, self.column) for path in paths(files))
 
     def tokenise(self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped) -> "Text":
-        """Find the tokenised text, or tokenise it: every text begins with the end token, and one stands at the end."""
+        """Load the tokenised text, or tokenise it: an end token comes before every text and after the last."""
         key = {
             "text": [file_key(path) for path in paths(files)],
             "tokenizer": tokenizer.fingerprint(),
@@ -153,17 +153,17 @@ class Text:
 
     @property
     def tokens(self) -> int:
-        """How many."""
+        """The number of tokens."""
         return self.end - self.begin
 
     @property
     def texts(self) -> int:
-        """How many texts it has, or parts of texts; the end token behind the last is none."""
+        """The number of texts, or parts of texts; the end token after the last is not one."""
         first, last = np.searchsorted(self.corpus.starts, (self.begin, self.end - 1), "right")
         return int(last - first) + (self.end < self.corpus.tokens) or 1
 
     def split(self) -> tuple["Text", "Text"]:
-        """Keep the end for validation: whole texts, if there are many and the last is not too long for that."""
+        """Hold out the end for validation: whole texts, if there are many and the last is not too long."""
         keep = min(max(int(self.tokens * VALID_SHARE), 1), VALID_TOKENS)
         cut = self.end - keep
         whole = int(self.corpus.starts[np.searchsorted(self.corpus.starts, cut)])
@@ -172,39 +172,39 @@ class Text:
         return Text(self.corpus, self.begin, cut), Text(self.corpus, cut, self.end)
 
     def windows(self, rows: Indices, width: int) -> Tensor:
-        """Rows of `width` tokens; an empty row repeats the first."""
+        """Return rows of `width` tokens; an empty row repeats the first."""
         return self.corpus.windows(self.begin + np.maximum(rows, 0), width)
 
     def passage(self, longest: int) -> Tensor:
-        """One text from its beginning on, as a batch; all are cut at `longest` tokens, or only short ones would do."""
+        """Return the beginning of one text, at most `longest` tokens, as a batch."""
         starts = self.corpus.starts[slice(*np.searchsorted(self.corpus.starts, (self.begin, self.end)))]
         lengths = np.diff(np.append(starts, self.end))
-        starts, lengths = starts[lengths > 1], lengths[lengths > 1]  # the end token behind the last text is none
-        if not len(starts):  # of a text so long that a part of it is kept for validation
+        starts, lengths = starts[lengths > 1], lengths[lengths > 1]  # without the end token after the last text
+        if not len(starts):  # a part of one long text
             starts, lengths = np.array([self.begin]), np.array([self.tokens])
         lengths = np.minimum(lengths, longest)
         row = telling(lengths, longest)
         return self.corpus.windows(starts[[row]], int(lengths[row]))
 
     def documents(self, rows: Indices, width: int) -> Tensor:
-        """The number of the text that each of those tokens belongs to."""
+        """Return the number of the text that each of these tokens belongs to."""
         return self.corpus.row_at(self.begin + np.maximum(rows, 0), width)
 
     def to(self, device: torch.device) -> "Text":
-        """Bring the tokens to a device."""
+        """Move the tokens to a device."""
         return Text(self.corpus.to(device), self.begin, self.end)
 
     def count_units(self, tokenizer: Tokenizer) -> tuple[int, int]:
-        """Count words and bytes of the text behind the first token, which nothing predicts.
+        """Count words and bytes after the first token, which nothing predicts.
 
-        Of a whole corpus they were counted as it was read, since not every tokenizer gives back what it was given.
+        For a whole corpus they were counted as it was read, because not every tokenizer decodes to the original text.
         """
-        if (self.begin, self.end) == (0, self.corpus.tokens):  # its first token stands for no text
+        if (self.begin, self.end) == (0, self.corpus.tokens):  # its first token is an end token, which is not text
             return self.corpus.facts["words"], self.corpus.facts["bytes"]
         words = letters = 0
         for begin in range(self.begin + 1, self.end, 1 << 16):
             (ids,) = self.corpus.windows(np.array([begin]), min(1 << 16, self.end - begin)).cpu().numpy()
-            apart = np.split(ids, np.flatnonzero(ids == tokenizer.end))  # or the words of two texts would be one
+            apart = np.split(ids, np.flatnonzero(ids == tokenizer.end))  # so that words of two texts do not join
             for text in tokenizer.decode(apart):
                 words += len(text.split())
                 letters += len(text.encode())
@@ -218,10 +218,9 @@ class LongTextTask(Task):
         super().__init__(config, tokenizer, skipped)
         self.learned = tokenizer
         self.train, self.valid = train, valid
-        self.packed = False  # whether texts that share a window are hidden from each other
 
     def facts(self) -> dict[str, int]:
-        """Texts and tokens."""
+        """Count texts and tokens."""
         return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
 
     def amount(self) -> Amount:
@@ -237,22 +236,28 @@ class LongTextTask(Task):
         return self.longest()
 
     def needs(self) -> Table:
-        """The vocabulary."""
+        """Return the vocabulary."""
         return {"vocabulary": self.learned.size}
 
-    def bind(self, model: Model) -> None:
-        """See whether the model can keep packed texts apart."""
-        self.packed = max(self.train.texts, self.valid.texts) > 1 and attends(model)
+    def packs(self, model: Model) -> bool:
+        """Return whether several texts share a window and the model can keep them apart."""
+        return max(self.train.texts, self.valid.texts) > 1 and can(model, "packs_documents")
+
+    def logits(self, model: Model, batch: Batch) -> Tensor:
+        """Call the model; `documents` are passed only to a model that can keep them apart."""
+        documents = {"documents": batch["documents"]} if "documents" in batch else {}
+        logits: Tensor = model(batch["tokens"], **documents)
+        return logits
 
     def probe(self, longest: int = 64) -> Batch:
-        """The beginning of a text, at most a window."""
+        """Return the beginning of a text, at most a window."""
         return {"tokens": self.valid.passage(min(longest, self.config.window))}
 
     def to(self, device: torch.device) -> None:
-        """Bring the text to the device."""
+        """Move the text to the device."""
         super().to(device)
         self.train, self.valid = self.train.to(device), self.valid.to(device)
 
     def release(self) -> None:
-        """Give mapped pages back."""
+        """Release mapped pages."""
         self.train.corpus.release()

@@ -1,4 +1,4 @@
-"""Masked language modelling (Devlin et al. 2018): guess hidden tokens from both sides."""
+"""Masked language modelling (Devlin et al. 2018): predict hidden tokens from both sides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.config import Rate, Table
-from regard.data.batches import Draw, Order, Windows, passages, rows_for
+from regard.data.batches import Draw, Windows, passages, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.models.model import Model
@@ -17,13 +17,13 @@ from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch
+from regard.tasks.task import Batch, Feed
 from regard.tasks.text import ignore_empty
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedConfig(TextConfig):
-    """Texts with a share `rate` of their tokens to be guessed."""
+    """Texts with a share `rate` of their tokens to be predicted."""
 
     recipe = "reader"
     models = ("encoder",)
@@ -42,10 +42,10 @@ class MaskedConfig(TextConfig):
         """Check the rules between values."""
         super().validate()
         if self.rate == 0:
-            raise ConfigError("0 leaves nothing to guess; it must be above 0", "rate")
+            raise ConfigError("0 leaves nothing to predict; it must be above 0", "rate")
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Masked":
-        """Read, learn the tokenizer, tokenise."""
+        """Read the texts, learn the tokenizer, tokenise."""
         return Masked(self, *self.open(tokenizer, say))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Masked":
@@ -56,32 +56,29 @@ class MaskedConfig(TextConfig):
 class Masked(LongTextTask):
     """L = -sum log p(x_t | the rest), over the chosen tokens t.
 
-    Of these, 80 % are replaced by the mask, 10 % by a token at random, and 10 % stay.
+    Of these, 80 % are replaced by the mask, 10 % by a random token, and 10 % stay.
     """
 
     name = "masked"
     metric = "loss"
 
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """Windows of the whole text."""
-        self.bind(model)
-        return Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,)), seed)
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return windows of the whole text, with some tokens hidden."""
+        windows = Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,)), seed)
+        packs = self.packs(model)
+        return Feed(windows, lambda draw, epoch: self.rows(self.train, draw, packs))
 
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Tokens with some of them hidden."""
-        return self.rows(self.train, draw)
-
-    def rows(self, text: Text, draw: Draw, generator: torch.Generator | None = None) -> Batch:
-        """The rows of a draw of either part; what is hidden is up to the generator, or torch's own."""
+    def rows(self, text: Text, draw: Draw, packs: bool, generator: torch.Generator | None = None) -> Batch:
+        """Return the rows of a draw; the generator (default: torch's own) decides what is hidden."""
         (width,) = draw.shape
         tokens, labels = self.hide(text.windows(draw.rows, width), generator)
         batch = {"tokens": tokens, "labels": ignore_empty(labels, draw)}
-        if self.packed:
+        if packs:
             batch["documents"] = text.documents(draw.rows, width)
         return batch
 
     def hide(self, tokens: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Hide some tokens; give what is left, and the labels of those that were chosen."""
+        """Hide some tokens; return the tokens that are shown, and the labels of the hidden ones."""
         chance, kind = torch.rand(2, *tokens.shape, device=tokens.device, generator=generator)
         chosen = (chance < self.config.rate) & (tokens != self.learned.end)
         # any token of the vocabulary, also a special one, as in the paper
@@ -90,30 +87,28 @@ class Masked(LongTextTask):
         return torch.where(chosen, hidden, tokens), torch.where(chosen, tokens, IGNORE)
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Cross-entropy of the hidden tokens."""
-        logits = model(batch["tokens"], documents=batch.get("documents"))
-        return cross_entropy(logits, batch["labels"]), {}
+        """Compute the cross-entropy of the hidden tokens."""
+        return cross_entropy(self.logits(model, batch), batch["labels"]), {}
 
     @torch.no_grad()
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
-        """Loss, perplexity and accuracy over the hidden tokens of the validation text, the same ones every time."""
-        self.bind(model)
-        width = self.config.window
+        """Measure loss, perplexity and accuracy on hidden tokens of the validation text, the same ones every time."""
+        width, packs = self.config.window, self.packs(model)
         sums = torch.zeros(3, device=self.device, dtype=torch.float64)
-        generator = torch.Generator(self.device).manual_seed(0)  # its own, so that training goes on by the same chance
+        generator = torch.Generator(self.device).manual_seed(0)  # its own, so that validation does not change training
         for draw in passages(self.valid.tokens, width, rows_for(AT_ONCE, (width,))):
-            batch = self.rows(self.valid, draw, generator)
-            logits = model(batch["tokens"], documents=batch.get("documents"))
+            batch = self.rows(self.valid, draw, packs, generator)
+            logits = self.logits(model, batch)
             losses = cross_entropy(logits, batch["labels"])
             sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
         loss, right, count = sums.tolist()
-        if not count:  # so short a text may by chance have nothing hidden
+        if not count:  # in a very short text, nothing may be hidden
             return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
 
     @torch.no_grad()
     def samples(self, model: Model) -> list[Sample]:
-        """Guess one hidden token in each of three pieces of validation text."""
+        """Predict one hidden token in each of three pieces of validation text."""
         width = min(24, self.config.window)
         starts = np.linspace(0, self.valid.tokens - width - 1, 5).astype(np.int64)[1:-1]
         original = self.valid.windows(starts, width)
@@ -126,7 +121,7 @@ class Masked(LongTextTask):
         return [Sample("".join(row), *texts) for row, *texts in zip(shown, wanted, made, strict=True)]
 
     def probe(self, longest: int = 64) -> Batch:
-        """The beginning of a text with its middle hidden, since a text with nothing to guess hardly ever comes up."""
+        """Return the beginning of a text with its middle token hidden, as in training."""
         (tokens,) = super().probe(longest).values()
         tokens[:, tokens.shape[1] // 2] = self.learned.mask
         return {"tokens": tokens}

@@ -1,10 +1,12 @@
 """What a task is: how files become batches, what is minimised, and how the result is measured.
 
-A trainer knows tasks only by this page. A task is made by its config's `prepare`, which reads and tokenises; training
-then draws rows in the task's `order`, turns each draw into a `batch` on the device, and minimises `loss`.
+The trainer knows tasks only by this page. A task is made by its config's `prepare`, which reads and tokenises. Its
+`feed` says in which order a model sees the rows and makes the batches, and `loss` is what is minimised.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,15 +25,23 @@ from regard.tasks.sample import Sample
 Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first dimension
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
-HELD_OUT_ROWS = 2000  # and at most so many rows
+HELD_OUT_ROWS = 2000  # and at most this many rows
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What one model is trained on: draws in an order, and the batch of each draw."""
+
+    order: Order
+    batch: Callable[[Draw, int], Batch]  # of a draw in an epoch, on the device
 
 
 class Task(ABC):
-    """What is learned, with its data at hand."""
+    """What is learned, with its data."""
 
     name: ClassVar[str]
-    unit: ClassVar[str] = "tok"  # what is counted, in short
-    metric: ClassVar[str]  # by which models are compared; see `tasks/metric.py` for its direction
+    unit: ClassVar[str] = "tok"  # abbreviation of what is counted
+    metric: ClassVar[str]  # compares models; `tasks/metric.py` says whether higher is better
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:
         self.config = config  # as given, with what was found in the data: classes, means of images
@@ -65,16 +75,12 @@ class Task(ABC):
         return model
 
     @abstractmethod
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """Give the order in which a model is trained: draws of about `tokens` tokens."""
-
-    @abstractmethod
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Make the batch of a draw, on the device."""
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return the draws of about `tokens` tokens that suit a model, with their batches."""
 
     @abstractmethod
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute what is minimised, and what the next batch of these rows must be given: the state it carries on."""
+        """Compute what is minimised, and the state that the next batch of these rows is given."""
 
     @abstractmethod
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
@@ -82,21 +88,21 @@ class Task(ABC):
 
     @abstractmethod
     def samples(self, model: Model) -> list[Sample]:
-        """Show what the model makes of a few validation rows."""
+        """Return what the model makes of a few validation rows."""
 
     @abstractmethod
     def probe(self, longest: int = 64) -> Batch:
-        """Give one validation row to look at while a model learns: what its `forward` takes, in that order, by name.
+        """Return one validation row to watch while a model learns: the arguments of `forward`, in their order.
 
-        It is the same for the same data. Texts are framed as in training and have at most `longest` tokens.
+        The same data gives the same row. Texts have the special tokens of training and at most `longest` tokens.
         """
 
     def to(self, device: torch.device) -> None:
-        """Bring the data to where it is used."""
+        """Move the data to the device."""
         self.device = device
 
-    def release(self) -> None:  # noqa: B027  # images have nothing to give back
-        """Give memory back that was only mapped from files."""
+    def release(self) -> None:  # noqa: B027  # images have nothing to release
+        """Release memory that is only mapped from files."""
 
     def save(self, folder: Path) -> None:
         """Write what using the model needs besides its weights."""

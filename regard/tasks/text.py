@@ -1,4 +1,4 @@
-"""What the tasks on text share: learning a tokenizer from files, tokenising them once, and looking at the result."""
+"""What the tasks on text share: learning a tokenizer from files, tokenising them once, choosing rows to show."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,17 +18,14 @@ from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import InputError, RegardError
-from regard.models.model import Model
-from regard.models.stack import Layer
-from regard.parts.attention import Attention
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import HELD_OUT, HELD_OUT_ROWS
 
-CHUNK = 4096  # texts that are tokenised at a time
+CHUNK = 4096  # texts that are tokenised together
 
 
 def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Learn a tokenizer from the texts of `files`, or find the one that was learned from them before."""
+    """Learn a tokenizer from the texts of `files`, or load the one that was learned from them before."""
     if config.path is not None:
         return load_tokenizer(Path(config.path), config.dropout)
     key = {"files": [file_key(path) for path in files], "config": asdict(config)}
@@ -40,7 +37,7 @@ def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Calla
 
 
 def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Learn a tokenizer; where there is nothing to learn from, say where."""
+    """Learn a tokenizer; if there is nothing to learn from, the error names the file."""
     nothing = False
 
     def noticed() -> Iterator[str]:
@@ -62,85 +59,79 @@ def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], I
 def framed(
     tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give what stands before and after a text: these, or what a tokenizer from elsewhere puts there."""
+    """Return the special tokens around a text: these, or those of a tokenizer from another library."""
     return (before, after) if tokenizer.roles is None else tokenizer.around()
 
 
 def paths(names: Sequence[str]) -> list[Path]:
-    """Files as they were named."""
+    """Return names as paths."""
     return [Path(name) for name in names]
 
 
 def in_chunks(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
-    """Cut a long sequence into lists."""
+    """Yield a long sequence as lists."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):
         yield chunk
 
 
 def with_skips(facts: dict[str, Any], skipped: Skipped) -> None:
-    """Count what was skipped when a cached corpus was written."""
+    """Add what was skipped when a cached corpus was written."""
     for reason, count, place in facts["skipped"]:
-        for _ in range(count):
-            skipped.note(reason, place)
+        skipped.note(reason, place, count)
 
 
 def skips(skipped: Skipped) -> list[tuple[str, int, str]]:
-    """What was skipped, to be noted in a corpus."""
+    """Return what was skipped, to be saved with a corpus."""
     return [(reason, count, skipped.first[reason]) for reason, count in skipped.counts.items()]
 
 
 def hold_out(rows: int, seed: int) -> tuple[Indices, Indices]:
-    """Split rows by chance into those for training and those for validation: at least one, if there are two."""
+    """Split rows at random into those for training and those for validation: at least one, if there are two."""
     order = np.random.default_rng(seed).permutation(rows)
     count = min(HELD_OUT_ROWS, int(rows * HELD_OUT)) or min(rows - 1, 1)
     return np.sort(order[count:]), np.sort(order[:count])
 
 
 def spread(rows: Indices, count: int | None) -> Indices:
-    """Take `count` rows, evenly spread; all if there are not more."""
+    """Return `count` rows, evenly spread; all, if there are fewer."""
     if count is None or count >= len(rows):
         return rows
     return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
 
 
 def shown(count: int) -> Indices:
-    """Choose three of so many rows to show: from the middle, or what there is."""
+    """Return the numbers of three of `count` rows to show, from the middle; fewer if there are fewer."""
     return spread(np.arange(count), 5)[1:-1] if count >= 5 else np.arange(min(count, 3))
 
 
 def telling(lengths: Indices, longest: int) -> int:
-    """Choose the row to look at while a model learns: of those of at most `longest` tokens one that is longer than
-    most, so that there is something to see, but not the longest; the shortest, if all are longer.
+    """Return the row to watch while a model learns: of those with at most `longest` tokens, one that is longer than
+    most but not the longest, so that there is something to see; the shortest, if all are longer.
     """
     fitting = max(int(np.count_nonzero(lengths <= longest)), 1)
     return int(np.argsort(lengths, kind="stable")[(fitting - 1) * 3 // 4])
 
 
 def shortened(corpus: Corpus, row: int, longest: int) -> Tensor:
-    """Give one row as a batch; if it is too long, its middle is left out, so that it ends as it did."""
+    """Return one row as a batch; of a row that is too long, only the last token follows the beginning."""
     length = int(corpus.lengths[row])
     tokens = corpus.padded(np.array([row]), length, 0)
     return tokens if length <= longest else torch.cat((tokens[:, : longest - 1], tokens[:, -1:]), 1)
 
 
-def mixers(model: Model) -> list[nn.Module]:
-    """What lets tokens interact, in every layer of a model."""
-    return [module.mixer for module in model.modules() if isinstance(module, Layer)]
-
-
-def attends(model: Model) -> bool:
-    """Whether tokens meet in attention only, so that texts packed into a row can be kept apart."""
-    return all(isinstance(mixer, Attention) for mixer in mixers(model))
+def can(model: nn.Module, ability: str) -> bool:
+    """Return whether a model has an ability such as `packs_documents`; a module of one's own need not say so."""
+    return bool(getattr(model, ability, False))
 
 
 def lengths_of(lengths: Indices, draw: Draw, device: torch.device) -> Tensor:
-    """Lengths of the rows of a draw; an empty row has one token, since no row may have none."""
+    """Return the lengths of the rows of a draw; an empty row counts one token, because no row may have length 0."""
     found = np.where(draw.rows < 0, 1, np.minimum(lengths[draw.rows], draw.shape[0]))
     return to_device(found, device)
 
 
 def ignore_empty(labels: Tensor, draw: Draw) -> Tensor:
-    """Nothing in an empty row counts."""
+    """Set the labels of empty rows to `IGNORE`."""
     empty = to_device(draw.rows < 0, labels.device)
     return labels.masked_fill(empty.reshape(-1, *[1] * (labels.ndim - 1)), IGNORE)

@@ -1,12 +1,13 @@
 """Translation: a source sentence, and its target word by word (teacher forcing); BLEU and chrF.
 
-Pairs are packed several to a row where the model can tell them apart (attention), so that there is one static shape
-and hardly any padding; models that cannot (recurrent ones) get rows of like lengths.
+Several pairs are packed into a row where the model can tell them apart (attention), so that there is one static shape
+and hardly any padding; other models (recurrent ones) get rows of similar lengths.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,17 +22,16 @@ from regard.decode.beam import beam_search
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fitting
 from regard.errors import ConfigError, InputError
-from regard.models.model import EncoderDecoder, Model
-from regard.models.seq2seq import Seq2Seq
+from regard.models.model import Model, StepModel
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
 from regard.tasks.pairs import Pairs, read_all
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
-from regard.tasks.text import attends, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
+from regard.tasks.task import Batch, Feed, Task
+from regard.tasks.text import can, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
 
-VARIANTS = 8  # how many times a text is cut anew by BPE-dropout; later epochs begin again with the first
+VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
 PACKED_WIDTH = 64  # the least width of a packed row
 LONGEST = 128  # tokens of a sentence, where the model can take them
 LITTLE = 3_000_000  # target tokens below which dropout is high
@@ -39,7 +39,7 @@ LITTLE = 3_000_000  # target tokens below which dropout is high
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TaskConfig):
-    """Pairs in two files of as many lines, or in tables with two columns (then without `target`)."""
+    """Pairs in two files with the same number of lines, or in tables with two columns (then without `target`)."""
 
     recipe = "translator"
     models = ("seq2seq", "recurrent-seq2seq")
@@ -112,7 +112,7 @@ class TranslationConfig(TaskConfig):
         return {"average": 5, "patience": 8}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
-        """Read, learn the tokenizer, tokenise."""
+        """Read the pairs, learn the tokenizer, tokenise."""
         files = [*paths(self.source), *paths(self.target)]
         skipped = Skipped()
 
@@ -161,11 +161,10 @@ class Translation(Task):
             left_out = "; ".join(skipped.report())
             raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
-        self.groups: list[list[Indices]] | None = None
         self._texts: list[tuple[str, str]] | None = None
 
     def facts(self) -> dict[str, int]:
-        """Pairs and tokens."""
+        """Count pairs and tokens."""
         amount = self.amount()
         return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
 
@@ -178,33 +177,37 @@ class Translation(Task):
         return int(self.config.longest)
 
     def needs(self) -> Table:
-        """One vocabulary for both sides."""
+        """Return the vocabulary of both sides."""
         assert self.tokenizer is not None
         return {"vocabulary": self.tokenizer.size}
 
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """Packed rows for attention, buckets for recurrence."""
-        if not packable(model):
-            return Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return packed rows for attention, buckets of similar lengths for recurrence."""
+        if not can(model, "packs_documents"):
+            buckets = Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
+            return Feed(buckets, lambda draw, epoch: self.padded(self.variant(epoch), draw))
         widths = self.widths()
-        self.groups = [pack_rows(pairs.lengths, widths) for pairs in self.train]
-        batch = rows_for(tokens, widths)
-        return Epochs([Shuffled(len(groups), batch, widths, seed) for groups in self.groups])
+        groups = [pack_rows(pairs.lengths, widths) for pairs in self.train]
+        rows = rows_for(tokens, widths)
+        order = Epochs([Shuffled(len(packed), rows, widths, seed) for packed in groups])
+        return Feed(order, lambda draw, epoch: self.packed(self.variant(epoch), groups[epoch % len(groups)], draw))
+
+    def variant(self, epoch: int) -> Pairs:
+        """Return the pairs of an epoch, as BPE-dropout tokenised them for it."""
+        return self.train[epoch % len(self.train)]
 
     def widths(self) -> Widths:
-        """As wide as the longest sentence and at least 64 on one side, and in proportion on the other."""
+        """Return the widths of packed rows: on one side that of the longest sentence and at least 64, on the other in
+        proportion.
+        """
         longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
         total = self.train[0].lengths.sum(0)
         wide = max(PACKED_WIDTH, *(round_up(int(length), 8) for length in longest))
         sides = [max(int(longest[side]), round_up(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
         return tuple(sides)
 
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Source and labels, the target shifted by one; packed rows also say which pair a token belongs to."""
-        pairs = self.train[epoch % len(self.train)]
-        if self.groups is None:
-            return self.padded(pairs, draw)
-        groups = self.groups[epoch % len(self.groups)]
+    def packed(self, pairs: Pairs, groups: list[Indices], draw: Draw) -> Batch:
+        """Return rows of several pairs each: source, labels, the shifted target, and the pair of every token."""
         members = [groups[row] if row >= 0 else np.empty(0, np.int64) for row in draw.rows]
         source_places, source_documents = pairs.places(0, members, draw.shape[0])
         target_places, documents = pairs.places(1, members, draw.shape[1])
@@ -220,7 +223,7 @@ class Translation(Task):
         return batch
 
     def padded(self, pairs: Pairs, draw: Draw) -> Batch:
-        """One pair to a row."""
+        """Return rows of one pair each."""
         lengths = np.where(draw.rows < 0, 1, pairs.lengths[draw.rows, 0])
         labels = pairs.corpus.padded(pairs.row(draw.rows, 1), draw.shape[1], IGNORE)
         return {
@@ -237,13 +240,13 @@ class Translation(Task):
         return self.tokenizer
 
     def shifted(self, labels: Tensor) -> Tensor:
-        """What the decoder reads: the start token, then the labels but for the last."""
+        """Return what the decoder reads: the start token, then all labels but the last."""
         target = labels.roll(1, 1)
         target[:, 0] = self.special.start
         return target.masked_fill(target == IGNORE, self.special.pad)
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Cross-entropy of the target, smoothed; with R-Drop of two passes."""
+        """Compute the smoothed cross-entropy of the target; with R-Drop, of two passes."""
         smoothing = self.config.smoothing if model.training else 0.0
         inputs = {key: value for key, value in batch.items() if key not in ("labels", "source", "target")}
         logits = model(batch["source"], batch["target"], **inputs)
@@ -254,14 +257,13 @@ class Translation(Task):
 
     @torch.no_grad()
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
-        """Loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
-        assert isinstance(model, EncoderDecoder)
+        """Measure loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
         made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
         return {**self.measure_loss(model), **translation_scores(made, wanted)}
 
     @torch.no_grad()
     def measure_loss(self, model: Model) -> dict[str, float]:
-        """Loss and perplexity on all pairs."""
+        """Measure loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
         for draw in Buckets(self.valid.lengths, 4096, 0).epoch(0):
             losses, _ = self.loss(model, self.padded(self.valid, draw))
@@ -269,8 +271,9 @@ class Translation(Task):
         loss, count = sums.tolist()
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
 
-    def translations(self, model: EncoderDecoder, rows: Indices) -> tuple[list[str], list[str]]:
-        """Translate validation rows greedily; give also what was wanted."""
+    def translations(self, model: Model, rows: Indices) -> tuple[list[str], list[str]]:
+        """Translate validation rows greedily; return the translations and the references."""
+        writer = cast(StepModel, model)  # or a module of one's own with the same methods
         order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
         made: list[str] = [""] * len(rows)
         for begin in range(0, len(order), 128):
@@ -279,29 +282,28 @@ class Translation(Task):
             source = self.valid.corpus.padded(self.valid.row(rows[part], 0), int(lengths.max()), self.special.pad)
             start = torch.full((len(part), 1), self.special.start, device=self.device)
             given = Given(start, None, source, torch.from_numpy(lengths).to(self.device))
-            limits = fitting(model, given, (2 * lengths + 10).tolist())
-            with in_use(model):
-                found = beam_search(eager(model), given, end=self.special.end, limits=limits, beam=1)
+            limits = fitting(writer, given, (2 * lengths + 10).tolist())
+            with in_use(writer):
+                found = beam_search(eager(writer), given, end=self.special.end, limits=limits, beam=1)
             written = [best.ids for (best,) in found]
             for row, text in zip(part, self.special.decode(written), strict=True):
                 made[row] = text
         return made, self.texts(rows, 1)
 
     def texts(self, rows: Indices, side: int) -> list[str]:
-        """Give one side (0: source, 1: target) of validation rows, as it was written."""
+        """Return one side (0: source, 1: target) of validation rows, as in the file."""
         if self._texts is None:
             self._texts = self.valid.texts()
         return [self._texts[row][side] for row in rows]
 
     def samples(self, model: Model) -> list[Sample]:
         """Translate three sentences."""
-        assert isinstance(model, EncoderDecoder)
         rows = shown(self.valid.count)
         made, wanted = self.translations(model, rows)
         return [Sample(*texts) for texts in zip(self.texts(rows, 0), wanted, made, strict=True)]
 
     def probe(self, longest: int = 64) -> Batch:
-        """A pair, of which the target is read from the start token on."""
+        """Return a pair; its target begins with the start token."""
         pair = telling(self.valid.lengths.max(1), longest)
         source, labels = (
             shortened(self.valid.corpus, int(self.valid.row(np.array([pair]), side)[0]), longest) for side in (0, 1)
@@ -309,29 +311,24 @@ class Translation(Task):
         return {"source": source, "target": self.shifted(labels)}
 
     def to(self, device: torch.device) -> None:
-        """Bring all pairs to the device."""
+        """Move all pairs to the device."""
         super().to(device)
         self.train = [pairs.to(device) for pairs in self.train]
         self.valid = self.valid.to(device)
 
     def release(self) -> None:
-        """Give mapped pages back."""
+        """Release mapped pages."""
         for pairs in self.train:
             pairs.corpus.release()
 
 
 class Epochs(Order):
-    """One order after the other, epoch by epoch: a text that is cut anew has other lengths."""
+    """One order after the other, epoch by epoch: with BPE-dropout, lengths differ between epochs."""
 
     def __init__(self, orders: list[Order]) -> None:
         self.orders = orders
         self.shapes = tuple({shape: None for order in orders for shape in order.shapes})
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """The draws of the order whose turn it is."""
+        """Yield the draws of the order of this epoch."""
         return self.orders[number % len(self.orders)].epoch(number)
-
-
-def packable(model: Model) -> bool:
-    """Whether a model can tell packed pairs apart: a Transformer whose every mixer is attention."""
-    return isinstance(model, Seq2Seq) and attends(model)

@@ -11,20 +11,19 @@ from torch import Tensor
 
 from regard.config import Count, Range, Rate, Table
 from regard.data.augment import channel_statistics, flip, normalise, shift
-from regard.data.batches import EMPTY, Draw, Indices, Order, Shuffled
+from regard.data.batches import EMPTY, Draw, Indices, Shuffled
 from regard.data.device import to_device
 from regard.data.images import Images, read_images
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.model import Model
-from regard.models.vision import VisionTransformer
 from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import hold_out, shown
 
 PATCHES = 64  # about how many patches an image is cut into
@@ -32,7 +31,7 @@ PATCHES = 64  # about how many patches an image is cut into
 
 @dataclass(frozen=True, kw_only=True)
 class VisionTaskConfig(TaskConfig):
-    """Images by class: a folder, idx or npz. What is left out is found in the training data and written to the run."""
+    """Images by class: a folder, idx or npz. Settings that are left out follow from the training data."""
 
     recipe = "vit"
     models = ("vision",)
@@ -110,7 +109,7 @@ class VisionTaskConfig(TaskConfig):
         return Vision(config, skipped, train, valid, rows, valid_rows)
 
     def evaluation(self, tokenizer: Tokenizer | None, files: list[str]) -> "Vision":
-        """Open other images to measure a model on: the test set of the source if it has one."""
+        """Open other images to measure a model on: the test images, if the source has some."""
         if len(files) != 1:
             raise InputError("a vision model is measured on one folder or file of images")
         skipped = Skipped()
@@ -122,13 +121,13 @@ class VisionTaskConfig(TaskConfig):
 
 
 def _side(images: Images) -> int | None:
-    """The side of square images."""
+    """Return the side of square images."""
     height, width = images.pixels.shape[1:3]
     return height if height == width else None
 
 
 def _alike(images: Images, channels: int, path: str) -> Images:
-    """See that images have the channels of training; grey ones can be shown as coloured ones, but not the reverse."""
+    """Check that images have the channels of training; grey images can be read as coloured, not the reverse."""
     found = images.pixels.shape[3]
     if found not in (1, channels):
         rule = f"its images have {found} channels, those of training {channels}; give images of the same kind"
@@ -166,7 +165,7 @@ class Vision(Task):
         self.mean, self.std = torch.tensor(config.mean), torch.tensor(config.std)
 
     def facts(self) -> dict[str, int]:
-        """Images and classes."""
+        """Count images and classes."""
         return {
             "images": len(self.train_rows),
             "classes": len(self.config.classes),
@@ -186,21 +185,22 @@ class Vision(Task):
         return fit_patches(model, height, width)
 
     def needs(self) -> Table:
-        """The classes and the shape of the images."""
+        """Return the classes and the shape of the images."""
         height, width, channels = self.train.pixels.shape[1:]
         return {
             "patches": {"height": height, "width": width, "channels": channels},
             "head": {"kind": "classes", "classes": len(self.config.classes)},
         }
 
-    def order(self, model: Model, tokens: int, seed: int) -> Order:
-        """All images have one shape; `tokens` counts patches."""
-        assert isinstance(model, VisionTransformer)
-        rows = max(1, tokens // model.patches.count)
-        return Shuffled(len(self.train_rows), rows, (model.patches.count,), seed)
+    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+        """Return images, all of one shape; `tokens` counts patches."""
+        image = getattr(model, "image", None)  # a module of one's own need not have patches
+        patches = PATCHES if image is None else image.patches
+        order = Shuffled(len(self.train_rows), max(1, tokens // patches), (patches,), seed)
+        return Feed(order, lambda draw, epoch: self.varied(draw))
 
-    def batch(self, draw: Draw, epoch: int) -> Batch:
-        """Images, varied by chance, and labels."""
+    def varied(self, draw: Draw) -> Batch:
+        """Return the images of a draw, shifted and mirrored at random, and their labels."""
         batch = self.rows(self.train, np.where(draw.rows < 0, EMPTY, self.train_rows[draw.rows]))
         images = batch["images"]
         if self.config.shift:
@@ -210,24 +210,24 @@ class Vision(Task):
         return batch | {"images": images}
 
     def rows(self, images: Images, rows: Indices) -> Batch:
-        """Images of either part by number; an empty row repeats the first image, and does not count."""
+        """Return images by number; an empty row repeats the first image and is ignored."""
         index = np.maximum(rows, 0)
         labels = np.where(rows < 0, IGNORE, images.labels[index])
         pixels = to_device(images.pixels[index], self.device)
-        pixels = pixels.expand(-1, -1, -1, len(self.config.mean))  # a model of colours may be shown grey images
+        pixels = pixels.expand(-1, -1, -1, len(self.config.mean))  # a model of coloured images reads grey ones, too
         return {
             "images": normalise(pixels, self.mean, self.std),
             "labels": to_device(labels, self.device),
         }
 
     def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
-        """Cross-entropy of the label."""
+        """Compute the cross-entropy of the label."""
         smoothing = self.config.smoothing if model.training else 0.0
         return cross_entropy(model(batch["images"]), batch["labels"], smoothing), {}
 
     @torch.no_grad()
     def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
-        """Loss, accuracy and F1 on all validation images."""
+        """Measure loss, accuracy and F1 on all validation images."""
         total = 0.0
         guesses: list[Tensor] = []
         count = len(self.valid_rows)
@@ -252,11 +252,11 @@ class Vision(Task):
         ]
 
     def probe(self, longest: int = 64) -> Batch:
-        """An image as it is; it cannot be cut."""
+        """Return an image; it cannot be shortened."""
         middle = self.valid_rows[[len(self.valid_rows) // 2]]
         return {"images": self.rows(self.valid, middle)["images"]}
 
     def to(self, device: torch.device) -> None:
-        """Bring the statistics to the device; images follow batch by batch."""
+        """Move the statistics to the device; images follow batch by batch."""
         super().to(device)
         self.mean, self.std = self.mean.to(device), self.std.to(device)

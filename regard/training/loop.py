@@ -46,8 +46,8 @@ class Trainer:
         self.run, self.task, self.model = run, task, model
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
-        self.order = task.order(model, self.config.tokens, self.config.seed)
-        self.update = Update(model, task, self.config, ranks, len(self.order.shapes))
+        self.feed = task.feed(model, self.config.tokens, self.config.seed)
+        self.update = Update(model, task, self.config, ranks, len(self.feed.order.shapes))
         self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
         self.best: float | None = None
         self.best_step = 0
@@ -91,7 +91,7 @@ class Trainer:
         draw, epoch, drawn = next(draws)
         leave_to_chance(self.ranks.device, self.config.seed, self.step + 1, part=-1)
         split = self.update.split
-        outcome = self.update(self.task.batch(draw, epoch), self.step + 1)
+        outcome = self.update(self.feed.batch(draw, epoch), self.step + 1)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.split > split:
@@ -107,7 +107,7 @@ class Trainer:
         """Give (draw, epoch, draws of that epoch after it), on from where the run stands."""
         epoch, done = self.epoch, self.drawn
         while True:
-            for number, draw in enumerate(self.order.epoch(epoch)):
+            for number, draw in enumerate(self.feed.order.epoch(epoch)):
                 if number >= done:
                     yield draw, epoch, number + 1
             epoch, done = epoch + 1, 0
@@ -296,7 +296,7 @@ class Trainer:
             average = _below("average/", found.tensors) or tensors(self.model)  # which may be new: train.ema=...
             for name, tensor in average.items():
                 self.update.average[name].copy_(tensor.detach())
-        rows = len(next(self.order.epoch(0)).rows)  # with another train.tokens, other lanes begin without a state
+        rows = len(next(self.feed.order.epoch(0)).rows)  # with another train.tokens, other lanes begin without a state
         carried = {name: tensor for name, tensor in _below("carried/", found.tensors).items() if len(tensor) == rows}
         self.update.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]

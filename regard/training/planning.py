@@ -373,8 +373,8 @@ def suggest_intervals(steps: int) -> Table:
 
 
 def check_kind(task: str, kind: object) -> None:
-    """Check that a model can learn a task; name the recipes that can."""
-    kinds = TASKS[task].models
+    """Check that a model can learn a task, as the task or the model says; name the recipes that can."""
+    kinds = (*TASKS[task].models, *(name for name, config in MODELS.items() if task in config.tasks))
     if kind not in kinds:
         fitting = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] in kinds]
         rule = f"a model of the kind {kind!r} cannot be trained for {task}"

@@ -31,12 +31,12 @@ def time_updates(config: RunConfig, task: Task, ranks: Ranks, count: int = 3) ->
     """Run a few updates on a new model, fewer if they take long, and measure the fastest."""
     model = build_model(config, ranks)
     task.to(ranks.device)
-    order = task.order(model, config.train.tokens, config.train.seed)
-    update = Update(model, task, config.train, ranks, len(order.shapes))
+    feed = task.feed(model, config.train.tokens, config.train.seed)
+    update = Update(model, task, config.train, ranks, len(feed.order.shapes))
     times = []
-    for step, draw in enumerate(islice(order.epoch(0), count + 1), 1):
+    for step, draw in enumerate(islice(feed.order.epoch(0), count + 1), 1):
         started = time.perf_counter()
-        float(update(task.batch(draw, 0), step).loss)
+        float(update(feed.batch(draw, 0), step).loss)
         times.append(time.perf_counter() - started)
         if ranks.largest(int(sum(times) > ENOUGH_SECONDS)):
             break

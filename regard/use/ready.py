@@ -19,7 +19,7 @@ from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder, Model
 from regard.models.vision import VisionTransformer
 from regard.runs.folder import RunFolder
-from regard.tasks.text import attends, framed
+from regard.tasks.text import framed
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Ready:
 
         A recurrence that writes goes on for ever.
         """
-        endless = isinstance(self.model, LanguageModel) and not attends(self.model)
+        endless = isinstance(self.model, LanguageModel) and not self.model.packs_documents
         known = [self.model.longest(), None if endless else self.longest]
         return min((number for number in known if number is not None), default=None)
 

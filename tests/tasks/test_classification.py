@@ -36,7 +36,7 @@ def test_a_batch_by_hand(tmp_path):
     rows = [("red dog", "b"), ("one two three", "a"), ("cat", "b"), ("blue dog runs", "c")]
     task = prepare("classification", train=(table(tmp_path / "t.tsv", rows),), valid=(table(tmp_path / "v.tsv", rows),))
     tokenizer = task.tokenizer
-    batch = task.batch(Draw((5,), np.array([2, 1, EMPTY])), 0)
+    batch = task.rows(task.train, Draw((5,), np.array([2, 1, EMPTY])))
     cat, numbers = tokenizer.encode(["cat", "one two three"])
     start, end, pad = tokenizer.start, tokenizer.end, tokenizer.pad
     assert batch["tokens"].tolist() == [[start, *cat, end, pad, pad], [start, *numbers, end], [pad] * 5]
@@ -52,7 +52,9 @@ def test_long_texts_are_cut_and_counted(tmp_path):
     files = {"train": (table(tmp_path / "t.tsv", rows),), "valid": (table(tmp_path / "v.tsv", rows),)}
     task = prepare("classification", longest=5, **files)
     assert task.train.lengths.tolist() == [4, 5]
-    assert task.tokenizer.decode(task.batch(Draw((5,), np.array([1])), 0)["tokens"].tolist()) == ["one two three"]
+    assert task.tokenizer.decode(task.rows(task.train, Draw((5,), np.array([1])))["tokens"].tolist()) == [
+        "one two three"
+    ]
     assert task.skipped.report() == ["2 ends of a text of more than 5 tokens skipped (first: text 2)"]
 
 
@@ -107,7 +109,7 @@ def test_labels_are_smoothed_in_training_only(tmp_path):
 
 
 def test_the_order_has_every_text_once(task):
-    order = task.order(model_for(task, "reader", *CLASSES), 64, 0)
+    order = task.feed(model_for(task, "reader", *CLASSES), 64, 0).order
     rows = [row for draw in order.epoch(0) for row in draw.rows if row != EMPTY]
     assert sorted(rows) == list(range(60))
 

@@ -15,6 +15,7 @@ from regard.errors import ConfigError, InputError
 from regard.tasks import language
 from regard.tasks.language import Language, LanguageTaskConfig
 from regard.tasks.loss import IGNORE
+from regard.tasks.task import Feed
 from regard.training.config import TrainConfig
 from regard.training.ranks import Ranks
 from regard.training.update import Update
@@ -48,13 +49,21 @@ def draw(*rows: int, width: int = 5) -> Draw:
     return Draw((width,), np.array(rows))
 
 
+def feed(task: Language, recipe: str, tokens: int = 10, seed: int = 0) -> Feed:
+    return task.feed(model_for(task, recipe), tokens, seed)
+
+
+def windows(given: Feed) -> list[dict[str, Tensor]]:
+    """The batches of the first epoch."""
+    return [given.batch(one, 0) for one in given.order.epoch(0)]
+
+
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_by_hand(tmp_path):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
-    task.bind(model_for(task, "writer"))
-    batch = task.batch(draw(0, 4, EMPTY), 0)  # of |abc|de|fgh|
+    batch = feed(task, "writer").batch(draw(0, 4, EMPTY), 0)  # of |abc|de|fgh|
     assert batch["tokens"][:2].tolist() == [ids(task, "|abc|"), ids(task, "|de|f")]
     assert batch["labels"].tolist() == [ids(task, "abc|d"), ids(task, "de|fg"), [IGNORE] * 5]
     assert batch["documents"][:2].tolist() == [[0, 0, 0, 0, 1], [1, 1, 1, 2, 2]]
@@ -64,15 +73,14 @@ def test_a_batch_by_hand(tmp_path):
 
 def test_one_text_needs_no_documents(tmp_path):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n", documents="file")
-    task.bind(model_for(task, "writer"))
-    assert task.batch(draw(0), 0).keys() == {"tokens", "labels"}
+    assert feed(task, "writer").batch(draw(0), 0).keys() == {"tokens", "labels"}
 
 
 def test_recurrence_is_told_where_an_epoch_begins(tmp_path):
     task = task_of(tmp_path, long_text(40), valid=long_text(12))
-    order = task.order(model_for(task, "lstm"), 10, 0)
-    assert isinstance(order, Streams)
-    batches = [task.batch(one, 0) for one in order.epoch(0)]
+    lanes = feed(task, "lstm")
+    assert isinstance(lanes.order, Streams)
+    batches = windows(lanes)
     assert [batch["begins"].tolist() for batch in batches] == [[True, True], [False, False], [False, False]]
     assert "documents" not in batches[0]
 
@@ -80,20 +88,18 @@ def test_recurrence_is_told_where_an_epoch_begins(tmp_path):
 def test_attention_and_convolution_read_windows(tmp_path):
     task = task_of(tmp_path, long_text(40), valid=long_text(12))
     for recipe in ("writer", "conv"):
-        order = task.order(model_for(task, recipe), 10, 3)
-        assert order == Windows(40, 5, 2, 3)
+        assert feed(task, recipe, seed=3).order == Windows(40, 5, 2, 3)
 
 
 def test_texts_for_convolution_are_not_kept_apart(tmp_path):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
-    task.bind(model_for(task, "conv"))
-    assert "documents" not in task.batch(draw(0), 0)
+    assert "documents" not in feed(task, "conv").batch(draw(0), 0)
 
 
 @pytest.mark.parametrize(("tokens", "lanes"), [(40, 7), (12, 2), (6, 1)])
 def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path, tokens, lanes):
     task = task_of(tmp_path, long_text(tokens), valid=long_text(12))
-    order = task.order(model_for(task, "elman"), 1000, 0)
+    order = feed(task, "elman", tokens=1000).order
     assert [len(one.rows) for one in order.epoch(0)] == [lanes]
 
 
@@ -121,21 +127,19 @@ def test_a_last_text_that_is_too_long_is_cut(tmp_path):
 def test_two_texts_are_two_also_when_the_second_is_cut(tmp_path):
     task = task_of(tmp_path, "abc\n" + long_text(100))
     assert task.train.texts == 2
-    task.bind(model_for(task, "writer"))
-    assert task.packed
+    assert task.packs(model_for(task, "writer"))
 
 
 def test_given_validation_files_are_used(tmp_path):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="hgfedcba\n")
-    (row,) = task.rows(task.valid, draw(0))["tokens"].tolist()
+    (row,) = task.rows(task.valid, draw(0), carries=False, packs=False)["tokens"].tolist()
     assert row == ids(task, "|hgfe")
     assert task.train.tokens == 12
 
 
 def test_validation_in_several_texts_is_kept_apart_too(tmp_path):
     task = task_of(tmp_path, "abcdefgh", valid="abc\ndefgh\n")
-    task.bind(model_for(task, "writer"))
-    assert task.packed
+    assert task.packs(model_for(task, "writer"))
 
 
 # --- loss and measure ------------------------------------------------------------------------------------------------
@@ -154,8 +158,7 @@ def naive_loss(model, tokens: Tensor, labels: Tensor, documents: Tensor) -> floa
 def test_loss_is_the_naive_one(tmp_path):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
     model = model_for(task, "writer")
-    task.bind(model)
-    batch = task.batch(draw(0, 4), 0)
+    batch = task.feed(model, 10, 0).batch(draw(0, 4), 0)
     losses, carried = task.loss(model, batch)
     wanted = sum(naive_loss(model, *(batch[key][row] for key in ("tokens", "labels", "documents"))) for row in (0, 1))
     assert float(losses.loss) == pytest.approx(wanted, rel=1e-9)
@@ -168,9 +171,9 @@ def test_loss_is_the_naive_one(tmp_path):
 def test_empty_rows_change_nothing(tmp_path, recipe):
     task = task_of(tmp_path, "abc\nde\nfgh\n", valid="abcdefgh\n")
     model = model_for(task, recipe)
-    task.bind(model)
-    with_empty, _ = task.loss(model, task.batch(draw(4, EMPTY, EMPTY), 0))
-    without, _ = task.loss(model, task.batch(draw(4), 0))
+    batch = task.feed(model, 10, 0).batch
+    with_empty, _ = task.loss(model, batch(draw(4, EMPTY, EMPTY), 0))
+    without, _ = task.loss(model, batch(draw(4), 0))
     assert float(with_empty.objective) == pytest.approx(float(without.objective), rel=1e-12)
     assert int(with_empty.count) == int(without.count) == 5
 
@@ -252,7 +255,7 @@ def test_evaluation_opens_other_files_with_the_same_tokenizer(tmp_path):
     other = write(tmp_path / "other.txt", ["edcba" * 5])
     opened = LanguageTaskConfig(train=("gone",), window=5).evaluation(task.tokenizer, [other])
     assert opened.tokenizer is task.tokenizer
-    (row,) = opened.rows(opened.valid, draw(0))["tokens"].tolist()
+    (row,) = opened.rows(opened.valid, draw(0), carries=False, packs=False)["tokens"].tolist()
     assert row == ids(task, "|edcb")
     assert opened.measure(model_for(task, "writer"))["loss"] > 0
 
@@ -283,17 +286,12 @@ def test_samples_of_the_least_text(tmp_path):
 # --- truncated backpropagation through time --------------------------------------------------------------------------
 
 
-def windows(task: Language, order: Streams) -> list[dict[str, Tensor]]:
-    return [task.batch(one, 0) for one in order.epoch(0)]
-
-
 @RECURRENT
 def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    order = task.order(model, 10, 0)  # two lanes of four windows
     carried, total = {}, 0.0
-    for batch in windows(task, order):
+    for batch in windows(task.feed(model, 10, 0)):  # two lanes of four windows
         losses, carried = task.loss(model, batch | carried)
         total += float(losses.loss.detach())
     tokens = task.train.windows(np.array([0, 20]), 21)
@@ -305,7 +303,7 @@ def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, rec
 def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    first, second, *_ = windows(task, task.order(model, 10, 0))
+    first, second, *_ = windows(task.feed(model, 10, 0))
     embedded: list[Tensor] = []
     model.embed.tokens.table.register_forward_hook(lambda module, inputs, output: embedded.append(output))
     _, carried = task.loss(model, first)
@@ -323,7 +321,7 @@ def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
 def test_an_epoch_begins_without_a_memory(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
-    first, *_ = windows(task, task.order(model, 10, 0))
+    first, *_ = windows(task.feed(model, 10, 0))
     fresh, carried = task.loss(model, first)
     again, _ = task.loss(model, first | carried)
     assert float(again.loss) == float(fresh.loss)
@@ -340,8 +338,8 @@ def test_the_trainer_carries_the_state_and_begins_every_epoch_without(tmp_path, 
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": schedule}
     update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
     update.optimizer.step = lambda bad: None
-    order = task.order(model, 10, 0)
-    sums = [sum(float(update(batch, 1).loss) for batch in windows(task, order)) for _ in range(2)]
+    lanes = task.feed(model, 10, 0)
+    sums = [sum(float(update(batch, 1).loss) for batch in windows(lanes)) for _ in range(2)]
     tokens = task.train.windows(np.array([0, 20]), 21)
     whole = sum(nll(model(row[None, :-1])[0].detach(), row[1:]) for row in tokens)
     assert sums == pytest.approx([whole, whole], rel=1e-6)

@@ -50,10 +50,10 @@ def test_hidden_tokens_are_masked_changed_or_kept(task):
 
 def test_a_batch_by_hand(tmp_path):
     task = task_of(tmp_path, ["abc", "de", "fgh"], ["abcdefgh"])
-    task.bind(model_for(task, "reader"))
+    batch_of = task.feed(model_for(task, "reader"), 12, 0).batch
     original = task.train.windows(np.array([0, 5]), 6)
     torch.manual_seed(3)
-    batch = task.batch(Draw((6,), np.array([0, 5, EMPTY])), 0)
+    batch = batch_of(Draw((6,), np.array([0, 5, EMPTY])), 0)
     assert task.tokenizer.decode(original.tolist()) == ["abcd", "defgh"]  # of |abc|de|fgh|
     assert batch["documents"][:2].tolist() == [[0, 0, 0, 0, 1, 1], [1, 1, 2, 2, 2, 2]]
     assert (batch["labels"][2] == IGNORE).all()
@@ -67,11 +67,9 @@ def test_a_batch_by_hand(tmp_path):
 def test_texts_are_kept_apart_where_all_is_attention(task):
     draw = Draw((6,), np.array([0]))
     for recipe in ("reader", "bert"):
-        task.bind(model_for(task, recipe))
-        assert "documents" in task.batch(draw, 0)
+        assert "documents" in task.feed(model_for(task, recipe), 12, 0).batch(draw, 0)
     recipe, changes = VARIANTS["bert-lstm"]
-    task.bind(build(recipe, *changes))
-    assert "documents" not in task.batch(draw, 0)
+    assert "documents" not in task.feed(build(recipe, *changes), 12, 0).batch(draw, 0)
 
 
 @torch.no_grad()
@@ -90,8 +88,7 @@ def naive_loss(model, tokens, labels, documents) -> tuple[float, int, int]:
 
 def test_loss_is_the_naive_one_and_empty_rows_change_nothing(task):
     model = model_for(task, "reader")
-    task.bind(model)
-    batch = task.batch(Draw((6,), np.array([0, 7, 30])), 0)
+    batch = task.feed(model, 12, 0).batch(Draw((6,), np.array([0, 7, 30])), 0)
     with torch.no_grad():
         losses, carried = task.loss(model, batch)
     found = [naive_loss(model, *(batch[key][row] for key in ("tokens", "labels", "documents"))) for row in range(3)]
@@ -112,11 +109,11 @@ def test_measure_is_the_naive_one_and_the_same_every_time(task):
     torch.manual_seed(5)
     before = torch.get_rng_state()
     values = task.measure(model)
-    assert torch.equal(torch.get_rng_state(), before)  # training goes on by the same chance
+    assert torch.equal(torch.get_rng_state(), before)  # so that validation does not change training
     generator = torch.Generator().manual_seed(0)
     found, tokens = [], 0
     for draw in passages(task.valid.tokens, 6, 4096 // 6 // 8 * 8):
-        batch = task.rows(task.valid, draw, generator)
+        batch = task.rows(task.valid, draw, True, generator)
         rows = [[batch[key][row] for key in ("tokens", "labels", "documents")] for row in range(len(draw.rows))]
         found += [naive_loss(model, *row) for row in rows]
         tokens += batch["tokens"].numel()
@@ -156,7 +153,7 @@ def test_a_text_in_which_nothing_is_hidden_has_no_measure(tmp_path):
 
 
 def test_something_must_be_hidden():
-    with pytest.raises(ConfigError, match="rate: 0 leaves nothing to guess; it must be above 0"):
+    with pytest.raises(ConfigError, match="rate: 0 leaves nothing to predict; it must be above 0"):
         MaskedConfig(train=("a",), rate=0.0)
     with pytest.raises(ConfigError, match="train must name at least one file"):
         MaskedConfig(train=())

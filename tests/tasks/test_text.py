@@ -12,7 +12,6 @@ from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import build
 from regard.tasks.loss import IGNORE
 from regard.tasks.text import (
-    attends,
     hold_out,
     ignore_empty,
     in_chunks,
@@ -103,13 +102,13 @@ def test_empty_rows_have_one_token_and_no_label():
         ("rnn-attention", False),
     ],
 )
-def test_who_attends(name: str, wanted: bool):
-    assert attends(build(name, *SHRINK[name])) is wanted
+def test_which_models_keep_packed_texts_apart(name: str, wanted: bool):
+    assert build(name, *SHRINK[name]).packs_documents is wanted
 
 
-def test_one_other_mixer_is_enough_not_to_attend_only():
+def test_one_other_mixer_is_enough_not_to_keep_them_apart():
     recipe, changes = VARIANTS["hybrid"]
-    assert not attends(build(recipe, *changes))
+    assert not build(recipe, *changes).packs_documents
 
 
 def test_a_tokenizer_is_learned_once_for_the_same_files(tmp_path):

@@ -9,13 +9,13 @@ import pytest
 import sacrebleu
 import torch
 
-from regard.data.batches import EMPTY, Buckets, Draw
+from regard.data.batches import EMPTY, Buckets, Draw, pack_rows
 from regard.data.tokenizer import TokenizerConfig
 from regard.decode.beam import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.tasks import translation
 from regard.tasks.loss import IGNORE
-from regard.tasks.translation import VARIANTS, Translation, TranslationConfig, packable
+from regard.tasks.translation import VARIANTS, Translation, TranslationConfig
 
 from .corpora import model_for, nll, prepare, sentences, write
 
@@ -71,10 +71,8 @@ def test_a_padded_batch_by_hand(by_hand):
 
 
 def test_a_packed_batch_by_hand(by_hand):
-    model = model_for(by_hand, "translator")
-    by_hand.order(model, 20, 0)
-    by_hand.groups = [[np.array([2, 0]), np.array([1])]]
-    batch = by_hand.batch(Draw((5, 8), np.array([0, EMPTY, 1])), 0)
+    groups = [np.array([2, 0]), np.array([1])]
+    batch = by_hand.packed(by_hand.train[0], groups, Draw((5, 8), np.array([0, EMPTY, 1])))
     rows = {
         "source": ("cat ) red ) .", ". . . . .", "one two ) . ."),
         "labels": ("dog runs sleeps ) blue green ) -", "- - - - - - - -", "three ) - - - - - -"),
@@ -95,15 +93,15 @@ def test_facts_and_needs(by_hand):
 def test_every_pair_is_learned_once_in_an_epoch(tmp_path, recipe):
     task = task_of(tmp_path)
     model = model_for(task, recipe)
-    assert packable(model) is (recipe == "translator")
-    order = task.order(model, 128, 0)
+    feed = task.feed(model, 128, 0)
+    assert ("documents" in feed.batch(next(feed.order.epoch(0)), 0)) is (recipe == "translator")
     wanted = sorted(
         tuple(row) for row in task.train[0].corpus.padded(task.train[0].row(np.arange(60), 1), 12, 0).tolist()
     )
     for epoch in range(2):
         found = []
-        for draw in order.epoch(epoch):
-            labels, *documents = (task.batch(draw, epoch).get(name) for name in ("labels", "documents"))
+        for draw in feed.order.epoch(epoch):
+            labels, *documents = (feed.batch(draw, epoch).get(name) for name in ("labels", "documents"))
             for row in range(len(labels)):
                 numbers = labels[row] != IGNORE if documents[0] is None else documents[0][row]
                 real = numbers.unique() if documents[0] is not None else torch.tensor([1])
@@ -137,9 +135,10 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
     """The draws of an epoch have empty rows, too; all together they lose what every pair by itself does."""
     task = task_of(tmp_path, count=25)
     model = model_for(task, recipe)
-    draws = list(task.order(model, 256, 0).epoch(0))
+    feed = task.feed(model, 256, 0)
+    draws = list(feed.order.epoch(0))
     assert any((draw.rows == EMPTY).any() for draw in draws)
-    losses = [task.loss(model, task.batch(draw, 0)) for draw in draws]
+    losses = [task.loss(model, feed.batch(draw, 0)) for draw in draws]
     wanted, count = naive_loss(task, model, task.train[0])
     assert sum(float(loss.loss) for loss, _ in losses) == pytest.approx(wanted, rel=1e-9)
     assert sum(float(loss.objective) for loss, _ in losses) == pytest.approx(wanted, rel=1e-9)  # unsmoothed in use
@@ -150,11 +149,11 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
 def test_training_is_smoothed_and_r_drop_needs_two_passes(tmp_path):
     task = task_of(tmp_path, smoothing=0.2)
     model = model_for(task, "translator", *NO_DROPOUT).train()
-    batch = task.batch(next(task.order(model, 128, 0).epoch(0)), 0)
+    feed = task.feed(model, 128, 0)
+    batch = feed.batch(next(feed.order.epoch(0)), 0)
     smoothed, _ = task.loss(model, batch)
     assert float(smoothed.objective.detach()) != pytest.approx(float(smoothed.loss), rel=1e-3)
     twice = task_of(tmp_path, smoothing=0.2, r_drop=5.0)
-    twice.order(model, 128, 0)
     calm, _ = twice.loss(model, batch)  # without dropout both passes agree,
     assert float(calm.objective.detach()) == pytest.approx(float(smoothed.objective.detach()), rel=1e-9)
     lively = model_for(task, "translator", *NO_DROPOUT, "model.embed.dropout=0.5").train()
@@ -266,27 +265,28 @@ def test_pairs_left_out_are_counted_once(tmp_path):
 
 def test_packing_adapts_to_each_variant(varied):
     model = model_for(varied, "translator")
-    order = varied.order(model, 256, 0)
-    assert len(order.shapes) == 1
-    widths = order.shapes[0]
+    feed = varied.feed(model, 256, 0)
+    assert len(feed.order.shapes) == 1
+    widths = feed.order.shapes[0]
     seen = set()
     for epoch in range(VARIANTS + 1):
-        pairs, groups = varied.train[epoch % VARIANTS], varied.groups[epoch % VARIANTS]
+        pairs = varied.variant(epoch)
+        groups = pack_rows(pairs.lengths, widths)
         assert all((pairs.lengths[group].sum(0) <= np.array(widths)).all() for group in groups)
-        draws = list(order.epoch(epoch))
+        draws = list(feed.order.epoch(epoch))
         assert sorted(row for draw in draws for row in draw.rows if row >= 0) == list(range(len(groups)))
-        batches = [varied.batch(draw, epoch) for draw in draws]
+        batches = [feed.batch(draw, epoch) for draw in draws]
         assert sum(int((batch["labels"] != IGNORE).sum()) for batch in batches) == pairs.lengths[:, 1].sum()
         seen |= {tuple(batch["labels"].shape) for batch in batches}
     assert len(seen) == 1
 
 
 def test_buckets_adapt_to_each_variant(varied):
-    order = varied.order(model_for(varied, "rnn-seq2seq"), 64, 0)
+    feed = varied.feed(model_for(varied, "rnn-seq2seq"), 64, 0)
     for epoch in (0, 1):
-        tokens = sum(int((varied.batch(draw, epoch)["labels"] != IGNORE).sum()) for draw in order.epoch(epoch))
+        tokens = sum(int((feed.batch(draw, epoch)["labels"] != IGNORE).sum()) for draw in feed.order.epoch(epoch))
         assert tokens == varied.train[epoch].lengths[:, 1].sum()
-    assert all(isinstance(one, Buckets) for one in order.orders)
+    assert all(isinstance(one, Buckets) for one in feed.order.orders)
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_the_order_is_for_one_seed(tmp_path):
     task = task_of(tmp_path)
     model = model_for(task, "translator")
     one, same, other = (
-        [draw.rows.tolist() for draw in islice(task.order(model, 64, seed).epoch(0), 9)] for seed in (0, 0, 1)
+        [draw.rows.tolist() for draw in islice(task.feed(model, 64, seed).order.epoch(0), 9)] for seed in (0, 0, 1)
     )
     assert one == same
     assert one != other

@@ -48,7 +48,7 @@ def draw(*rows: int) -> Draw:
 
 
 def test_a_batch_by_hand(task):
-    batch = task.batch(draw(3, 0, EMPTY), 0)
+    batch = task.varied(draw(3, 0, EMPTY))
     rows = task.train_rows[[3, 0]]
     pixels = task.train.pixels[rows].astype(np.float64) / 255
     wanted = (pixels - task.config.mean[0]) / task.config.std[0]
@@ -71,14 +71,14 @@ def test_training_images_are_varied_by_chance(tmp_path):
     path = archive(tmp_path / "a.npz")
     moved = prepare("vision", train=path, shift=2)
     torch.manual_seed(0)
-    one = moved.batch(draw(*range(20)), 0)["images"]
+    one = moved.varied(draw(*range(20)))["images"]
     torch.manual_seed(0)
-    assert torch.equal(moved.batch(draw(*range(20)), 0)["images"], one)
-    assert not torch.equal(moved.batch(draw(*range(20)), 0)["images"], one)
+    assert torch.equal(moved.varied(draw(*range(20)))["images"], one)
+    assert not torch.equal(moved.varied(draw(*range(20)))["images"], one)
     plain = prepare("vision", train=path, shift=0)
-    assert torch.equal(plain.batch(draw(0, 1), 0)["images"], plain.batch(draw(0, 1), 0)["images"])
-    mirrored = prepare("vision", train=path, shift=0, flip=True).batch(draw(*range(20)), 0)["images"]
-    original = plain.batch(draw(*range(20)), 0)["images"]
+    assert torch.equal(plain.varied(draw(0, 1))["images"], plain.varied(draw(0, 1))["images"])
+    mirrored = prepare("vision", train=path, shift=0, flip=True).varied(draw(*range(20)))["images"]
+    original = plain.varied(draw(*range(20)))["images"]
     turned = [bool(torch.equal(a, b.flip(-1))) for a, b in zip(mirrored, original, strict=True)]
     kept = [bool(torch.equal(a, b)) for a, b in zip(mirrored, original, strict=True)]
     assert any(turned)
@@ -87,7 +87,7 @@ def test_training_images_are_varied_by_chance(tmp_path):
 
 
 def test_every_image_once_in_an_epoch(task):
-    order = task.order(model_for(), 20, 0)
+    order = task.feed(model_for(), 20, 0).order
     assert order.batch == 5  # rows of four patches
     assert sorted(row for one in order.epoch(1) for row in one.rows if row >= 0) == list(range(38))
 

@@ -11,7 +11,6 @@ from regard.config import from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.model import Model
 from regard.tasks.task import Task
-from regard.tasks.text import attends
 from regard.training.config import TrainConfig
 from regard.training.probe import look
 from regard.training.ranks import Ranks
@@ -38,16 +37,16 @@ def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tu
     table = {"steps": 99, "tokens": tokens, "validate_every": 9, "checkpoint_every": 9, "compile": "always"}
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": {"kind": "linear", "warmup": 2}}
     update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
-    order = task.order(model, tokens, 0)
+    feed = task.feed(model, tokens, 0)
     step, compiled, shapes = 0, [], set()
     for epoch in range(3):
-        for draw in order.epoch(epoch):
+        for draw in feed.order.epoch(epoch):
             step += 1
             shapes.add(draw.shape)
-            update(task.batch(draw, epoch), step)
+            update(feed.batch(draw, epoch), step)
         model.eval()
         task.measure(model)  # validations in between change nothing, nor do looks
-        if attends(model):
+        if model.packs_documents:
             look(model, task.probe())
         compiled.append(counter.frame_count)
     return len(shapes), compiled

@@ -383,7 +383,7 @@ def test_a_moving_average_may_begin_later(tmp_path: Path, ended: RunPlan) -> Non
 def test_into_how_many_parts_an_update_is_split_does_not_change_what_it_learns_from(tmp_path: Path, kind: str) -> None:
     """So a run that ran out of memory can go on in more parts where it was."""
     found = planned(kind, tmp_path)
-    orders = [make_trainer(changed(found, accumulate=parts), tmp_path / "run")[0].order for parts in (1, 3)]
+    orders = [make_trainer(changed(found, accumulate=parts), tmp_path / "run")[0].feed.order for parts in (1, 3)]
     drawn = [[(draw.shape, draw.rows.tolist()) for draw in order.epoch(0)] for order in orders]
     assert drawn[0] == drawn[1]
 

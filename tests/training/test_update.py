@@ -68,11 +68,11 @@ def test_compiling_is_for_accelerators_where_it_pays(device, wanted, steps, shap
 def batches(found: RunPlan, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:
     """The first batches, all in another precision; some labels of the first rows do not count."""
     config = found.config.train
-    order = found.task.order(build_model(found.config, ALONE), config.tokens, config.seed)
+    feed = found.task.feed(build_model(found.config, ALONE), config.tokens, config.seed)
     made = []
-    for number, draw in enumerate(islice(order.epoch(0), count)):
+    for number, draw in enumerate(islice(feed.order.epoch(0), count)):
         torch.manual_seed(number)
-        batch = found.task.batch(draw, 0)
+        batch = feed.batch(draw, 0)
         batch["labels"] = batch["labels"].clone()
         batch["labels"][:2] = IGNORE  # so that parts count very differently
         made.append(
