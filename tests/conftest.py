@@ -41,9 +41,13 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not even import what the fast tier leaves out."""
-    inside = collection_path.relative_to(TESTS).parts if collection_path.is_relative_to(TESTS) else ()
+    """Do not even import what this run leaves out."""
+    if not collection_path.is_relative_to(TESTS):
+        return None
+    inside = collection_path.relative_to(TESTS).parts
     if config.option.quick and len(inside) > 1 and inside[0] not in QUICK:
+        return True
+    if not CHECK_SHAPES and collection_path.is_file() and "mark.compile" not in collection_path.read_text("utf-8"):
         return True
     return None
 

@@ -19,6 +19,8 @@ from regard.runs.checkpoint import checkpoint_steps
 from . import processes
 from .processes import PATIENCE, Ended, Forked, patient
 
+pytestmark = pytest.mark.slow
+
 
 def look_around() -> None:
     """Say what a process is like."""

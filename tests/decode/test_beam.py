@@ -246,6 +246,7 @@ class Reading(Script):
         return self.model(self.source[None], torch.tensor([text]))[0, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("name", ["rnn-attention", "rnn-seq2seq", "transformer-base", "rnn-attention-input-feeding"])
 def test_translating_is_the_plain_search_row_by_row(name, beam):

@@ -161,6 +161,7 @@ def living():
     return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer-base", "gpt2-concatenated", "deepseek-like", "bert"])
 def test_matrices_are_freed(name):
     (case,) = [case for case in cases() if case.name == name]

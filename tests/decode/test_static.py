@@ -55,8 +55,7 @@ def run(engine, given, share):
     return found
 
 
-@pytest.mark.parametrize("lengths", [None, torch.tensor([2, 1, 2])], ids=["equal", "mixed"])
-@pytest.mark.parametrize("share", [1, 2])
+@pytest.mark.parametrize(("share", "lengths"), [(1, None), (2, torch.tensor([2, 1, 2]))], ids=["equal", "shared-mixed"])
 @pytest.mark.parametrize("case", decodable(), ids=name_of)
 def test_static_is_growing(case, share, lengths):
     model = case.build()
@@ -68,6 +67,7 @@ def test_static_is_growing(case, share, lengths):
                 torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "transformer-base", "rnn-attention"])
 @pytest.mark.parametrize("limits", [[6, 6, 6], [6, 1, 2]])
 def test_searches_find_the_same(name, limits, monkeypatch):

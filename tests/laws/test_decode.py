@@ -16,7 +16,7 @@ from regard.models.model import StepModel
 
 from .cases import VOCABULARY, Case, decodable, name_of
 
-ROWS, ENDS = 64, (2, 5, 7)
+ROWS, ENDS = 32, (2, 5, 7)
 Texts = list[list[int]]
 Write = Callable[[Engine, Given, list[int], list[int]], Texts]
 
@@ -97,6 +97,7 @@ def test_batch_mates_order_and_caches_change_nothing(case: Case, write: Write):
     check(case.build(), beginnings(case), write)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["gpt2", "llama-like", "deepseek-like", "gpt2-concatenated", "translator", "rnn-attention"]
 )
@@ -131,7 +132,7 @@ def check(model: StepModel, given: Given, write: Write) -> None:
         order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1)).tolist()
         assert written(eager(model), order, some(given, order)) == [together[row] for row in order]
         assert written(lambda given, room: Uncached(model, given), every, given) == together
-        for row in (0, 1, 30, 63):
+        for row in (0, 1, 14, 31):
             assert written(eager(model), [row], alone(given, row)) == [together[row]]
     texts = [tuple(ids) for row in together for ids in row]
     assert len(set(texts)) > 10

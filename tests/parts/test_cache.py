@@ -230,6 +230,7 @@ def test_reorder_may_change_the_number_of_rows():
     close(found, attention(x, mask=Causal())[:, 3:].expand(2, -1, -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("window", [None, 2])
