@@ -34,7 +34,7 @@ from regard.models.language import LanguageModel
 from regard.models.recipe import ModelConfig, build_empty
 from regard.use.fit import Fit, Part
 from regard.use.generate import Prompt, Watched, Writer, Writing
-from regard.use.huggingface import their_defaults
+from regard.use.huggingface import generation_defaults
 from regard.use.ready import Frame, Outside, Ready
 from regard.use.translate import Candidate, Translating, Translation, Translator
 
@@ -60,7 +60,7 @@ def is_ctranslate2(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file() and (folder / "config.json").is_file()
 
 
-def keep(ready: Ready, source: Path, folder: Path, quantization: Quantization = "float32") -> None:
+def write_ctranslate2_folder(ready: Ready, source: Path, folder: Path, quantization: Quantization = "float32") -> None:
     """Write a model for CTranslate2, with what using it needs."""
     words, model = ready.words, ready.model
     names = words.names(model.config.vocabulary)
@@ -87,7 +87,7 @@ def open_ctranslate2(folder: Path, device: torch.device) -> Ready:
         longest=kept.longest,
         device=device,
         outside=Library(folder, device),
-        defaults=their_defaults({key: said[key] for key in GENERATION_KEYS if said.get(key) is not None}, folder),
+        defaults=generation_defaults({key: said[key] for key in GENERATION_KEYS if said.get(key) is not None}, folder),
     )
 
 
@@ -102,7 +102,7 @@ def through_ctranslate2(ready: Ready, source: Path, device: torch.device) -> Rea
             folder.parent.mkdir(parents=True, exist_ok=True)
             with TemporaryDirectory(dir=folder.parent) as beside:
                 part = Path(beside) / "part"
-                keep(ready, source, part)
+                write_ctranslate2_folder(ready, source, part)
                 shutil.rmtree(folder, ignore_errors=True)
                 part.rename(folder)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A Hugging Face folder, made ready to use: its tokenizer, what stands round a text, and its defaults of writing."""
+"""Open a Hugging Face folder for use: model, tokenizer, special tokens around a text, generation defaults."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,57 +12,56 @@ from regard.errors import RegardError
 from regard.hub.details import GENERATION, Details, read_details
 from regard.hub.folder import load_huggingface
 from regard.hub.weights import read_json
-from regard.models.model import EncoderDecoder, Model
-from regard.models.vision import VisionTransformer
+from regard.models.model import Model
 from regard.use.ready import Frame, Ready
 
 IMAGES = "preprocessor_config.json"
-TOP_K = 50  # what `transformers` draws from where a folder says only that it draws
+TOP_K = 50  # the default of `transformers` when it samples
 
 
 def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = False) -> Ready:
-    """Read the model of a folder, and what its files say of using it."""
+    """Read the model of a folder, and its settings."""
     model = load_huggingface(folder, device, allow_pickle=allow_pickle)
     details = read_details(folder)
     tokenizer = None
-    if not isinstance(model, VisionTransformer) and has_tokenizer(folder):
+    if model.reads == "text" and has_tokenizer(folder):
         tokenizer = load_tokenizer(folder)
         check_vocabulary(model, tokenizer, folder)
-    mean, std = read_colours(folder) if isinstance(model, VisionTransformer) else ((), ())
+    mean, std = read_normalisation(folder) if model.reads == "image" else ((), ())
     return Ready(
         model=model,
         name=str(folder),
         tokenizer=tokenizer,
-        frame=their_frame(model, tokenizer, details, folder),
+        frame=read_template(model, tokenizer, details, folder),
         longest=details.length,
         classes=details.labels,
         mean=mean,
         std=std,
-        defaults=their_defaults(details.generation, folder),
+        defaults=generation_defaults(details.generation, folder),
     )
 
 
 def check_vocabulary(model: Model, tokenizer: Tokenizer, folder: Path) -> None:
-    """Refuse a tokenizer that has tokens which the model does not know, and a model that has two vocabularies."""
+    """Reject a tokenizer with more tokens than the model, and a model with two vocabularies."""
     if getattr(model.config, "source_vocabulary", None) is not None:
-        raise RegardError(f"{folder}: its two sides have vocabularies of their own, which cannot be used here yet")
+        raise RegardError(f"{folder}: models whose encoder and decoder have separate vocabularies cannot be used yet")
     if tokenizer.size > model.config.vocabulary:
         trouble = f"the tokenizer has {tokenizer.size} tokens, the model only {model.config.vocabulary}"
-        raise RegardError(f"{folder}: {trouble}; put the tokenizer that it was trained with into its folder")
+        raise RegardError(f"{folder}: {trouble}; put the tokenizer of the model into the folder")
 
 
-def their_frame(model: Model, tokenizer: Tokenizer | None, details: Details, folder: Path) -> Frame:
-    """Give what stands round a text there: what the tokenizer adds, and what generation begins and ends with.
+def read_template(model: Model, tokenizer: Tokenizer | None, details: Details, folder: Path) -> Frame:
+    """Return the special tokens that the tokenizer adds around a text, and those of generation.
 
-    Of tokens that are never to be written, those are known that are forbidden one by one.
+    Of the suppressed sequences, only those of a single token are known.
     """
     if tokenizer is None:
         return Frame()
-    never, forced = forbidden(details.generation), details.generation.get("forced_bos_token_id")
-    begin = () if forced is None or not isinstance(model, EncoderDecoder) else (forced,)
-    for id in (*never, *begin):
+    never, forced = suppressed_tokens(details.generation), details.generation.get("forced_bos_token_id")
+    after_first = () if forced is None or not model.has_source else (forced,)
+    for id in (*never, *after_first):
         if type(id) is not int or id not in range(model.config.vocabulary):
-            raise RegardError(f"{folder / GENERATION}: {id!r} is the id of no token")
+            raise RegardError(f"{folder / GENERATION}: {id!r} is not a token id")
     before, after = tokenizer.around()
     return Frame(
         before=before,
@@ -70,46 +69,47 @@ def their_frame(model: Model, tokenizer: Tokenizer | None, details: Details, fol
         first=details.decoder_start,
         never=tuple(sorted(set(never) - set(details.end))),
         ends=details.end or None,
-        forced=begin,
+        forced=after_first,
     )
 
 
-def forbidden(writing: Mapping[str, Any]) -> list[Any]:
-    """List what is never to be written: tokens, and words of one token."""
-    tokens, words = (writing.get(key, []) for key in ("suppress_tokens", "bad_words_ids"))
-    words = words if isinstance(words, list) else [words]
-    alone = [
-        word[0] if isinstance(word, list) else word for word in words if not isinstance(word, list) or len(word) == 1
-    ]
-    return [*(tokens if isinstance(tokens, list) else [tokens]), *alone]
+def suppressed_tokens(generation: Mapping[str, Any]) -> list[Any]:
+    """Return the tokens that are never written: `suppress_tokens`, and `bad_words_ids` of one token."""
+    tokens, words = (
+        value if isinstance(value, list) else [value]
+        for value in (generation.get(key, []) for key in ("suppress_tokens", "bad_words_ids"))
+    )
+    single = [word for word in words if not isinstance(word, list)]
+    single += [word[0] for word in words if isinstance(word, list) and len(word) == 1]
+    return [*tokens, *single]
 
 
-def their_defaults(writing: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Give the defaults of generation that mean the same here, by our names."""
+def generation_defaults(generation: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the generation defaults that mean the same here, under our names."""
 
     def number(key: str, default: int | float) -> Any:
-        value = writing.get(key, default)
+        value = generation.get(key, default)
         if type(value) not in (int, float):
             raise RegardError(f"{folder / GENERATION}: {key}={value!r} must be a number")
         return type(default)(value)
 
     found: dict[str, Any] = {}
-    if "max_new_tokens" in writing:
+    if "max_new_tokens" in generation:
         found["tokens"] = number("max_new_tokens", 0)
-    if writing.get("do_sample") is True:
+    if generation.get("do_sample") is True:
         found |= {"temperature": number("temperature", 1.0), "top_k": number("top_k", TOP_K) or None}
         found |= {"top_p": number("top_p", 1.0), "min_p": number("min_p", 0.0)}
-    elif "num_beams" in writing:
+    elif "num_beams" in generation:
         found["beam"] = number("num_beams", 1)
-    elif writing.get("do_sample") is False:
+    elif generation.get("do_sample") is False:
         found["temperature"] = 0.0
-    if "repetition_penalty" in writing:
+    if "repetition_penalty" in generation:
         found["repetition"] = number("repetition_penalty", 1.0)
     return {name: value for name, value in found.items() if value is not None}
 
 
-def read_colours(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Read by which means and deviations images are normalised; a folder that does not say has those of ViT."""
+def read_normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Read the mean and standard deviation of the colours; the default is that of ViT."""
     table = read_json(folder / IMAGES) if (folder / IMAGES).exists() else {}
     if table.get("do_normalize") is False:
         return (0.0,) * 3, (1.0,) * 3

@@ -121,7 +121,7 @@ def test_mistakes(know):
     know()
     with pytest.raises(InputError, match="^no known data set has the name 'plai'; did you mean 'play'"):
         regard_data("plai")
-    with pytest.raises(RegardError, match="^play: cannot be downloaded, .* with --from$"):
+    with pytest.raises(RegardError, match="^play: cannot be downloaded: .* with --from$"):
         regard_data("play")
     for option in ("--from", "--to"):
         with pytest.raises(InputError, match="^--from and --to need the NAME of a data set; `regard data`"):

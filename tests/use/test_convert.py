@@ -1,4 +1,4 @@
-"""Models written for Hugging Face: `transformers` reads them without a remark, and says what we say."""
+"""Models written for Hugging Face: `transformers` loads them without warnings and gives the same results."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import regard
 from regard.errors import InputError, RegardError
 from regard.models.store import save_model
-from regard.use.convert import whole
+from regard.use import convert as conversion
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
@@ -32,17 +32,17 @@ AUTO = {
 
 @pytest.fixture
 def written(tmp_path, monkeypatch, caplog):
-    """Write a run of a kind for them, and read it back; not a word of warning may be said."""
+    """Write a run of some kind for Hugging Face and load it with `transformers`, which must not warn."""
 
     def write_and_read(kind, tokenizer="word"):
-        if kind == "translation":  # that of the paper has its sines and cosines in another order
+        if kind == "translation":  # Marian has another order of sines and cosines than the paper
             monkeypatch.setitem(made.RECIPE, "translation", "translator")
         folder = run(kind, tmp_path / kind, tokenizer)
         if kind == "classification":  # BERT has one more layer there
             save_model(model_of(kind, tokenizer, None, "model.head.transform=tanh"), folder)
         out = tmp_path / f"{kind}-theirs"
         regard.convert(folder, "huggingface", out)
-        assert not (tmp_path / f"{out.name}.part").exists()
+        assert not list(tmp_path.glob("*.part"))
         logging.getLogger("transformers").propagate = True
         with caplog.at_level(logging.INFO, "transformers"):
             model, report = AUTO[kind].from_pretrained(out, output_loading_info=True)
@@ -87,8 +87,8 @@ def test_a_translator_writes_the_same(written):
         made = model.generate(**given, do_sample=False, num_beams=1, max_new_tokens=limit)
         assert ours.translate([text], beam=1) == [words.decode(made[0], skip_special_tokens=True)]
     long = words([" ".join(TEXTS * 9)], return_tensors="pt", truncation=True)
-    assert long["input_ids"].shape[1] == ours.room  # as long as it was trained on
-    model.generate(**long, min_new_tokens=200, max_new_tokens=200)  # and their table of positions does not end before
+    assert long["input_ids"].shape[1] == ours.room  # the length that it was trained on
+    model.generate(**long, min_new_tokens=200, max_new_tokens=200)  # their position table is long enough
 
 
 def test_masked_words_are_the_same(written):
@@ -123,7 +123,7 @@ def test_images_are_the_same(written, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["language", "translation"])
-def test_what_was_written_is_used_like_the_run(written, kind, tmp_path):
+def test_the_written_folder_works_like_the_run(written, kind, tmp_path):
     ours, _, _ = written(kind, "bpe")
     again = regard.load(tmp_path / f"{kind}-theirs", "cpu")
     if kind == "language":
@@ -132,61 +132,68 @@ def test_what_was_written_is_used_like_the_run(written, kind, tmp_path):
         assert again.translate(TEXTS) == ours.translate(TEXTS)
 
 
-# --- refused, and whole or not at all --------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_they_cannot_say_is_refused_before_anything_is_written(tmp_path):
+def test_models_that_cannot_be_expressed_are_rejected_before_anything_is_written(tmp_path):
     folder = run("translation", tmp_path / "run")
     with pytest.raises(RegardError) as found:
         regard.convert(folder, "huggingface", tmp_path / "out")
-    reason = "the nearest is marian: model.embed.position.layout: interleaved here, halves there"
-    assert str(found.value).startswith(f"{folder}: cannot be written for Hugging Face: no model of Hugging Face says")
+    reason = "the nearest is marian: model.embed.position.layout: interleaved instead of halves"
+    assert str(found.value).startswith(f"{folder}: cannot be written for Hugging Face: no Hugging Face architecture")
     assert reason in str(found.value)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_mistakes(tmp_path):
+def test_mistakes(tmp_path, monkeypatch):
     folder = run("language", tmp_path / "run")
-    with pytest.raises(InputError, match=r"'hugingface' is nothing that can be written; did you mean 'huggingface'\?"):
+    with pytest.raises(InputError, match=r"unknown format 'hugingface'; did you mean 'huggingface'\?"):
         regard.convert(folder, "hugingface", tmp_path / "out")
     with pytest.raises(InputError, match="quantization='int8' is for ctranslate2 only; leave it out"):
         regard.convert(folder, "huggingface", tmp_path / "out", quantization="int8")
-    with pytest.raises(InputError, match=r"quantization='int9' is unknown; did you mean 'int8'\?"):
+    with pytest.raises(InputError, match=r"unknown quantization 'int9'; did you mean 'int8'\?"):
         regard.convert(folder, "ctranslate2", tmp_path / "out", quantization="int9")
-    with pytest.raises(InputError, match=r"run: holds something already; choose another folder"):
+    with pytest.raises(RegardError, match=r"run: is not empty; choose another folder"):
         regard.convert(folder, "huggingface", folder)
-    with pytest.raises(InputError, match=r"recipe.toml: is a file; choose another folder"):
+    with pytest.raises(RegardError, match=r"recipe.toml: is a file; choose another folder"):
         regard.convert(folder, "huggingface", folder / "recipe.toml")
-    with pytest.raises(RegardError, match="nowhere: is not the folder of a run"):
+    with pytest.raises(RegardError, match="nowhere: no such folder"):
         regard.convert(tmp_path / "nowhere", "huggingface", tmp_path / "out")
-    with pytest.raises(RegardError, match="out: cannot be written: Not a directory; make room or choose another"):
+    with pytest.raises(RegardError, match="recipe.toml: cannot be written: File exists; choose another folder"):
         regard.convert(folder, "huggingface", folder / "recipe.toml" / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^\.: is the current folder; name a new folder$"):
+        regard.convert(folder, "huggingface", ".")
     (tmp_path / "empty").mkdir()
     regard.convert(folder, "huggingface", tmp_path / "empty")
     assert (tmp_path / "empty" / "config.json").exists()
 
 
-def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
-    (tmp_path / "out.part").mkdir()  # left by a process that was killed
-    (tmp_path / "out.part" / "old").touch()
+def test_other_folders_are_left_alone(tmp_path, monkeypatch):
+    """A folder named out.part belongs to the user; after an error nothing of ours is left."""
+    folder = run("language", tmp_path / "run")
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "precious").touch()
 
-    def fail() -> None:
-        with whole(tmp_path / "out") as part:
-            assert not (part / "old").exists()
-            (part / "half").touch()
-            raise KeyError
+    def fail(*arguments: object) -> None:
+        raise KeyError
 
-    with pytest.raises(KeyError):
-        fail()
-    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "write_huggingface_folder", fail)
+        with pytest.raises(KeyError):
+            regard.convert(folder, "huggingface", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.part", "run"]
+    regard.convert(folder, "huggingface", tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.part", "run"]
+    assert (tmp_path / "out.part" / "precious").exists()
 
 
-# --- from their folders ----------------------------------------------------------------------------------------------
+# --- from Hugging Face folders ---------------------------------------------------------------------------------------
 
 
-def test_an_old_folder_is_written_anew(tmp_path):
-    """From a pickle to safetensors; the rest stays as it is."""
+def test_an_old_folder_is_written_again(tmp_path):
+    """From a pickle to safetensors; everything else stays the same."""
     folder = write("gpt2", tmp_path / "old", do_sample=True, temperature=0.6)
     weights = load_file(folder / "model.safetensors")
     torch.save(weights, folder / "pytorch_model.bin")
@@ -203,8 +210,8 @@ def test_an_old_folder_is_written_anew(tmp_path):
     torch.testing.assert_close(model(ids).logits, ours.model(ids), atol=1e-5, rtol=0)
 
 
-def test_taken_trained_and_sent_back(tmp_path, monkeypatch):
-    """The round of a new user: a folder of theirs, some training, and theirs again, with the same tokens."""
+def test_imported_trained_and_exported_again(tmp_path, monkeypatch):
+    """From a Hugging Face folder through training back to a Hugging Face folder, with the same tokens."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     text = write_lines(tmp_path / "a.txt", sentences(120))
