@@ -10,9 +10,9 @@ import signal
 import threading
 from pathlib import Path
 
-# Some virtual machines announce matrix instructions (AMX) that they do not let a program use.
+# Some virtual machines announce matrix instructions (AMX) that programs cannot use.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
-# A program that hangs is aborted (tests/processes.py), and then says where it was.
+# A program that hangs is aborted (tests/processes.py) and then prints its stacks.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 
 import pytest
@@ -81,7 +81,7 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
     signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
-# Machines are noisy, so nothing depends on time; in CI the examples are the same every time.
+# Machines are loaded, so nothing depends on time; in CI the examples are the same every time.
 settings.register_profile(
     "regard", deadline=None, derandomize="CI" in os.environ, suppress_health_check=[HealthCheck.too_slow]
 )

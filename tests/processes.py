@@ -1,7 +1,7 @@
-"""Processes that tests start: forked from a server without threads, and waited for with patience, never for ever.
+"""Processes that tests start: forked from a server without threads, and waited for with a time limit.
 
-A fork of the process that runs the tests would inherit every lock that another thread holds just then, and could wait
-for it for ever.
+A fork of the process that runs the tests would inherit every lock that another thread holds at that moment, and could
+deadlock.
 """
 
 import faulthandler
@@ -24,10 +24,10 @@ from typing import Any
 
 import pytest
 
-FAREWELL = 60.0  # seconds for one that is aborted to say where it is
-PATIENCE = 240.0  # seconds after which a process counts as hanging; on a quiet machine none takes a tenth of that
+FAREWELL = 60.0  # seconds for an aborted process to print its stacks
+PATIENCE = 240.0  # seconds after which a process counts as hanging; on an idle machine none takes a tenth of that
 IMPORTED = [
-    "tests.conftest",  # first, for it installs the shape checker
+    "tests.conftest",  # first, since it installs the shape checker
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.checkpoint",
@@ -42,14 +42,14 @@ IMPORTED = [
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit code, or minus the signal; and what it said."""
+    """How a process ended: its exit code, or minus the signal, and its output."""
 
     code: int
     said: str
 
 
 class Forked:
-    """A process that does one job with the environment of this moment.
+    """A process that does one job with the current environment.
 
     The job is sent by name, so it is a function of a module, or a `partial` of one.
     """
@@ -63,32 +63,32 @@ class Forked:
         self._said = b""
 
     def end(self) -> Ended:
-        """Wait for its end; one that hangs fails the test with its stacks."""
+        """Wait for its end; if it hangs, fail the test and show its stacks."""
         try:
-            if not self._listen(PATIENCE):
-                pytest.fail(f"a process hangs; it said:\n{self.abort()}")
+            if not self._read(PATIENCE):
+                pytest.fail(f"a process hangs; its output:\n{self.abort()}")
             return Ended(self._process.exitcode, self._said.decode(errors="replace"))
         finally:
             self.kill()
 
     def abort(self) -> str:
-        """End it, if it has not ended, but let it say first where it is; give all it said."""
+        """Abort it, if it still runs, so that it prints its stacks; return its output."""
         if self._process.exitcode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGABRT)
-        self._listen(FAREWELL)
+        self._read(FAREWELL)
         self.kill()
         return self._said.decode(errors="replace")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self._process.kill()
         self._process.join(PATIENCE)
 
-    def _listen(self, patience: float) -> bool:
-        """Take what it says until it ends; whether it has ended.
+    def _read(self, patience: float) -> bool:
+        """Read its output until it ends; return whether it has ended.
 
-        The end of the process counts, not that of its output, which somebody else may hold open.
+        The end of the process counts, not that of its output, which a child of it may hold open.
         """
         last = time.monotonic() + patience
         sources = [self._output, self._process.sentinel]
@@ -105,18 +105,20 @@ class Forked:
 
 @cache
 def _server() -> ForkServerContext:
-    """Start the server, of which there is one."""
+    """Start the only server."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)  # what is not found is not said
-        patch.setenv("OMP_NUM_THREADS", "1")  # or numpy starts a thread when it is imported
+        patch.setenv(
+            "PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep
+        )  # a missing module would not be reported
+        patch.setenv("OMP_NUM_THREADS", "1")  # otherwise numpy starts a thread on import
         forkserver.ensure_running()
     return context
 
 
 def _work(output: Connection, environment: dict[str, str], job: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Do a job; who waits for it hears what is printed, and where it is when it is aborted."""
+    """Do a job; send its output to the test, and its stacks when it is aborted."""
     for stream in (1, 2):
         os.dup2(output.fileno(), stream)
     output.close()
@@ -129,7 +131,7 @@ def _work(output: Connection, environment: dict[str, str], job: Callable[..., An
 
 @contextmanager
 def patient(process: subprocess.Popen[Any], number: signal.Signals = signal.SIGABRT) -> Iterator[None]:
-    """End a program that has not ended in time, upon which its output ends too; nor does it outlive its test."""
+    """Signal a program that has not ended in time, so that its output ends too; kill it at the end of the block."""
     timer = threading.Timer(PATIENCE, process.send_signal, [number])
     timer.start()
     try:

@@ -1,4 +1,4 @@
-"""The processes of tests: clean, like this one where it matters, and none is waited for for ever."""
+"""The processes that tests start: no threads, the right environment, and a time limit."""
 
 import os
 import signal
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.slow
 
 
 def look_around() -> None:
-    """Say what a process is like."""
+    """Print the properties of a process."""
     imported = "tests.training.command" in sys.modules
-    tasks = Path(f"/proc/{os.getppid()}/task")  # the threads of the server, where the system tells
+    tasks = Path(f"/proc/{os.getppid()}/task")  # the threads of the server, on Linux
     threads = len(list(tasks.iterdir())) if tasks.exists() else 1
     print(imported, threads, torch.get_num_threads(), os.environ["COLOUR"], "PYTHONPATH" in os.environ)
 
 
 def test_the_server_has_no_threads_and_all_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only so a fork is both safe and quick; the environment is that of the moment."""
+    """Only then is a fork both safe and quick; the environment is the current one."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     for colour in ("red", "blue"):
         monkeypatch.setenv("COLOUR", colour)
@@ -60,7 +60,7 @@ def test_how_it_ended(job: Callable[[], None], ended: Ended) -> None:
 
 
 def hold_on(ready: Connection) -> None:
-    """Wait for what never comes, in a thread and out of it."""
+    """Wait forever, in a thread and in the main thread."""
     lock = threading.Lock()
     lock.acquire()
     threading.Thread(target=lock.acquire).start()
@@ -69,7 +69,7 @@ def hold_on(ready: Connection) -> None:
     lock.acquire()
 
 
-def test_one_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_hangs_shows_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     ready, theirs = Pipe(duplex=False)
     process = Forked(hold_on, theirs)
     assert ready.poll(PATIENCE)
@@ -77,18 +77,18 @@ def test_one_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pytest.fail.Exception) as failure:
         process.end()
     said = str(failure.value)
-    assert said.startswith("a process hangs; it said:\nall is well\nFatal Python error: Aborted\n")
+    assert said.startswith("a process hangs; its output:\nall is well\nFatal Python error: Aborted\n")
     assert "in hold_on" in said
     assert said.count("(most recent call first)") == 2
 
 
-def test_an_output_that_somebody_else_holds_open_does_not_matter() -> None:
-    ended = Forked(leave_somebody).end()
+def test_an_output_that_a_child_holds_open_does_not_matter() -> None:
+    ended = Forked(leave_child).end()
     assert ended.code == 0
-    os.kill(int(ended.said), signal.SIGKILL)  # who was still there
+    os.kill(int(ended.said), signal.SIGKILL)  # the child
 
 
-def leave_somebody() -> None:
+def leave_child() -> None:
     """End before a child does."""
     print(subprocess.Popen(["sleep", "1000"]).pid)
 
@@ -100,7 +100,7 @@ def test_a_program_can_be_interrupted() -> None:
     assert run.stdout == "True\n"
 
 
-def test_a_program_that_hangs_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_hangs_shows_its_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "def hold_on():\n  print('ready', flush=True)\n  input()\nhold_on()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     process = subprocess.Popen([sys.executable, "-c", code], text=True, **pipes)

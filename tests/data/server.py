@@ -1,4 +1,4 @@
-"""A web server on this machine, with and without ranges, that can break off in the middle."""
+"""A web server on this machine, with and without ranges, that can break the connection."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from threading import Thread
 
 @dataclass
 class Served:
-    """What the server offers and how it behaves, and what it was asked for."""
+    """The files of the server, its behaviour, and the requests it received."""
 
     files: dict[str, bytes]
     ranges: bool = True

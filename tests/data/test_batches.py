@@ -45,7 +45,7 @@ def same(one: list[Draw], other: list[Draw]) -> bool:
 
 
 def check_static(order: Order, draws: list[Draw]) -> None:
-    """Nothing compiled is compiled again: announced shapes, as many rows in every draw of a shape."""
+    """Compiled code is reused: only announced shapes, the same number of rows in every draw of a shape."""
     rows = defaultdict(set)
     for draw in draws:
         assert draw.shape in order.shapes
@@ -90,7 +90,7 @@ def test_buckets_draw_every_row_once_where_it_fits(lengths: np.ndarray, tokens: 
         check_static(order, draws)
         for draw in draws:
             assert (lengths[draw.rows[draw.rows >= 0]] <= np.array(draw.shape)).all()
-    assert len(order.shapes) <= most + 1  # the box for everything may be one more
+    assert len(order.shapes) <= most + 1  # plus the bucket that fits every row
 
 
 def test_buckets_as_made_by_hand():
@@ -104,13 +104,13 @@ def test_buckets_as_made_by_hand():
     assert draws == {(3,): {0, 1, 5}, (9,): {2, 3, 4}}
 
 
-def test_what_is_left_over_in_a_box_moves_to_a_larger_one():
+def test_the_rest_of_a_bucket_moves_to_a_larger_one():
     lengths = np.array([[2]] * 5 + [[8]] * 4)
     order = Buckets(lengths, 16, 0)
     assert order.shapes == ((2,), (8,))
     assert order.batches == [8, 2]
     draws = list(order.epoch(0))
-    assert {draw.shape for draw in draws} == {(8,)}  # five short rows do not fill the box of eight
+    assert {draw.shape for draw in draws} == {(8,)}  # five short rows do not fill the bucket of eight
     assert Counter(len(draw.rows) for draw in draws) == {2: 5}
     assert sum((draw.rows == EMPTY).sum() for draw in draws) == 1
 
@@ -197,7 +197,7 @@ def test_windows_begin_elsewhere_in_other_epochs():
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 100))
-def test_streams_go_on_where_they_ended(width: int, lanes: int, more: int):
+def test_streams_continue_where_they_ended(width: int, lanes: int, more: int):
     tokens = width * lanes + 1 + more
     order = Streams(tokens, width, lanes)
     draws = list(order.epoch(0))
@@ -214,7 +214,7 @@ def test_streams_go_on_where_they_ended(width: int, lanes: int, more: int):
 
 
 @given(st.integers(1, 12), st.integers(1, 6), st.integers(0, 100))
-def test_what_is_measured_on_is_read_once_and_to_its_end(width: int, rows: int, more: int):
+def test_validation_text_is_read_once_and_to_its_end(width: int, rows: int, more: int):
     count = width * rows + more
     for draws in (list(passages(count, width, rows)), list(whole_streams(count, width, rows))):
         places = [place for draw in draws for row in draw.rows for place in range(row, row + draw.shape[0])]
@@ -237,7 +237,7 @@ def orders(seed: int) -> list[Order]:
 @given(SEEDS, st.integers(0, 1000))
 def test_seed_and_epoch_decide_and_nothing_else(seed: int, epoch: int):
     for one, other, third in zip(orders(seed), orders(seed), orders(seed + 1), strict=True):
-        list(other.epoch(epoch + 1))  # what was drawn before leaves no trace
+        list(other.epoch(epoch + 1))  # earlier draws have no influence
         np.random.default_rng(3).random()
         drawn = list(one.epoch(epoch))
         assert same(drawn, list(other.epoch(epoch)))

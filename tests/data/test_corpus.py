@@ -109,7 +109,7 @@ def test_a_row_must_end(tmp_path: Path) -> None:
         writer.add_piece(np.array([1]), ends=False)
 
 
-def test_what_is_outside_is_the_callers_mistake(tmp_path: Path) -> None:
+def test_indices_outside_the_corpus_are_a_bug_of_the_caller(tmp_path: Path) -> None:
     corpus = made(ROWS, tmp_path / "one")
     assert corpus.windows(np.array([len(FLAT) - 2]), 2).tolist() == [FLAT[-2:]]
     for start in (-1, len(FLAT) - 1):
@@ -153,21 +153,21 @@ def test_a_corpus_that_is_too_large_for_an_accelerator_is_copied_batch_by_batch(
     monkeypatch.setattr(module, "free_memory", lambda device: asked.append(device) or free)
     monkeypatch.setattr(module, "to_device", copy)
     corpus = made([*ROWS, [3]], tmp_path / "one")
-    moved = corpus.to("meta")  # an accelerator of which nothing is seen but what is brought there
+    moved = corpus.to("meta")  # a device without data: only copies to it can be seen
     assert asked == [torch.device("meta")]
     wanted = every_batch(corpus)
     assert [(batch.shape, batch.device.type) for batch in every_batch(moved)] == [
         (each.shape, "meta") for each in wanted
     ]
     same = len(copied) == len(wanted) and all(map(torch.equal, copied, wanted))
-    assert same is stays  # else only places are brought there, and tokens found there
+    assert same is stays  # otherwise only indices are copied, and tokens are gathered there
 
 
 def test_released_pages_are_no_longer_resident(tmp_path: Path) -> None:
     corpus = made([[id % 50_000 for id in range(500_000)]] * 4, tmp_path / "one")
 
     def resident() -> int:
-        """Count the kilobytes of the file that are in the memory of this process."""
+        """Return the kilobytes of the file that are in the memory of this process."""
         lines = iter(Path("/proc/self/smaps").read_text().splitlines())
         inside = (next(line for line in lines if line.startswith("Rss:")) for row in lines if "one/tokens.bin" in row)
         return sum(int(line.split()[1]) for line in inside)
@@ -203,7 +203,7 @@ def test_a_corpus_is_made_once(cache: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.bin", "meta.json"])
 @pytest.mark.parametrize("damage", ["missing", "short", "long"])
-def test_what_is_damaged_is_made_anew(name: str, damage: str, cache: Path) -> None:
+def test_a_damaged_corpus_is_replaced(name: str, damage: str, cache: Path) -> None:
     cached_corpus({"file": "a"}, writes(ROWS))
     [folder] = cache.iterdir()
     path = folder / name
@@ -236,7 +236,7 @@ def test_another_format_is_replaced(meta: str, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
-def test_what_fails_leaves_nothing_behind(error: type[BaseException], cache: Path) -> None:
+def test_a_failure_leaves_nothing_behind(error: type[BaseException], cache: Path) -> None:
     def write(writer: CorpusWriter) -> None:
         writer.add(arrays(ROWS))
         raise error
@@ -310,7 +310,7 @@ def test_the_place_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/home/me/.cache/regard")
 
 
-def test_a_file_is_known_by_place_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_identified_by_path_size_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.txt"
     path.write_text("abc")
     first = file_key(path)
@@ -320,7 +320,7 @@ def test_a_file_is_known_by_place_size_and_time(tmp_path: Path, monkeypatch: pyt
     assert file_key(path) == first | {"mtime_ns": 1}
     path.write_text("abcd")
     assert file_key(path)["size"] == 4
-    folder = file_key(tmp_path)  # a data set may be a folder, whose own time says nothing of its files
+    folder = file_key(tmp_path)  # a data set may be a folder, whose own time does not change with its files
     os.utime(path, ns=(2, 2))
     assert file_key(tmp_path) != folder
     with pytest.raises(RegardError, match="b.txt: cannot be read: No such file or directory"):

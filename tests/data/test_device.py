@@ -1,4 +1,4 @@
-"""Choosing a device, and bringing arrays there: numbers stay, and CUDA gets them without waiting."""
+"""Choosing a device, and copying arrays to it: values stay, and CUDA copies without waiting."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_a_device_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "CPU", "", ":1", "meta", "cuda1"])
 def test_an_unknown_device_is_refused(name: str) -> None:
-    """Instead of the twenty kinds that torch has names for."""
+    """The message lists the usual devices, not all that torch can name."""
     with pytest.raises(RegardError) as caught:
         choose_device(name)
     wanted = f"unknown device {name!r}; use auto, cpu, cuda, cuda:1 (the second one), mps or xpu"

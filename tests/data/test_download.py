@@ -1,4 +1,4 @@
-"""Downloads that are interrupted, continued, begun anew and refused."""
+"""Downloads that are interrupted, continued, restarted and refused."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decoding against the arrays that were stored, and the cache that keeps what was decoded."""
+"""Decoded images compared with the arrays that were stored, and the cache of decoded images."""
 
 import os
 import shutil

@@ -35,7 +35,7 @@ def picture(path: Path, shade: int) -> Path:
 
 
 def read(path: Path, size: int | None = None, classes: tuple[str, ...] | None = None) -> dict[str, Images]:
-    """Read where nothing is to be skipped."""
+    """Read; nothing may be skipped."""
     skipped = Skipped()
     found = read_images(path, skipped, size, classes)
     assert skipped.report() == []
@@ -43,7 +43,7 @@ def read(path: Path, size: int | None = None, classes: tuple[str, ...] | None = 
 
 
 def shown(images: Images) -> list[tuple[int, str]]:
-    """Say of each image its shade and the name of its class."""
+    """Return the shade and the class of each image."""
     assert (images.pixels == images.pixels[:, :1, :1]).all()
     return [
         (int(pixels[0, 0, 0]), images.classes[label])
@@ -102,7 +102,7 @@ def test_a_linked_class_folder_counts(tmp_path: Path, pets: Path) -> None:
     assert shown(read(pets)["train"])[-1] == (40, "emus")
 
 
-def test_what_file_managers_leave_behind_is_overlooked(pets: Path) -> None:
+def test_files_of_file_managers_are_ignored(pets: Path) -> None:
     for name in (".DS_Store", "Thumbs.db", "cats/.hidden.png", "cats/desktop.ini", "__MACOSX/cats/1.png"):
         (pets / name).parent.mkdir(parents=True, exist_ok=True)
         (pets / name).write_text("what is this")
@@ -136,7 +136,7 @@ def test_classes_that_a_model_knows_keep_their_numbers(pets: Path) -> None:
     assert images.classes == known
 
 
-def test_one_class_will_do_where_the_classes_are_known(tmp_path: Path) -> None:
+def test_one_class_is_enough_if_the_classes_are_known(tmp_path: Path) -> None:
     picture(tmp_path / "a/cats/1.png", 1)
     assert shown(read(tmp_path / "a", classes=("cats", "dogs"))["train"]) == [(1, "cats")]
 
@@ -241,7 +241,7 @@ def test_one_class(tmp_path: Path) -> None:
     assert refused(tmp_path / "a") == wanted
 
 
-def test_a_class_whose_images_are_all_broken_is_none(pets: Path) -> None:
+def test_a_class_of_broken_images_only_does_not_count(pets: Path) -> None:
     (pets / "dogs/3.png").write_bytes(b"")
     assert refused(pets).endswith("all images for train are of one class, 'cats'; give two or more classes")
 
@@ -296,7 +296,7 @@ def test_splits_of_different_shapes(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_opened(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As root every folder can be opened, so the refusal is played."""
+    """As root every folder can be opened, so the error is simulated."""
     scandir = os.scandir
 
     def guarded(path: str) -> object:

@@ -1,4 +1,4 @@
-"""The table of known data sets is whole, and none of it can be mistaken for another."""
+"""The table of known data sets is complete, and its entries are distinct."""
 
 import re
 import string
@@ -55,4 +55,4 @@ def test_the_command_names_files_that_will_be_there(name):
     paths = [word for word in words if "{to}" in word]
     assert paths
     assert {"{to}", *("{to}/" + file.name for file in known.files)}.issuperset(paths)
-    assert not any("test" in path or "tst2013" in path for path in paths)  # nobody trains or chooses on a test set
+    assert not any("test" in path or "tst2013" in path for path in paths)  # never train or select a model on a test set

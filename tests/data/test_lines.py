@@ -92,7 +92,7 @@ def test_whatever_the_blocks_nothing_is_lost(text, block, longest):
         before += text
 
 
-def test_a_long_line_is_cut_after_a_blank(tmp_path):
+def test_a_long_line_is_cut_after_a_space(tmp_path):
     words = " ".join(f"word{number}" for number in range(300_000))
     blocks = [text for _, text in read_blocks(write(tmp_path, "a.txt", words.encode()))]
     assert len(blocks) > 2
@@ -123,7 +123,7 @@ def test_a_truncated_archive_gives_its_beginning_and_then_an_error(tmp_path, suf
 
 
 @truncatable
-def test_what_is_no_archive_is_called_broken(tmp_path, suffix):
+def test_a_file_that_is_not_an_archive_is_called_broken(tmp_path, suffix):
     path = write(tmp_path, f"a.txt{suffix}", b"plain text that only claims to be packed\n")
     with pytest.raises(InputError, match="broken or truncated archive"):
         list(read_lines(path))

@@ -76,7 +76,7 @@ def test_ids_are_those_of_the_package(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["unigram-user", "bpe-user"])
 @given(parts=st.lists(st.sampled_from(["<sep>", "cat", "<ctl>", "c", "at", " ", "the", "<se"]), max_size=8))
-def test_pieces_of_the_user_are_found_in_a_text(name: str, parts: list[str]) -> None:
+def test_user_defined_pieces_are_found_in_a_text(name: str, parts: list[str]) -> None:
     read, theirs = both(name)
     assert read.encode(["".join(parts)])[0].tolist() == theirs.encode("".join(parts))
 
@@ -113,7 +113,7 @@ def test_a_saved_model_is_complete(name: str, tmp_path: Path) -> None:
     assert [row.tolist() for row in again.encode(TEXT)] == both(name)[1].encode(TEXT)
 
 
-def test_pieces_not_in_use_are_not_used() -> None:
+def test_unused_pieces_do_not_occur() -> None:
     from sentencepiece import sentencepiece_model_pb2
 
     message = sentencepiece_model_pb2.ModelProto.FromString(model("unigram"))
@@ -136,12 +136,12 @@ def refused(data: bytes, message: str, folder: Path) -> None:
 
 def damaged() -> Iterator[bytes]:
     yield from (b"", b"\x00", b"\x0b", b"hello world", b"\x0a\xff", model("bpe")[:-3], model("bpe")[:50])
-    yield b"\x0a\x02\x0a\x00" + b"\x12\x02\x18\x09"  # an unknown way to cut
+    yield b"\x0a\x02\x0a\x00" + b"\x12\x02\x18\x09"  # an unknown segmentation
     yield b"\x08\x01"  # a number where a piece should be
 
 
 @pytest.mark.parametrize("data", list(damaged()))
-def test_what_is_no_model_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_refused(data: bytes, tmp_path: Path) -> None:
     refused(data, "not a sentencepiece model, or damaged", tmp_path)
 
 
@@ -152,7 +152,7 @@ def test_damage_never_ends_in_a_traceback(cut: int, noise: bytes) -> None:
         assert ours(data).size > 0
 
 
-def test_what_cannot_be_done_alike_is_refused(tmp_path: Path) -> None:
+def test_unsupported_features_are_refused(tmp_path: Path) -> None:
     refused(trained(model_type="word"), "a sentencepiece model with whole words cannot be read; convert it", tmp_path)
     suffix = trained(model_type="bpe", treat_whitespace_as_suffix=True)
     refused(suffix, "a sentencepiece model with spaces behind words cannot be read", tmp_path)

@@ -94,7 +94,7 @@ def test_a_row_of_blank_cells_is_a_row(tmp_path):
     assert rows(write(tmp_path, "a.csv", "a,b\n , \n")) == [{"1": "a", "2": "b"}, {"1": " ", "2": " "}]
 
 
-def test_tabs_are_all_that_tsv_knows(tmp_path):
+def test_tsv_has_no_quotes(tmp_path):
     assert rows(write(tmp_path, "a.tsv", "\"open\t'x\n a, \tb \n")) == [
         {"1": '"open', "2": "'x"},
         {"1": " a, ", "2": "b "},

@@ -1,4 +1,4 @@
-"""Tokenizers: nothing is lost, nothing in a text is taken for a special token, and files are complete on their own."""
+"""Tokenizers: no text is lost, no text becomes a special token, and a saved file is complete."""
 
 import json
 from functools import cache
@@ -88,7 +88,7 @@ def test_different_tokenizers_have_different_fingerprints() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_text_says_is_no_special_token(kind: str) -> None:
+def test_text_does_not_become_a_special_token(kind: str) -> None:
     tokenizer = learned(kind)
     for row in lists(tokenizer.encode(INJECTIONS)):
         assert not {tokenizer.pad, tokenizer.start, tokenizer.end, tokenizer.mask} & set(row)
@@ -151,12 +151,12 @@ def test_spans_are_where_the_ids_come_from(kind: str) -> None:
         assert piece.strip() == text[begin:end].strip() or not piece.strip()
 
 
-def test_some_vocabularies_join_a_word_and_the_blank_before_it() -> None:
+def test_some_vocabularies_join_a_word_and_the_space_before_it() -> None:
     kinds = ("byte", "char", "word", "bpe", "unigram")
     assert [kind for kind in kinds if learned(kind).joins_blanks()] == ["bpe", "unigram"]
 
 
-def test_a_lower_line_is_no_blank_among_characters() -> None:
+def test_an_underscore_is_not_a_space_among_characters() -> None:
     tokenizer = train_tokenizer(["a▁"], TokenizerConfig(kind="char"))
     assert tokenizer.pieces(tokenizer.encode(["▁a"])[0]) == ["▁", "a"]
 
@@ -232,7 +232,7 @@ def test_half_a_character_is_refused(kind: str) -> None:
 
 
 def foreign(names: list[str], folder: Path) -> Tokenizer:
-    """Save and read a tokenizer with other special tokens, which pads, cuts and frames as theirs do."""
+    """Save and read a tokenizer with other special tokens, with padding, truncation and a template."""
     words = {word: id for id, word in enumerate([*names, "cat", "mat"])}
     backend = tokenizers.Tokenizer(models.WordLevel(words, unk_token=names[0]))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

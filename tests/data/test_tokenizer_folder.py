@@ -1,4 +1,4 @@
-"""Tokenizers in folders of Hugging Face: the ids and the text that `transformers` gives, whichever files there are."""
+"""Tokenizers in Hugging Face folders: the same ids and text as `transformers`, whichever files there are."""
 
 import io
 import json
@@ -35,7 +35,7 @@ def write(folder: Path, **files: object) -> None:
 
 
 def pieces(path: Path, texts: list[str], size: int, **options: object) -> list[str]:
-    """Learn a sentencepiece model; give its pieces."""
+    """Learn a sentencepiece model; return its pieces."""
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(texts * 5), model_writer=made, vocab_size=size, **QUIET, **options
@@ -136,13 +136,13 @@ def test_nothing_is_added_and_roles_are_kept(kind: str, tmp_path: Path) -> None:
     assert [row.tolist() for row in again.encode_target(OTHERS)] == [row.tolist() for row in ours.encode_target(OTHERS)]
 
 
-def test_what_a_text_says_is_no_special_token(tmp_path: Path) -> None:
+def test_text_does_not_become_a_special_token(tmp_path: Path) -> None:
     ours = load_tokenizer(gpt2(tmp_path))
     assert 0 not in ours.encode(["<|endoftext|>"])[0]
     assert (ours.pad, ours.unk, ours.start, ours.end, ours.mask) == (0, 0, 0, 0, 0)
 
 
-def test_the_sides_of_marian_are_cut_by_their_own_models(tmp_path: Path) -> None:
+def test_each_side_of_marian_has_its_own_model(tmp_path: Path) -> None:
     ours = load_tokenizer(marian(tmp_path))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     wanted = [theirs(text_target=text)["input_ids"][:-1] for text in OTHERS]
@@ -152,15 +152,15 @@ def test_the_sides_of_marian_are_cut_by_their_own_models(tmp_path: Path) -> None
     assert ours.encode([">>deu<< a fox"])[0].tolist() == theirs(">>deu<< a fox")["input_ids"][:-1]
 
 
-def test_letters_may_be_lowered(tmp_path: Path) -> None:
+def test_lower_case(tmp_path: Path) -> None:
     cased = load_tokenizer(bert(tmp_path / "a", do_lower_case=False))
     assert not np.array_equal(
         *(tokenizer.encode(["The Hund"])[0] for tokenizer in (cased, load_tokenizer(bert(tmp_path))))
     )
 
 
-def test_files_beside_it_say_what_special_tokens_are_for(tmp_path: Path) -> None:
-    """A tokenizer.json with names that nobody knows."""
+def test_files_beside_it_say_the_roles_of_special_tokens(tmp_path: Path) -> None:
+    """A tokenizer.json with unusual names of special tokens."""
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "<fin>": 1, "<go>": 2, "<nil>": 3}, unk_token="<nil>"))
     backend.add_special_tokens(["<fin>", "<go>", "<nil>"])
     backend.post_processor = processors.TemplateProcessing(

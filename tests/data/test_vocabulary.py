@@ -38,7 +38,7 @@ def test_a_sample_is_bounded_and_even(limit: int) -> None:
     places = np.array([int(text) for text in kept])
     assert np.all(np.diff(places) > 0)
     assert np.diff(places).max() <= 3 * 20_000 / len(kept)
-    assert abs((places % 2).mean() - 0.5) < 0.2  # two languages that take turns are both in it
+    assert abs((places % 2).mean() - 0.5) < 0.2  # both of two alternating languages are in it
 
 
 def test_a_sample_counts_bytes_and_cuts_long_texts() -> None:
@@ -47,7 +47,7 @@ def test_a_sample_counts_bytes_and_cuts_long_texts() -> None:
     assert len(sample_texts(["éé", "éé"], limit=7)) == 1
 
 
-def test_letters_are_all_characters_in_order() -> None:
+def test_all_characters_in_order() -> None:
     assert characters_of(["b\na", "日a😀"]) == ["\n", "a", "b", "日", "😀"]
 
 
@@ -89,7 +89,7 @@ def test_bpe_merges_the_most_frequent_pair_first() -> None:
     assert sorted(backend.get_vocab(), key=backend.get_vocab().__getitem__)[-2:] == ["ab", "abab"]
 
 
-def test_rare_characters_take_no_room_in_a_unigram_vocabulary() -> None:
+def test_rare_characters_are_not_in_a_unigram_vocabulary() -> None:
     common = [text for text in TEXTS for _ in range(10)]
     vocabulary = learn_unigram([*common, "日 本"], 40, False).get_vocab()
     assert not {"日", "本"} & set("".join(vocabulary))

@@ -1,4 +1,4 @@
-"""Every recipe, shrunk by overrides until its laws can be checked in a moment, and one way to call all models."""
+"""Every recipe, made small by overrides so that its laws are checked quickly, and one way to call all models."""
 
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -96,7 +96,7 @@ SHRINK["transformer-big"] = SHRINK["translator"] = SHRINK["transformer-base"]
 BERT_MIXER = [change for change in SHRINK["bert"] if ".mixer." not in change]
 GPT2_MIXER = [change for change in SHRINK["gpt2"] if ".mixer." not in change]
 
-# Further forms that no recipe shows by default but that users reach by an override: the laws hold for them too.
+# Variants that no recipe has by default but that users reach by an override: the laws hold for them too.
 VARIANTS: dict[str, tuple[str, list[str]]] = {
     "rnn-attention-luong": ("rnn-attention", [*SMALL, "model.feed=none", "model.cell.kind=lstm", "model.depth=2"]),
     "rnn-attention-input-feeding": ("rnn-attention", [*SMALL, "model.feed=attended", "model.cell.kind=torch-gru"]),
@@ -196,7 +196,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe with the overrides that shrink it."""
+    """A recipe with the overrides that make it small."""
 
     name: str
     recipe: str
@@ -211,7 +211,7 @@ class Case:
         return type(self.config).__name__.removesuffix("Config")
 
     def build(self, dtype: torch.dtype = torch.float64) -> nn.Module:
-        """Build with weights large enough that everything matters; as in use, not in training."""
+        """Build in evaluation mode, with weights so large that every part matters."""
         model = regard.build(self.config, dtype=dtype, seed=0)
         generator = torch.Generator().manual_seed(1)
         with torch.no_grad():

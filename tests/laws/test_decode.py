@@ -1,4 +1,4 @@
-"""Laws of writing, for every recipe that writes: batch-mates, order and caches change nothing."""
+"""Laws of decoding, for every recipe that generates: batch-mates, order and caches change nothing."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ every_way = pytest.mark.parametrize("write", [greedy, drawn, searched])
 
 
 def beginnings(case: Case) -> Given:
-    """Rows of mixed lengths: of what is given, and of the source, if there is one."""
+    """Return prompts of different lengths, and sources for encoder-decoders."""
     generator = torch.Generator().manual_seed(0)
 
     def rows(width: int) -> tuple[Tensor, Tensor]:
@@ -55,7 +55,7 @@ def some(given: Given, index: list[int]) -> Given:
 
 
 def alone(given: Given, row: int) -> Given:
-    """One row, without padding."""
+    """Return one row, without padding."""
     one = some(given, [row])
     source = None if one.source is None else one.source[:, : int(one.source_lengths)]
     return Given(one.tokens[:, : int(one.lengths)], None, source)
@@ -102,8 +102,8 @@ def test_batch_mates_order_and_caches_change_nothing(case: Case, write: Write):
     "name", ["gpt2", "llama-like", "deepseek-like", "gpt2-concatenated", "translator", "rnn-attention"]
 )
 @pytest.mark.parametrize("write", [greedy, searched])
-def test_nor_do_they_in_int8(name: str, write: Write):
-    """All that surrounds the products of int8 is in float64, where the last bit decides no rounding."""
+def test_batch_mates_order_and_caches_change_nothing_in_int8(name: str, write: Write):
+    """Everything around the int8 products is in float64, so that no rounding depends on the last bit."""
     (case,) = [case for case in decodable() if case.name == name]
     model = case.build()
     quantise(model)
@@ -116,12 +116,12 @@ def test_nor_do_they_in_int8(name: str, write: Write):
 
 
 def check(model: StepModel, given: Given, write: Write) -> None:
-    """Let all rows write together, in another order, without a cache, and some of them alone."""
+    """Generate all rows together, in another order, without a cache, and some of them alone."""
     limits = [3 + row % 7 for row in range(ROWS)]
     seeds = [row // 2 for row in range(ROWS)]
 
     def written(engine: Engine, rows: list[int], given: Given) -> list[Texts]:
-        """The texts of each row: one, or those that a search found."""
+        """Return the texts of each row: one, or all that a search found."""
         found = write(engine, given, [limits[row] for row in rows], [seeds[row] for row in rows])
         each = len(found) // len(rows)
         return [found[at : at + each] for at in range(0, len(found), each)]

@@ -1,4 +1,4 @@
-"""The laws: what must hold for every recipe, and for every form that an override reaches."""
+"""The laws: what must hold for every recipe, and for every variant that an override reaches."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_steps_equal_the_full_pass(case: Case, capacity: int | None):
 @every_decodable
 @torch.no_grad()
 def test_ragged_prompts_then_steps_equal_the_full_pass(case: Case):
-    """Rows of different lengths are read at once, then go on from their own ends."""
+    """Rows of different lengths are read in one step, then each continues from its own end."""
     model, data = case.build(), batch(case)
     full, state = call(model, data), start(model, data)
     rows = torch.arange(len(data.tokens))
@@ -72,7 +72,7 @@ def test_ragged_prompts_then_steps_equal_the_full_pass(case: Case):
 
 @every_decodable
 @torch.no_grad()
-def test_reordered_state_goes_on_as_the_reordered_rows(case: Case):
+def test_a_reordered_state_continues_like_the_reordered_rows(case: Case):
     model, data = case.build(), batch(case)
     index = torch.tensor([2, 0, 0])
     full, state = call(model, data), start(model, data)
@@ -147,7 +147,7 @@ def test_every_parameter_gets_a_gradient(case: Case):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
-        # A bias of the keys adds the same to all scores of a query, which a softmax does not see.
+        # A bias of the keys adds the same number to all scores of a query, which does not change a softmax.
         if not name.endswith("to_key.bias"):
             assert parameter.grad.abs().max() > 1e-12, name
 
@@ -197,11 +197,11 @@ def test_accumulation_changes_nothing(case: Case):
         close(a, b)
 
 
-# 8. Lower precision: the same model under autocast is finite and near.
+# 8. Lower precision: under autocast the outputs are finite and close.
 
 
 @every
-def test_autocast_is_finite_and_near(case: Case):
+def test_autocast_is_finite_and_close(case: Case):
     model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
     exact = call(model, data)
     with torch.autocast("cpu", torch.bfloat16):

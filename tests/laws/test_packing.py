@@ -1,6 +1,6 @@
-"""Packed documents do not know of each other: each gives the logits it gives alone, and takes no gradient from others.
+"""Packed documents are independent: each gives the same logits as alone, and gets no gradient from the others.
 
-For every recipe, and every form that an override reaches, whose tokens mix by attention only.
+For every recipe, and every variant that an override reaches, in which only attention mixes tokens.
 """
 
 import pytest
@@ -20,14 +20,14 @@ ROWS = ((0, 1, 2), (2, 0))  # which documents each row holds; the second row end
 
 
 def attends(case: Case) -> bool:
-    """Whether nothing but attention mixes tokens: what recurrence and convolution remember cannot be masked."""
+    """Return whether only attention mixes tokens: recurrence and convolution cannot be masked."""
     model = build_empty(case.config)
     mixers = [module.mixer for module in model.modules() if isinstance(module, Layer)]
     return bool(mixers) and all(isinstance(mixer, Attention) for mixer in mixers)
 
 
 def per_token(case: Case) -> bool:
-    """Whether the model says something about every token, and not about the row as a whole."""
+    """Return whether the model has an output for every token, not one for the whole row."""
     return case.kind in ("Language", "Seq2Seq") or (
         case.kind == "Encoder" and type(case.config.head).__name__ == "LogitsConfig"
     )
@@ -43,7 +43,7 @@ def texts(sizes: tuple[int, ...], seed: int) -> list[Tensor]:
 
 
 def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Lay documents end to end; give the tokens and the number of the document of each, -1 for padding."""
+    """Put documents end to end; return the tokens and the document number of each, -1 for padding."""
     width = sum(map(len, documents)) + 2
     tokens = torch.zeros(len(ROWS), width, dtype=torch.long)
     numbers = torch.full((len(ROWS), width), -1)
@@ -55,7 +55,7 @@ def packed(documents: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def run(model: nn.Module, targets: list[Tensor], sources: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Give the logits of packed rows and the document of each place."""
+    """Return the logits of packed rows and the document of each position."""
     tokens, documents = packed(targets)
     if not isinstance(model, Seq2Seq):
         return model(tokens, documents=documents), documents
@@ -86,7 +86,7 @@ def test_packed_documents_are_as_if_alone(case: Case):
             found = logits[row, documents[row] == 10 + number]
             wanted = alone(model, targets[number], sources[number])
             torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
-    assert torch.isfinite(logits).all()  # also where there is nothing
+    assert torch.isfinite(logits).all()  # also at padding
 
 
 @every
