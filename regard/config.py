@@ -95,6 +95,7 @@ class Registry(Mapping[str, T]):
 
     def __init__(self, sort: str, items: Mapping[str, T], included: Registry[T] | None = None) -> None:
         self.sort = sort  # what one of them is called: "score"
+        self.included = included
         self._items = ChainMap({}, {} if included is None else included._items)
         for name, item in items.items():
             self.add(name, item)
@@ -153,9 +154,9 @@ class Kinds(Registry[type[C]]):
         item.registered_kind = name
 
 
-def kind_of(config: type) -> str | None:
+def kind_of(config: Any) -> str | None:
     """Return the `kind` by which a config class is registered; not that of a class it inherits from."""
-    kind: str | None = vars(config).get("registered_kind")
+    kind: str | None = vars(config).get("registered_kind") if isinstance(config, type) else None
     return kind
 
 
@@ -318,7 +319,9 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
             mistakes.add(f"missing; must be {describe(types[field.name])}", _join(path, field.name))
     for key in sorted(map(str, value.keys() - types.keys())):
         if key != "kind" or value["kind"] != kind_of(config):
-            mistakes.add(f"unknown key; {choices(key, types)}", _join(path, key))
+            below = [f"{name}.{key}" for name, item in value.items() if isinstance(item, Mapping) and key in item]
+            nearest = f"did you mean {below[0]!r}?" if below else choices(key, types)
+            mistakes.add(f"unknown key; {nearest}", _join(path, key))
     if len(mistakes) > before:
         return value
     try:

@@ -20,8 +20,8 @@ from regard.cli.evaluate import evaluate
 from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.look import look_command
-from regard.cli.recipes import recipes
-from regard.cli.show import show
+from regard.cli.recipes import recipes_command
+from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import RegardError
@@ -66,8 +66,8 @@ for verb in (
     look_command,
     convert_command,
     data_command,
-    show,
-    recipes,
+    show_command,
+    recipes_command,
 ):
     # the lines of a paragraph are joined, to be broken where the terminal ends
     paragraphs = cleandoc(verb.__doc__ or "").split("\n\n")

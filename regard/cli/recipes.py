@@ -8,7 +8,7 @@ import typer
 from regard.cli.console import make_console
 
 
-def recipes(
+def recipes_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """List the recipes that come with regard."""

@@ -1,4 +1,4 @@
-"""`regard show RECIPE`: the resolved architecture as a tree with shapes, parameters, FLOPs and memory."""
+"""`regard show RECIPE`: the resolved architecture as a tree with shapes, parameters, FLOPs and memory; its keys."""
 
 import json
 from dataclasses import asdict
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.console import make_console
+from regard.cli.keys import print_keys
+from regard.errors import ConfigError, choices
+from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,11 +23,13 @@ if TYPE_CHECKING:
     from regard.models.recipe import ModelConfig, Recipe
 
 
-def show(
+def show_command(
     recipe: Annotated[
-        str,
-        typer.Argument(help="A recipe's name (see `regard recipes`), a .toml file, or the folder of a model."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe's name (see `regard recipes`), a .toml file, or the folder of a model."
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as model.depth=4.")
     ] = None,
@@ -34,8 +39,16 @@ def show(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the resolved recipe as TOML, to edit.")] = False,
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Describe the keys of recipes instead: regard show --keys [PART].")
+    ] = False,
 ) -> None:
     """Show an architecture: shapes, parameters, FLOPs and memory."""
+    if keys:
+        print_keys(recipe)
+        return
+    if recipe is None:
+        raise ConfigError(f"name a recipe; {choices('', recipe_names())}")
     from regard.config import to_table, to_toml
     from regard.models.count import cost
     from regard.models.recipe import build_empty
@@ -62,7 +75,7 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
         console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
     console.print()
     console.print(_tree(found.tree, console.width))
-    console.print(Text("numbers of a repeated part are for one of it", style="dim"))
+    console.print(Text("the numbers of a repeated layer are for one layer", style="dim"))
     console.print()
     console.print(_summary(found))
     console.print(_others(recipe.model))
@@ -88,7 +101,7 @@ def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
 
 
 def written_for(config: "ModelConfig") -> dict[str, str]:
-    """Say for whom a model can be written (`regard convert`): the name it has there, or the reason why not."""
+    """Return where a model can be exported to (`regard convert`): the name it has there, or the reason why not."""
     from regard.errors import RegardError
     from regard.hub.ctranslate2 import ctranslate2_obstacle
     from regard.hub.folder import find_conversion

@@ -172,11 +172,11 @@ class LogitsConfig(HeadConfig):
     bias: bool = False
     """Whether every token has a bias."""
     cap: Positive | None = None
-    """Soft limit of the logits: cap * tanh(logit / cap); absent: none."""
+    """Soft limit of the logits: cap * tanh(logit / cap)."""
     transform: Activation | None = None
     """Activation of a dense layer before the logits, as BERT has; absent: no such layer."""
     norm: NormConfig | None = None
-    """Norm after that dense layer; absent: none."""
+    """Norm after that dense layer."""
     scale: bool = False
     """Whether logits are divided by sqrt(dim), as T5 does with a tied table."""
 

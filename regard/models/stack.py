@@ -142,14 +142,14 @@ class LayerConfig(Config):
     mixer: MixerConfig
     """The sublayer in which tokens interact: attention, a recurrence or a convolution."""
     cross: AttentionConfig | None = None
-    """Attention to the source, in a decoder; absent: none."""
+    """Attention to the source, in a decoder."""
     feedforward: FeedForwardConfig | None = None
-    """The sublayer that treats each token on its own; absent: none."""
+    """The sublayer that treats each token on its own."""
     residual: ResidualName = "pre"
     """How sublayers are joined: norm before (pre), after (post) or around each, all in parallel, or without residual
     (plain)."""
     norm: NormConfig | None = None
-    """Norm of the sublayers; absent: none."""
+    """Norm of the sublayers."""
     dropout: Rate = 0.0
     """Share of a sublayer's output that training sets to zero."""
 
@@ -188,7 +188,7 @@ class StackConfig(Config):
     """The order of the layers, repeated up to the depth: ["5*local", "global"]. Needed only for several kinds of
     layers."""
     norm: NormConfig | None = None
-    """Norm after the last layer; absent: none."""
+    """Norm after the last layer."""
 
     def validate(self) -> None:
         """Check the rules between values."""

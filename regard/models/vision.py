@@ -114,7 +114,7 @@ class VisionConfig(StackConfig, ModelConfig):
     patches: PatchesConfig
     """The size of images and patches; training sets it."""
     position: AbsoluteConfig | None = None
-    """Absolute positions of the patches; absent: none."""
+    """Absolute positions of the patches."""
     head: PooledHeadConfig
     """What is read from the vectors: classes, or one vector."""
     dropout: Rate = 0.0

@@ -146,7 +146,7 @@ class AttentionConfig(MixerConfig):
     window: Count | None = None
     """See only keys less than this many positions away (Beltagy et al. 2020); absent: all of them."""
     mask: MaskConfig | None = None
-    """A further rule on who may look at whom, beside those of the model; absent: none."""
+    """A further rule on who may look at whom, beside those of the model."""
     dropout: Rate = 0.0
     """Share of the attention weights that training sets to zero."""
 

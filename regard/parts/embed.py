@@ -129,13 +129,13 @@ class EmbedConfig(Config):
     """From tokens to vectors: norm(scale * E[token] + position + segment)."""
 
     position: AbsoluteConfig | None = None
-    """Absolute positions; absent: none."""
+    """Absolute positions."""
     concatenate: Count | None = None
     """Number of features that the position gets for itself, beside those of the token; absent: it is added to them."""
     segments: Count | None = None
-    """Number of segments with a learned vector each (Devlin et al. 2018); absent: none."""
+    """Number of segments with a learned vector each (Devlin et al. 2018)."""
     norm: NormConfig | None = None
-    """Norm of the sum; absent: none."""
+    """Norm of the sum."""
     scale: bool = False
     """Whether token vectors are multiplied by sqrt(dim) (Vaswani et al. 2017)."""
     dropout: Rate = 0.0

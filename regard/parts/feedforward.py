@@ -155,7 +155,7 @@ class MoEConfig(FeedForwardConfig):
     hidden: Count
     """Width of each expert."""
     shared: Count | None = None
-    """Number of experts that serve every token, as one unit of that many times `hidden`; absent: none."""
+    """Number of experts that serve every token, as one unit of that many times `hidden`."""
     groups: Count = 1
     """Number of groups in which experts compete first."""
     chosen_groups: Count = 1

@@ -249,7 +249,7 @@ class MultiHeadsConfig(HeadsConfig):
     bias: Literal["no", "qkv", "all"] = "no"
     """Which projections have a bias: none, those of queries, keys and values, or all including the output."""
     qk_norm: NormConfig | None = None
-    """Norm of queries and keys (Dehghani et al. 2023); absent: none."""
+    """Norm of queries and keys (Dehghani et al. 2023)."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -386,7 +386,7 @@ class RopeConfig(RelativeConfig):
     width: Count | None = None
     """Number of features of a head that are rotated; absent: all."""
     scaling: ScalingConfig | None = None
-    """Stretching of the waves for texts longer than those of training; absent: none."""
+    """Stretching of the waves for texts longer than those of training."""
 
     def validate(self) -> None:
         """Check the rules between values."""

@@ -155,7 +155,7 @@ class DotConfig(ScoreConfig):
     """Factor of the dot product; absent: 1/sqrt(width) (Vaswani et al. 2017); 1.0 is the unscaled product (Luong et
     al. 2015)."""
     cap: Positive | None = None
-    """Soft limit of the scores: cap * tanh(score / cap) (Gemma 2, 2024); absent: none."""
+    """Soft limit of the scores: cap * tanh(score / cap) (Gemma 2, 2024)."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Make the score for queries and keys of one width."""

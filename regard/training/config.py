@@ -20,7 +20,7 @@ class TrainConfig(Config):
     steps: Count
     """Number of updates."""
     minutes: Positive | None = None
-    """The time that was asked for, from which `steps` was chosen; absent: none."""
+    """The time that was asked for, from which `steps` was chosen."""
     tokens: Count
     """Tokens in an update: of the target for translation, patches for images."""
     accumulate: Count = 1
@@ -32,7 +32,7 @@ class TrainConfig(Config):
     clip: Positive | None = None
     """The largest norm of the gradient: larger ones are scaled down; absent: no limit."""
     ema: Rate | None = None
-    """Decay of a moving average of the weights, which is measured and kept instead of them; absent: none."""
+    """Decay of a moving average of the weights, which is measured and kept instead of them."""
     average: Times = 0
     """Number of last validations whose weights are averaged at the end; the average is kept if it is better."""
     validate_every: Count
