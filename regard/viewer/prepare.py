@@ -210,7 +210,7 @@ class TextReader:
         try:
             return [int(word) for word in text.replace(",", " ").split()]
         except ValueError:
-            remedy = "write token ids, such as 5 12 7, or put its tokenizer.json into its folder"
+            remedy = "write token ids, such as 5 12 7, put its tokenizer.json into its folder, or pass tokenizer="
             raise InputError(f"{self.ready.name}: has no tokenizer; {remedy}") from None
 
     def known(self, ids: list[int], other_side: bool) -> list[int]:

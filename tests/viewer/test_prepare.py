@@ -269,7 +269,7 @@ def test_ids_outside_the_vocabulary():
 
 
 def test_words_for_a_model_without_a_tokenizer():
-    with pytest.raises(InputError, match="a language model: has no tokenizer; write token ids, such as 5 12 7, or put"):
+    with pytest.raises(InputError, match="a language model: has no tokenizer; write token ids, such as 5 12 7, put"):
         record(loaded("language").model, Query("one red dog"))
     with pytest.raises(
         InputError, match="a translator: has no tokenizer, so the first token of a translation is unknown; give"

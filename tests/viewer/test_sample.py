@@ -7,6 +7,7 @@ import pytest
 
 from regard.errors import RegardError
 from regard.viewer import sample
+from regard.viewer.blobs import all_blobs
 
 from ..processes import PATIENCE
 
@@ -42,3 +43,13 @@ print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_shipped_sample_has_every_blob_of_its_manifests():
+    """These files were written before manifests had the keys `thumbnail` and `blobs`."""
+    recordings = sample.bundled_recordings()
+    assert len(recordings) > 3
+    for recording in recordings.values():
+        for blob in all_blobs(recording.manifest()):
+            data = recording.blob(blob.name)
+            assert blob.size is None or len(data) == blob.size
