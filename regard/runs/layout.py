@@ -27,3 +27,10 @@ STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")  # in AVERAGING and PROBE
 def step_name(step: int) -> str:
     """Return the name under which something of a step is saved."""
     return f"step-{step:08d}"
+
+
+# The end of a message about a folder that does not exist. The user may have given the name of a model on the Hub.
+FOLDER_REMEDY = (
+    "give the folder that `regard train` printed, or one of Hugging Face "
+    "(download one with `hf download NAME --local-dir FOLDER`)"
+)

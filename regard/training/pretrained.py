@@ -5,9 +5,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from regard.errors import RegardError
 from regard.hub import folder as hub
 from regard.models.recipe import ModelConfig
 from regard.models.store import read_config, tensors
+from regard.runs.layout import FOLDER_REMEDY
 from regard.runs.weights import load_model
 
 
@@ -20,6 +22,8 @@ class Pretrained:
 
     def config(self, task: str | None = None) -> ModelConfig:
         """Read the architecture; a Hugging Face model gets the head that its family has for the `task`."""
+        if not self.folder.is_dir():
+            raise RegardError(f"{self.folder}: no such folder; {FOLDER_REMEDY}")
         if hub.is_huggingface(self.folder):
             return hub.read_huggingface_config(self.folder, task, self.allow_pickle)
         return read_config(self.folder)

@@ -17,6 +17,7 @@ from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
 from regard.models.model import Model, StepModel
 from regard.runs.folder import is_run, not_a_run, read_run
+from regard.runs.layout import FOLDER_REMEDY
 from regard.use.batches import Answer, in_chunks, listed, single
 from regard.use.classify import classes_of
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
@@ -203,7 +204,7 @@ def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, 
         return open_huggingface(folder, device, allow_pickle)
     if is_ctranslate2(folder):
         return open_ctranslate2(folder, device)
-    raise RegardError(not_a_run(folder, "give the folder that `regard train` printed, or one of Hugging Face"))
+    raise RegardError(not_a_run(folder, FOLDER_REMEDY))
 
 
 def from_run(folder: Path, device: torch.device, step: int | None = None) -> Ready:

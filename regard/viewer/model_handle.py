@@ -13,6 +13,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
+from regard.runs.layout import FOLDER_REMEDY
 from regard.viewer.manifest import ModelInfo
 from regard.viewer.query import Query
 from regard.viewer.recording import Recording
@@ -103,8 +104,7 @@ def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bo
     names = [name if last.count(name) == 1 else str(folder) for name, folder in zip(last, folders, strict=True)]
     for name, folder in zip(names, folders, strict=True):
         if not folder.is_dir():
-            remedy = "give the folder that `regard train` printed, or a Hugging Face model folder"
-            raise RegardError(f"{folder}: no such folder; {remedy}")
+            raise RegardError(f"{folder}: no such folder; {FOLDER_REMEDY}")
         if names.count(name) > 1:
             raise RegardError(f"{folder}: was named twice; name two different models to compare them")
     return [ModelHandle(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]

@@ -131,6 +131,11 @@ def test_a_bert_that_classifies_can_be_exported(text):
     assert hub.huggingface_obstacle(model) is None
 
 
+def test_a_name_on_the_hub_is_not_a_folder(text):
+    with pytest.raises(RegardError, match="^gpt2: no such folder; .*hf download NAME --local-dir FOLDER"):
+        plan(tasks(text)["gpt2"], init_from="gpt2")
+
+
 def test_what_does_not_fit(text, tmp_path):
     folder = write("bert", tmp_path / "bert")
     with pytest.raises(ConfigError, match="a model of the kind 'encoder' cannot be trained for language"):
