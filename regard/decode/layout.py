@@ -1,38 +1,76 @@
-"""How weights lie in memory while a model writes: a step multiplies few vectors by all of them."""
+"""The layout of weights in memory for decoding, where a step multiplies a few vectors by every matrix.
+
+Parameters keep their names, shapes and values. Moving or casting the model undoes what is packed here.
+"""
+
+from functools import partial
 
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.models.head import Logits
 from regard.models.model import Model
 from regard.parts.heads import MultiHeads
+from regard.parts.linear import linear
 
 
 @torch.no_grad()
 def lay_out(model: Model) -> None:
-    """Lay the matrices out for steps; names, shapes and values stay as they are.
+    """Lay the matrices of a model out for decode steps.
 
-    Queries, keys and values are made by one product. On the CPU all matrices are stored by columns: some tens of rows
-    times a matrix stored by rows takes up to twice as long there. On CUDA the vocabulary is rounded up.
+    Queries, keys and values are computed by one product. On the CPU all matrices are stored by columns: multiplying a
+    few dozen rows by a matrix stored by rows takes up to twice as long there. On CUDA the vocabulary is rounded up.
     """
-    arrange = by_columns if next(model.parameters()).device.type == "cpu" else as_it_is
+    on_cpu = next(model.parameters()).device.type == "cpu"
     packed: set[nn.Module] = set()
     for module in model.modules():
         if isinstance(module, MultiHeads):
-            module.pack(arrange)
+            pack_heads(module, by_columns=on_cpu)
             packed |= {module.to_query, module.to_key, module.to_value}
-    for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Embedding) and module not in packed:
-            module.weight.data = arrange(module.weight.data)
-    found = model.vocabulary_head()
-    if found is not None and arrange is as_it_is:
-        found.head.widen(found.table, of=64)
+    if on_cpu:
+        for module in model.modules():
+            if isinstance(module, nn.Linear | nn.Embedding) and module not in packed:
+                module.weight.data = stored_by_columns(module.weight.data)
+    elif (found := model.vocabulary_head()) is not None:
+        widen_head(found.head, found.table, multiple=64)
 
 
-def by_columns(matrix: Tensor) -> Tensor:
-    """The same matrix, column after column in memory."""
+def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
+    """Make W_Q, W_K and W_V slices of one matrix, so that one product computes all three."""
+    weight, bias = joined_weights(heads)
+    weight = stored_by_columns(weight) if by_columns else weight
+    begin = 0
+    for each in (heads.to_query, heads.to_key, heads.to_value):
+        end = begin + each.out_features
+        each.weight.data = weight[begin:end]
+        if bias is not None:
+            each.bias.data = bias[begin:end]
+        begin = end
+    heads.product = partial(linear, weight=weight, bias=bias)
+
+
+def joined_weights(heads: MultiHeads) -> tuple[Float[Tensor, "O D"], Float[Tensor, "O"] | None]:
+    """Return W_Q, W_K and W_V as one matrix, and their biases as one vector."""
+    maps = (heads.to_query, heads.to_key, heads.to_value)
+    bias = None if heads.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
+    return torch.cat([each.weight.detach() for each in maps]), bias
+
+
+def widen_head(head: Logits, table: Float[Tensor, "V _token"], multiple: int) -> None:
+    """Make W_u a slice of a matrix whose number of rows is a multiple, which a GPU multiplies several times as fast."""
+    weight = head.matrix(table)
+    wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % multiple))
+    weight.data = wide[: len(weight)]
+    head.product = partial(_first_rows, wide, len(weight))
+
+
+def _first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+    """Wx for the first `rows` of W."""
+    return F.linear(x, weight)[..., :rows]
+
+
+def stored_by_columns(matrix: Float[Tensor, "O D"]) -> Float[Tensor, "O D"]:
+    """Return the same matrix, stored column after column."""
     return matrix.t().contiguous().t()
-
-
-def as_it_is(matrix: Tensor) -> Tensor:
-    """Nothing to change."""
-    return matrix

@@ -1,8 +1,6 @@
 """The top of a model: logits over the vocabulary, scores of classes, or one vector of the whole input."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +11,7 @@ from regard.config import Config, Count, Kinds, Positive, Rate
 from regard.errors import ConfigError
 from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
-from regard.parts.linear import Product
+from regard.parts.linear import Repackable
 from regard.parts.norm import NormConfig
 from regard.parts.pool import FirstConfig, Mean, Pool, PoolConfig
 
@@ -32,7 +30,7 @@ class Transform(nn.Module):
         return self.norm(self.activation(self.dense(x)))
 
 
-class Logits(nn.Module):
+class Logits(Repackable):
     """scale * W_u x + b over the vocabulary, softly capped if a cap is given. Tied: W_u is the token table itself."""
 
     classes = None
@@ -54,26 +52,10 @@ class Logits(nn.Module):
         self.cap = cap
         self.transform = transform or nn.Identity()
         self.scale = scale
-        self.product: Product | None = None  # computes W_u x where W_u is stored in another form
 
     def matrix(self, table: Float[Tensor, "V _token"]) -> Float[Tensor, "V D"]:
         """Return W_u: the embedding's `table` if the head is tied."""
         return table if self.unembed is None else self.unembed.weight
-
-    def widen(self, table: Tensor, of: int) -> None:
-        """Make W_u part of a matrix whose number of rows is a multiple of `of`, which a GPU multiplies much faster.
-
-        The parameter keeps its name and value. Moving or casting the model undoes this.
-        """
-        weight = self.matrix(table)
-        wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % of))
-        weight.data = wide[: len(weight)]
-        self.product = partial(first_rows, wide, len(weight))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Logits":
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.product = None
-        return self
 
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
@@ -97,11 +79,6 @@ class Logits(nn.Module):
     def summary(self) -> str:
         """Return where the matrix is, if not here."""
         return "tied to embed" if self.tied else ""
-
-
-def first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-    """Wx for the first `rows` of W."""
-    return F.linear(x, weight)[..., :rows]
 
 
 class Pooled(nn.Module):

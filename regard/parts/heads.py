@@ -7,9 +7,7 @@ vectors as they are, as in the attention of recurrent seq2seq.
 `keep` makes what a cache stores of a token, `expand` turns that into keys and values.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -20,7 +18,7 @@ from torch import Tensor, nn
 from regard.config import Config, Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.cache import Kept
-from regard.parts.linear import Linear, Product, linear
+from regard.parts.linear import Linear, Repackable
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Rotation
 
@@ -59,7 +57,7 @@ class Heads(nn.Module):
         raise NotImplementedError
 
 
-class MultiHeads(Heads):
+class MultiHeads(Heads, Repackable):
     """Q = XW_Q, K = XW_K, V = XW_V, split into heads; output concat(heads) W_O.
 
     `kv_heads` key heads serve `heads` query heads, each for a group of neighbours. The optional norms act on every
@@ -86,7 +84,6 @@ class MultiHeads(Heads):
         self.output = Linear(self.heads * self.head_dim, dim, bias=bias == "all")
         self.query_norm = query_norm or nn.Identity()
         self.key_norm = key_norm or nn.Identity()
-        self.packed: Product | None = None  # of W_Q, W_K and W_V as one matrix
 
     @property
     def residual_outputs(self) -> list[Tensor]:
@@ -102,42 +99,15 @@ class MultiHeads(Heads):
         return rotate(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
-        """Make all three, by one product if they are packed."""
-        if self.packed is None:
+        """Compute all three, by one product if W_Q, W_K and W_V are packed."""
+        if self.product is None:
             return super().project(x, rotate)
-        joined = self.split(self.packed(x))
+        joined = self.split(self.product(x))
         query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
         return rotate(self.query_norm(query)), (rotate(self.key_norm(key)), value)
 
-    def pack(self, lay_out: Callable[[Tensor], Tensor]) -> None:
-        """Make W_Q, W_K and W_V parts of one matrix, laid out in memory by the given function.
-
-        One product instead of three is what decoding wants: it waits for memory, not for arithmetic. The parameters
-        keep their names and values; whoever moves the model unpacks it.
-        """
-        weight, bias = self.joined()
-        weight, begin = lay_out(weight), 0
-        for each in (self.to_query, self.to_key, self.to_value):
-            end = begin + each.out_features
-            each.weight.data = weight[begin:end]
-            if bias is not None:
-                each.bias.data = bias[begin:end]
-            begin = end
-        self.packed = partial(linear, weight=weight, bias=bias)
-
-    def joined(self) -> tuple[Float[Tensor, "O D"], Float[Tensor, "O"] | None]:
-        """Give W_Q, W_K and W_V as one matrix, and their biases as one."""
-        maps = (self.to_query, self.to_key, self.to_value)
-        bias = None if self.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
-        return torch.cat([each.weight.detach() for each in maps]), bias
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "MultiHeads":
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.packed = None
-        return self
-
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:
-        """Cut the features into heads: B T (H E) -> B H T E, spelled out because small steps feel every microsecond."""
+        """B T (H E) -> B H T E; without einops, whose parsing would show in small decode steps."""
         return vectors.view(*vectors.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def merge(self, mixed: PerHead) -> Sequence:

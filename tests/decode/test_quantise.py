@@ -1,4 +1,4 @@
-"""Int8: exact products, vectors that know nothing of each other, errors within their bound, matrices that are gone."""
+"""Int8: exact products, independent of the batch, errors within their bound, and freed matrices."""
 
 import gc
 
@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from hypothesis import given, strategies
 from torch import Tensor, nn
 
-from regard.decode import quantise as room
+from regard.decode import quantise as quantise_module
 from regard.decode.engine import in_use
-from regard.decode.quantise import Int8, packing, quantise, steps
+from regard.decode.quantise import Int8, fbgemm, input_levels, quantise
 from regard.errors import RegardError
 from regard.models.recipe import build
 from regard.models.store import save_model
@@ -26,7 +26,7 @@ def generator(seed=0):
 
 
 def made(weight, bias=None):
-    with packing():
+    with fbgemm():
         return Int8(weight, bias)
 
 
@@ -37,7 +37,7 @@ def layer(outputs, inputs, seed=0):
 
 
 def same(one, other):
-    """To the bit, NaN included."""
+    """Compare to the bit, NaN included."""
     return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
@@ -45,7 +45,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(("outputs", "inputs"), SIZES)
-def test_vectors_become_the_same_alone_and_in_company(outputs, inputs):
+def test_a_vector_gets_the_same_result_alone_and_in_a_batch(outputs, inputs):
     *_, product = layer(outputs, inputs)
     x = torch.randn(70, inputs, generator=generator(1)) * torch.logspace(-6, 6, 70)[:, None]
     x[3], x[5], x[8], x[13], x[21] = 0, torch.inf, 1e-42, 1e38, x[20]
@@ -67,8 +67,8 @@ def test_vectors_become_the_same_alone_and_in_company(outputs, inputs):
 
 @pytest.mark.parametrize("inputs", [64, 1000, 4096])
 def test_sums_are_exact(inputs):
-    """Also the largest there can be, for which 16 bits are too few."""
-    most, whole = steps(), generator()
+    """Even the largest possible sum, for which 16 bits are too few."""
+    most, whole = input_levels(), generator()
     weight = torch.randint(-127, 128, (20, inputs), generator=whole).float()
     x = torch.randint(-most, most + 1, (9, inputs), generator=whole).float()
     weight[0], weight[1], x[0], x[1] = 127, -127, most, -most
@@ -79,23 +79,25 @@ def test_sums_are_exact(inputs):
 
 @given(strategies.integers(0, 10**6), strategies.integers(1, 70), strategies.booleans())
 def test_the_error_is_that_of_rounding(seed, inputs, biased):
-    """Both sides are rounded to the nearest of their steps, and nothing else is lost."""
+    """Both sides are rounded to the nearest level, and nothing else is lost."""
     chance = generator(seed)
     weight = torch.randn(5, inputs, generator=chance) * torch.rand(5, 1, generator=chance)
     x, bias = torch.randn(4, inputs, generator=chance).exp(), torch.randn(5, generator=chance)
     half_w = weight.abs().amax(1) / 127 / 2
-    half_x = x.abs().amax(1, keepdim=True) / steps() / 2
+    half_x = x.abs().amax(1, keepdim=True) / input_levels() / 2
     bound = half_x * weight.abs().sum(1) + x.abs().sum(1, keepdim=True) * half_w + inputs * half_x * half_w
     expected = F.linear(x, weight, bias if biased else None)
     found = made(weight, bias if biased else None)(x)
     assert ((found - expected).abs() <= 1.001 * bound + 1e-5 * expected.abs().max()).all()
 
 
-def test_where_pairs_are_added_in_16_bits_vectors_have_fewer_steps(monkeypatch):
-    assert steps() in (63, 127)
-    monkeypatch.setattr(room, "multiply", lambda x, steps, packed: torch.zeros(1, 1))  # not 64: a sum was cut
-    assert steps.__wrapped__() == 63
-    assert 2 * 127 * (63 + 64) < 2**15  # what the largest pair is
+def test_where_pairs_are_added_in_16_bits_vectors_have_fewer_levels(monkeypatch):
+    assert input_levels() in (63, 127)
+    monkeypatch.setattr(
+        quantise_module, "multiply_int8", lambda x, levels, packed: torch.zeros(1, 1)
+    )  # not 64: a sum saturated
+    assert input_levels.__wrapped__() == 63
+    assert 2 * 127 * (63 + 64) < 2**15  # the largest pair
 
 
 def test_a_row_of_zeros_in_the_matrix():
@@ -107,20 +109,20 @@ def test_the_library_is_chosen_only_while_packing():
     before = torch.backends.quantized.engine
     *_, product = layer(4, 8)
     assert torch.backends.quantized.engine == before
-    with packing():
+    with fbgemm():
         assert torch.backends.quantized.engine == "fbgemm"
     assert torch.backends.quantized.engine == before
-    with pytest.raises(RuntimeError), packing():
+    with pytest.raises(RuntimeError), fbgemm():
         torch.zeros(1, 2) @ torch.zeros(1, 2)
     assert torch.backends.quantized.engine == before
-    product(torch.ones(1, 8))  # does not ask which one is chosen
+    product(torch.ones(1, 8))  # works whichever is chosen
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_every_model_says_nearly_the_same(case):
+def test_every_model_gives_nearly_the_same(case):
     model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
     with in_use(model):
         expected = call(model, data)
@@ -132,8 +134,8 @@ def test_every_model_says_nearly_the_same(case):
     assert torch.corrcoef(torch.stack((found.flatten(), expected.flatten())))[0, 1] > 0.995
 
 
-def test_a_trained_model_says_the_same():
-    """It has learned to count, and still can."""
+def test_a_trained_model_predicts_the_same():
+    """It has learned to count, and can still do so."""
     model = build("gpt2", *SHRINK["gpt2"], "model.vocabulary=12", "model.dim=32", seed=0)
     chance, optimizer = generator(), torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(60):
@@ -155,7 +157,7 @@ def test_a_trained_model_says_the_same():
 
 
 def living():
-    """Bytes of all tensors there are."""
+    """Count the bytes of all living tensors."""
     gc.collect()
     tensors = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter)]
     return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
@@ -178,19 +180,17 @@ def test_matrices_are_freed(name):
     assert before - freed <= living() <= before - freed + added
 
 
-def test_what_cannot_be_done_with_it(tmp_path):
+def test_an_int8_model_is_neither_saved_nor_moved(tmp_path):
     model = Case("gpt2", "gpt2", tuple(SHRINK["gpt2"])).build(torch.float32)
     quantise(model)
-    with pytest.raises(RegardError, match="^a model in int8 cannot be saved; load it in float32$"):
+    with pytest.raises(RegardError, match="^an int8 model cannot be saved; load it in float32$"):
         save_model(model, tmp_path)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(RegardError, match="^a model in int8 stays as and where it is; load it anew in what you want$"):
+    with pytest.raises(RegardError, match="^an int8 model cannot be moved or cast; load it again"):
         model.double()
 
 
-def test_a_torch_that_cannot(monkeypatch):
-    monkeypatch.setattr(room, "ENGINE", "ruy")
-    with pytest.raises(
-        RegardError, match=r"^int8 needs an x86 processor with AVX2, and a torch .*; take --precision f"
-    ):
+def test_a_torch_without_fbgemm(monkeypatch):
+    monkeypatch.setattr(quantise_module, "ENGINE", "ruy")
+    with pytest.raises(RegardError, match=r"^int8 needs an x86 processor with AVX2, and a torch .*; use --precision f"):
         quantise(Case("gpt2", "gpt2", tuple(SHRINK["gpt2"])).build(torch.float32))

@@ -6,12 +6,10 @@ import torch
 from regard.decode.beam import Hypothesis, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
-from regard.decode.layout import lay_out
 from regard.decode.sample import sample_all
 from regard.decode.static import Shapes, StaticSteps, captured, compiled, rounded
 from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
-from regard.models.store import read_model, save_model
 
 from ..laws.cases import SHRINK, VOCABULARY, Case, decodable, name_of
 
@@ -154,30 +152,3 @@ def test_rounded():
 def test_graphs_are_for_cuda():
     with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only; choose another, or another device"):
         captured(case("gpt2").build())
-
-
-@pytest.mark.parametrize("name", ["gpt2", "transformer-base", "llama-like", "rnn-attention"])
-def test_laying_out_changes_no_result(name, tmp_path):
-    model = case(name).build()
-    with in_use(model):
-        expected = run(eager(model), given(model), 2)
-    names = {key: value.clone() for key, value in model.state_dict().items()}
-    lay_out(model)
-    with in_use(model):
-        for found, wanted in zip(run(eager(model), given(model), 2), expected, strict=True):
-            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
-    save_model(model, tmp_path)
-    for key, value in read_model(tmp_path).state_dict().items():
-        assert torch.equal(value, names[key])
-
-
-def test_a_widened_head_scores_the_same():
-    model = case("gpt2").build()
-    x = torch.randn(2, model.embed.tokens.table.weight.shape[1], dtype=torch.float64)
-    expected = model.logits(x)
-    model.head.widen(model.embed.tokens.table.weight, of=64)
-    assert model.head.product.args[0].shape[0] == 64
-    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
-    model.embed.tokens.table.weight.data.mul_(2)
-    torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
-    assert model.float().head.product is None

@@ -257,39 +257,3 @@ def test_heads_must_say_what_they_do():
     for undefined in (lambda: heads.query(x, identity), lambda: heads.keep(x, identity), lambda: heads.merge(x[None])):
         with pytest.raises(NotImplementedError):
             undefined()
-
-
-# --- packed ----------------------------------------------------------------------------------------------------------
-
-
-def by_columns(matrix):
-    return matrix.t().contiguous().t()
-
-
-@pytest.mark.parametrize("lay_out", [by_columns, torch.clone])
-@pytest.mark.parametrize("bias", ["no", "all"])
-def test_packed_heads_compute_the_same(lay_out, bias):
-    config = MultiHeadsConfig(4, 2, bias=bias, qk_norm=RMSNormConfig())
-    attention, x = fill(AttentionConfig(config, position=RopeConfig()).build(8).double()), random(2, 5, 8)
-    expected, names = (
-        attention(x, mask=Causal()),
-        {name: value.clone() for name, value in attention.state_dict().items()},
-    )
-    attention.heads.pack(lay_out)
-    close(attention(x, mask=Causal()), expected)
-    close(attention(x, memory=x), attention(x))  # a memory takes the same matrices one by one
-    for name, value in attention.state_dict().items():
-        assert torch.equal(value, names.pop(name))
-    assert not names
-
-
-def test_packed_parameters_are_the_packed_matrix():
-    """What changes them changes what is computed, and moving the model leaves no stale copy behind."""
-    heads, x = fill(MultiHeads(8, 2).double()), random(1, 3, 8)
-    heads.pack(by_columns)
-    with torch.no_grad():
-        heads.to_value.weight.mul_(2)
-    _, (_, value) = heads.project(x, identity)
-    close(value, heads.split(x @ heads.to_value.weight.t()))
-    assert heads.float().packed is None
-    assert heads.project(x.float(), identity)[0].dtype == torch.float32

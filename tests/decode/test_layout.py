@@ -1,0 +1,86 @@
+"""Weights laid out for decoding compute the same, under the same names."""
+
+import pytest
+import torch
+
+from regard.decode.engine import eager, in_use
+from regard.decode.layout import lay_out, pack_heads, widen_head
+from regard.models.store import read_model, save_model
+from regard.parts.attention import AttentionConfig
+from regard.parts.heads import MultiHeads, MultiHeadsConfig
+from regard.parts.mask import Causal
+from regard.parts.norm import RMSNormConfig
+from regard.parts.position import RopeConfig, identity
+
+from .test_static import case, given, run
+
+
+def random(*shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=0)
+
+
+def fill(module):
+    """Set every parameter to values that it does not start with, norms and biases included."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype) / 2 + 0.2)
+    return module
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.parametrize("bias", ["no", "all"])
+def test_packed_heads_compute_the_same(by_columns, bias):
+    config = MultiHeadsConfig(4, 2, bias=bias, qk_norm=RMSNormConfig())
+    attention, x = fill(AttentionConfig(config, position=RopeConfig()).build(8).double()), random(2, 5, 8)
+    expected = attention(x, mask=Causal())
+    names = {name: value.clone() for name, value in attention.state_dict().items()}
+    pack_heads(attention.heads, by_columns)
+    close(attention(x, mask=Causal()), expected)
+    close(attention(x, memory=x), attention(x))  # a memory takes the same matrices one by one
+    for name, value in attention.state_dict().items():
+        assert torch.equal(value, names.pop(name))
+    assert not names
+
+
+def test_packed_parameters_are_the_packed_matrix():
+    """Changing them changes what is computed, and moving the model leaves no stale copy behind."""
+    heads, x = fill(MultiHeads(8, 2).double()), random(1, 3, 8)
+    pack_heads(heads, by_columns=True)
+    with torch.no_grad():
+        heads.to_value.weight.mul_(2)
+    _, (_, value) = heads.project(x, identity)
+    close(value, heads.split(x @ heads.to_value.weight.t()))
+    assert heads.float().product is None
+    assert heads.project(x.float(), identity)[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer-base", "llama-like", "rnn-attention"])
+def test_laying_out_changes_no_result(name, tmp_path):
+    model = case(name).build()
+    with in_use(model):
+        expected = run(eager(model), given(model), 2)
+    names = {key: value.clone() for key, value in model.state_dict().items()}
+    lay_out(model)
+    with in_use(model):
+        for found, wanted in zip(run(eager(model), given(model), 2), expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-10)
+    save_model(model, tmp_path)
+    for key, value in read_model(tmp_path).state_dict().items():
+        assert torch.equal(value, names[key])
+
+
+def test_a_widened_head_scores_the_same():
+    model = case("gpt2").build()
+    x = torch.randn(2, model.embed.tokens.table.weight.shape[1], dtype=torch.float64)
+    expected = model.logits(x)
+    widen_head(model.head, model.embed.tokens.table.weight, multiple=64)
+    assert model.head.product.args[0].shape[0] == 64
+    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
+    model.embed.tokens.table.weight.data.mul_(2)
+    torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
+    assert model.float().head.product is None
