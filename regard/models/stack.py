@@ -1,8 +1,8 @@
 """Layers, and stacks of them.
 
-A layer is a tuple of sublayers, each joined by a residual: a mixer (attention, a recurrence or a convolution: same
-call), perhaps a cross-attention, perhaps a feed-forward. A stack names its kinds of layers and gives a pattern,
-`["5*local", "global"]`, tiled to its depth.
+A layer has up to three sublayers, each added to the residual stream: a mixer (attention, a recurrence or a
+convolution, all called alike), a cross-attention, and a feed-forward. A stack names its kinds of layers and has a
+pattern, `["5*local", "global"]`, repeated up to its depth.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,15 @@ MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": Conv
 
 
 class Layer(nn.Module):
-    """x -> residual(mixer, cross, feedforward)(x)."""
+    """The sublayers of a layer, one after the other. With the usual residual, "pre":
+
+        x = x + mixer(norm_1(x))
+        x = x + cross(norm_2(x), memory)    # in a decoder
+        x = x + feedforward(norm_3(x))
+
+    `residual` does the additions and has the norms (`regard/parts/residual.py`), so that post-norm, sandwich norm and
+    parallel sublayers are the same layer with another residual.
+    """
 
     def __init__(
         self, mixer: Mixer, cross: Attention | None, feedforward: nn.Module | None, residual: nn.Module
@@ -55,7 +63,7 @@ class Layer(nn.Module):
         memory_mask: Rule | None = None,
         state: LayerViews | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Let tokens interact, then treat each on its own."""
+        """Apply the sublayers: first tokens interact, then each is processed on its own."""
         state = state or {}
 
         def mix(x: Tensor) -> Tensor:
@@ -65,12 +73,12 @@ class Layer(nn.Module):
         if self.cross is not None:
             cross = self.cross
 
-            def look(x: Tensor) -> Tensor:
+            def attend_to_memory(x: Tensor) -> Tensor:
                 if "cross" in state:
                     return cross(x, positions=positions, state=state["cross"])
                 return cross(x, memory=memory, mask=memory_mask, positions=positions, memory_positions=memory_positions)
 
-            sublayers["cross"] = look
+            sublayers["cross"] = attend_to_memory
         if self.feedforward is not None:
             sublayers["feedforward"] = self.feedforward
         return self.residual(x, sublayers)
@@ -78,7 +86,7 @@ class Layer(nn.Module):
     def start(
         self, batch: int, capacity: int | None, memory: Tensor | None, memory_positions: Tensor | None
     ) -> LayerStates:
-        """Give the empty state, with the keys and values of `memory` computed once."""
+        """Return the empty state, with the keys and values of `memory` computed once."""
         state: LayerStates = {"mixer": self.mixer.start(batch, capacity)}
         if self.cross is not None:
             assert memory is not None
@@ -87,7 +95,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Layers one above the other, and a norm on top."""
+    """Layers one after the other, and a norm after the last."""
 
     def __init__(self, layers: list[Layer], norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -126,7 +134,7 @@ class Stack(nn.Module):
         memory: Float[Tensor, "B S D"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
     ) -> list[LayerStates]:
-        """Give the empty state of every layer."""
+        """Return the empty state of every layer."""
         layers = cast(Iterable[Layer], self.layers)
         return [layer.start(batch, capacity, memory, memory_positions) for layer in layers]
 
@@ -159,7 +167,7 @@ class LayerConfig(Config):
             raise ConfigError('residual="plain" has no place for a norm; leave it out or choose another residual')
 
     def build(self, dim: int, shared: dict[Any, Relative]) -> Layer:
-        """Make one layer for width `dim`; layers share positions that are described alike."""
+        """Build one layer of width `dim`; layers share position modules of equal configs."""
         with at("mixer"):
             mixer = (
                 self.mixer.build(dim, shared=shared)
@@ -195,13 +203,13 @@ class StackConfig(Config):
         if not self.layers:
             raise ConfigError("layers must name at least one kind of layer")
         if not self.pattern and len(self.layers) > 1:
-            raise ConfigError(f"pattern must say in which order the layers {', '.join(self.layers)} stand")
+            raise ConfigError(f"pattern must give the order of the layers {', '.join(self.layers)}")
         unused = set(self.layers) - set(self.names())
         if unused:
-            raise ConfigError(f"the layers {', '.join(sorted(unused))} stand nowhere in the pattern")
+            raise ConfigError(f"the layers {', '.join(sorted(unused))} are missing from the pattern")
 
     def names(self) -> list[str]:
-        """Spell the pattern out: the kind of every layer from the bottom up."""
+        """Return the kind of every layer from the bottom up: the pattern, repeated up to the depth."""
         names: list[str] = []
         for item in self.pattern or tuple(self.layers):
             count, star, name = item.rpartition("*")
@@ -213,18 +221,20 @@ class StackConfig(Config):
         return list(islice(cycle(names), self.depth))
 
     def check(self, *, one_way: bool, memory: bool) -> None:
-        """Refuse layers that do not fit the role: looking ahead where nothing may, or at a memory that is not there."""
+        """Reject layers that do not fit the role: that look ahead in a decoder, or at a source that does not exist."""
         for name, layer in self.layers.items():
             with at(f"layers.{name}"):
                 if one_way and isinstance(layer.mixer, RecurrentConfig) and layer.mixer.bidirectional:
-                    raise ConfigError("bidirectional=true reads the future, which is not written yet", "mixer")
+                    raise ConfigError(
+                        "bidirectional=true reads the future, which a decoder has not written yet", "mixer"
+                    )
                 if layer.cross is not None and not memory:
                     raise ConfigError("there is no source to look at; leave the table out", "cross")
         if memory and all(layer.cross is None for layer in self.layers.values()):
             raise ConfigError("some layer must have a cross table, or the source is never seen")
 
     def build_stack(self, dim: int) -> Stack:
-        """Make the stack for width `dim`."""
+        """Build the stack of width `dim`."""
         shared: dict[Any, Relative] = {}
         layers = []
         for name in self.names():
