@@ -1,12 +1,13 @@
 """What the manifest says of each attention: kind and layer, shapes, score, position and mask."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from regard.models.model import AttentionRole, Model
-from regard.parts.mask import Padding, Rule, Window
+from regard.parts.mask import Padding, Rule
 from regard.parts.score import Additive, Bilinear, Cosine, Dot, ReducedRank, Score
 from regard.viewer.capture import AttentionTrace, Capture
 from regard.viewer.manifest import AttentionShape, ScoreKind
@@ -71,12 +72,14 @@ def mask_name(role: AttentionRole, rule: Rule | None) -> str:
     """Name a mask by its sequences and rules, so that layers with the same mask share it."""
     assert rule is not None
     sides = [role.queries] if role.queries == role.keys else [role.queries, role.keys]
-    rules = sorted(
-        f"window-{simple.size}" if isinstance(simple, Window) else type(simple).__name__.lower()
-        for simple in rule.rules()
-        if not isinstance(simple, Padding)
-    )
+    rules = sorted(_rule_name(simple) for simple in rule.rules() if not isinstance(simple, Padding))
     return "-".join([*sides, *rules])
+
+
+def _rule_name(rule: Rule) -> str:
+    """Name a rule by its class and its numbers, such as window-8."""
+    numbers = [str(value) for value in vars(rule).values() if isinstance(value, int)]
+    return re.sub(r"[^a-z0-9]+", "-", "-".join([type(rule).__name__.lower(), *numbers]))
 
 
 def _blocks(trace: AttentionTrace) -> list[range]:

@@ -28,11 +28,15 @@ class Blob(NamedTuple):
 
 
 class BlobSpec(NamedTuple):
-    """One row of the table. Both functions take the manifest, and what the fields select in it as keywords."""
+    """One row of the table: a pattern, the size in bytes, and whether a recording has such blobs at all.
+
+    `size` takes the manifest, and as keywords what the fields select in it. `exists` takes the manifest and the
+    attention, if the pattern has one; other fields do not matter to it.
+    """
 
     pattern: str
     size: Callable[..., int | None]
-    exists: Callable[..., bool] = lambda manifest, **fields: True
+    exists: Callable[[Manifest, Any], bool] = lambda manifest, attention: True
 
 
 # What each field may be: numbers, or names with what they select.
@@ -100,7 +104,7 @@ def _similarity(manifest: Manifest, table: int) -> int:
     return 4 * manifest["positions"][table]["similarities"] * manifest["positions"][table]["size"] ** 2
 
 
-def _has_arithmetic(manifest: Manifest, attention: AttentionShape, **fields: int) -> bool:
+def _has_arithmetic(manifest: Manifest, attention: AttentionShape) -> bool:
     return attention["arithmetic"]
 
 
@@ -108,17 +112,17 @@ BLOBS: dict[BlobKind, BlobSpec] = {
     "all_weights": BlobSpec(
         "attention/{step}.f16",
         lambda manifest, step: sum(map(weights_size, manifest["attentions"])),
-        lambda manifest, step: manifest["whole"],
+        lambda manifest, _: manifest["whole"],
     ),
     "weights": BlobSpec(
         "attention/{step}/{attention}/{head}.f16",
         lambda manifest, step, attention, head: 2 * attention["rows"] * attention["columns"],
-        lambda manifest, step, attention, head: not manifest["whole"] and attention["pooled"] is None,
+        lambda manifest, attention: not manifest["whole"] and attention["pooled"] is None,
     ),
     "pooled": BlobSpec(
         "pooled/{step}/{attention}/{head}.u8",
         lambda manifest, step, attention, head: attention["pooled"][0] * attention["pooled"][1],
-        lambda manifest, step, attention, head: not manifest["whole"] and attention["pooled"] is not None,
+        lambda manifest, attention: not manifest["whole"] and attention["pooled"] is not None,
     ),
     "overview": BlobSpec("overview/{step}.u8", _overview),
     "mask": BlobSpec("mask/{mask}.bits", lambda manifest, mask: ceil(mask["rows"] * mask["columns"] / 8)),
@@ -127,14 +131,14 @@ BLOBS: dict[BlobKind, BlobSpec] = {
     "row": BlobSpec("row/{attention}/{head}/{query}.f32", _row, _has_arithmetic),
     "hidden": BlobSpec("hidden/{sequence}/{layer}.f32", _hidden),
     "next": BlobSpec("next/{token}.f32", _next),
-    "vocabulary": BlobSpec("vocabulary.json", lambda manifest: None, lambda manifest: manifest["next"] is not None),
+    "vocabulary": BlobSpec("vocabulary.json", lambda manifest: None, lambda manifest, _: manifest["next"] is not None),
     "position": BlobSpec("position/{table}.f32", _position),
     "similarity": BlobSpec("similarity/{table}.f32", _similarity),
-    "image": BlobSpec("image.png", lambda manifest: None, lambda manifest: manifest["image"] is not None),
+    "image": BlobSpec("image.png", lambda manifest: None, lambda manifest, _: manifest["image"] is not None),
     "rollout": BlobSpec(
         "rollout.f16",
         lambda manifest: 2 * manifest["attentions"][0]["rows"] * manifest["attentions"][0]["columns"],
-        lambda manifest: manifest["rollout"],
+        lambda manifest, _: manifest["rollout"],
     ),
 }
 PATTERNS: dict[BlobKind, str] = {kind: spec.pattern for kind, spec in BLOBS.items()}
@@ -154,34 +158,37 @@ def blob_name(kind: BlobKind, **fields: str | int) -> str:
 def all_blobs(manifest: Manifest) -> Iterator[Blob]:
     """Yield every blob that a recording with this manifest has."""
     for kind in BLOBS:
-        yield from _matching(manifest, kind, {}, {})
+        yield from _matching(manifest, kind, {})
 
 
 def find_blob(manifest: Manifest, name: str) -> Blob:
     """Return the blob with this name; raise a KeyError if the recording does not have it."""
     for kind, regex in _REGEXES.items():
         if match := regex.fullmatch(name):
-            for blob in _matching(manifest, kind, match.groupdict(), {}):
+            for blob in _matching(manifest, kind, match.groupdict()):
                 return blob
     raise KeyError(name)
 
 
-def _matching(
-    manifest: Manifest, kind: BlobKind, wanted: Mapping[str, str], chosen: dict[str, tuple[str | int, Any]]
-) -> Iterator[Blob]:
+def _matching(manifest: Manifest, kind: BlobKind, wanted: Mapping[str, str]) -> Iterator[Blob]:
     """Yield the blobs of one kind whose fields are as `wanted`; a field that is not wanted takes every value."""
     spec, fields = BLOBS[kind], list(_REGEXES[kind].groupindex)
-    selected = {field: what for field, (_, what) in chosen.items()}
-    if len(chosen) == len(fields):
-        if spec.exists(manifest, **selected):
-            yield Blob(kind, {field: value for field, (value, _) in chosen.items()}, spec.size(manifest, **selected))
+    if "attention" not in fields and not spec.exists(manifest, None):
         return
-    field = fields[len(chosen)]
-    choices = FIELDS[field](manifest, selected)
-    values: Any = choices
-    if field in wanted:
-        value = wanted[field] if isinstance(choices, Mapping) else int(wanted[field])
-        values = [value] if value in choices else []
-    for value in values:
-        what = choices[value] if isinstance(choices, Mapping) else value
-        yield from _matching(manifest, kind, wanted, {**chosen, field: (value, what)})
+
+    def choose(chosen: dict[str, str | int], selected: dict[str, Any]) -> Iterator[Blob]:
+        if len(chosen) == len(fields):
+            yield Blob(kind, chosen, spec.size(manifest, **selected))
+            return
+        field = fields[len(chosen)]
+        choices = FIELDS[field](manifest, selected)
+        values: Any = choices
+        if field in wanted:
+            value = wanted[field] if isinstance(choices, Mapping) else int(wanted[field])
+            values = [value] if value in choices else []
+        for value in values:
+            what = choices[value] if isinstance(choices, Mapping) else value
+            if field != "attention" or spec.exists(manifest, what):
+                yield from choose({**chosen, field: value}, {**selected, field: what})
+
+    yield from choose({}, {})

@@ -13,7 +13,7 @@ from regard.models.model import EncoderDecoder, Model
 from regard.models.recipe import build_empty
 from regard.models.vision import VisionTransformer
 from regard.parts.attention import Attention
-from regard.parts.mask import Causal
+from regard.parts.mask import Causal, Strided
 from regard.viewer.blobs import all_blobs
 from regard.viewer.query import Query
 from regard.viewer.record import record
@@ -155,6 +155,9 @@ def test_masks_and_biases_are_those_of_the_model(case: Case):
         wanted = (j <= i) if past else np.full((len(i), len(j)), True)
         if attention.window is not None:
             wanted = wanted & (abs(i - j) < attention.window)
+        if isinstance(attention.rule, Strided):
+            stride = attention.rule.stride
+            wanted = wanted & ((abs(i - j) < stride) | (abs(i - j) % stride == 0))
         assert np.array_equal(blobs.mask(recording, one), wanted)
         assert (one["mask"] is None) == wanted.all()
         assert one["bias"] == attention.position.has_bias
