@@ -1,4 +1,4 @@
-"""`regard convert`, `regard show` of folders, and what both say of what can be written."""
+"""`regard convert`, `regard show` of folders, and their messages about what can be written."""
 
 import json
 
@@ -26,7 +26,7 @@ def regard(monkeypatch, capsys, tmp_path) -> Command:
     return Command(monkeypatch, capsys)
 
 
-def test_there(regard, tmp_path):
+def test_for_hugging_face(regard, tmp_path):
     folder = run("language", tmp_path / "run", "bpe")
     done = regard("convert", folder, "--to", "huggingface", "out")
     assert (done.code, done.out) == (0, "out\n")
@@ -50,16 +50,17 @@ def test_for_ctranslate2(regard, tmp_path):
 
 def test_mistakes(regard, tmp_path):
     folder = run("language", tmp_path / "run")
-    assert regard.refused("convert", folder, "out", "--to", "onnx").startswith("'onnx' is nothing that can be written")
+    assert regard.refused("convert", folder, "out", "--to", "onnx").startswith("unknown format 'onnx'; use one of")
     assert "out" not in {path.name for path in tmp_path.iterdir()}
     assert regard("convert", folder, "out").code == 2  # without --to
+    assert regard.refused("convert", folder, ".", "--to", "huggingface").startswith(".: is the current folder")
     run("masked", tmp_path / "masked")
     assert "cannot be written for CTranslate2: model: " in regard.refused(
         "convert", "masked", "out", "--to", "ctranslate2"
     )
 
 
-def test_a_pickle_has_to_be_allowed(regard, tmp_path):
+def test_a_pickle_must_be_allowed(regard, tmp_path):
     folder = write("gpt2", tmp_path / "old")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     plain = regard("generate", "red", "-m", folder, "--tokens", 5).out
@@ -74,7 +75,7 @@ def test_a_pickle_has_to_be_allowed(regard, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "name"), [("gpt2", "gpt2"), ("bart", "bart"), ("vit", "vit")])
-def test_a_folder_of_theirs_is_shown(regard, tmp_path, kind, name):
+def test_a_hugging_face_folder_is_shown(regard, tmp_path, kind, name):
     folder = write(kind, tmp_path / kind)
     found = regard("show", folder)
     assert found.code == 0
@@ -98,14 +99,14 @@ def test_a_run_or_a_model_is_shown(regard, tmp_path):
     assert "cannot be read as a model" in regard.refused("show", tmp_path)
 
 
-def test_what_cannot_go_elsewhere_says_why(regard):
+def test_models_that_cannot_be_written_say_why(regard):
     out = regard("show", "lstm").out
     assert "Hugging Face  no: no Hugging Face architecture can express this model; the nearest is gpt2: " in out
     assert "CTranslate2   no: model.layers.recurrent.residual: 'plain' is not supported" in out
     assert "CTranslate2   yes" in regard("show", "translator").out
 
 
-def test_the_start_of_training_says_it(regard, tmp_path):
+def test_the_start_of_training_says_what_can_be_written(regard, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(120))
     verb = ["train", "language", text, "task.window=16", "--dry-run", "train.tokens=64"]
     assert "can go to" in (out := regard(*verb).out)
