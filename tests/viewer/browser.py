@@ -121,13 +121,16 @@ class Tab:
         waiting.value.save_as(path)
         return path
 
-    def violations(self) -> list[str]:
-        """Return the violations that axe finds: the rule and the element."""
+    def violations(self, *rules: str) -> list[str]:
+        """Return the violations that axe finds, of these rules or of all: the rule and the element."""
         if not AXE.exists():
             pytest.fail("there is no axe-core to test the page with; `make page` installs it", pytrace=False)
         if not self.page.evaluate("typeof axe === 'object'"):
             self.page.evaluate(AXE.read_text(encoding="utf-8"))
-        found = self.page.evaluate("async () => (await axe.run({ resultTypes: ['violations'] })).violations")
+        found = self.page.evaluate(
+            "async (only) => (await axe.run({ resultTypes: ['violations'], ...only })).violations",
+            {"runOnly": list(rules)} if rules else {},
+        )
         return [f"{each['id']}: {node['target']} {node['html']}" for each in found for node in each["nodes"]]
 
 
