@@ -68,11 +68,14 @@ def register(sort: str, name: str) -> Callable[[T], T]:
 
 
 def import_file(path: str | Path) -> None:
-    """Run a Python file of the user's own, which registers parts."""
+    """Run a Python file of the user's own, which registers parts; once, however often it is named."""
     path = Path(path).resolve()
     if not path.is_file():
         raise RegardError(f"{path}: cannot be imported: there is no such file")
-    name = f"imported_{path.stem}"
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return
+    name = path.stem if known is None else f"imported_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RegardError(f"{path}: cannot be imported: it must be a Python file (.py)")

@@ -1,5 +1,6 @@
 """Registering parts of one's own, and importing the file that does it."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,3 +127,16 @@ def test_the_command_imports_before_or_after_the_verb(own_file: Path, command: C
 
 def test_nothing_is_imported_after_two_dashes(own_file: Path, command: Command) -> None:
     assert "no recipe has the name '--import'" in command.refused("show", "--", "--import", own_file)
+
+
+def test_a_file_is_run_once_and_python_sees_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "my_counted.py"
+    path.write_text(
+        "from pathlib import Path\nPath(__file__).with_suffix('.txt').open('a').write('x')\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(2):
+        import_file(path)
+    __import__("my_counted")
+    assert path.with_suffix(".txt").read_text(encoding="utf-8") == "x"
+    monkeypatch.delitem(sys.modules, "my_counted")
