@@ -296,6 +296,7 @@ def _print_plan(console: "Console", planned: "PlannedRun") -> None:
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     facts = task.facts()
+    assert config.model is not None  # modules are given in Python
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
     rows = {"data": ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())}

@@ -22,7 +22,7 @@ WEIGHTS = "model.safetensors"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
 
 
-def tensors(model: Model) -> dict[str, Tensor]:
+def tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors that are saved, by name: parameters, and buffers that training changes; shared ones once."""
     kept = set(model.state_dict())
     named = [*model.named_parameters(), *model.named_buffers()]

@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Count, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
@@ -15,7 +15,6 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
-from regard.models.model import Model
 from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -229,7 +228,7 @@ class Classification(Task):
         """Return the vocabulary and the classes."""
         return {"vocabulary": self.learned.size, "head": {"kind": "classes", "classes": len(self.classes)}}
 
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return texts of similar lengths together."""
         order = Buckets(self.train.lengths[:, None], tokens, seed, most=12)
         return Feed(order, lambda draw, epoch: self.rows(self.train, draw))
@@ -244,14 +243,14 @@ class Classification(Task):
             "labels": to_device(labels, self.device),
         }
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of the label."""
         smoothing = self.config.smoothing if model.training else 0.0
         logits = model(batch["tokens"], lengths=batch["lengths"])
         return cross_entropy(logits, batch["labels"], smoothing), {}
 
     @torch.no_grad()
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss, accuracy and F1 on all validation texts."""
         total = 0.0
         guesses: list[Tensor] = []
@@ -267,7 +266,7 @@ class Classification(Task):
         return {"loss": total / len(wanted), **classification_scores(found, wanted, self.classes)}
 
     @torch.no_grad()
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Classify three texts."""
         index = shown(len(self.valid.rows))
         width = int(self.valid.lengths[index].max())

@@ -42,6 +42,7 @@ class TaskConfig(Config):
     hub_task: ClassVar[str | None] = None  # see `Head` of hub: a Hugging Face model gets the head for this task
     file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
+    module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of one's own must have to be trained
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from regard.config import Table
 from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_for, whole_streams
@@ -19,7 +20,7 @@ from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fitting
 from regard.decode.sample import sample_all
-from regard.models.model import Model, StepModel
+from regard.models.model import StepModel
 from regard.parts.state import Hidden, State
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
@@ -72,7 +73,7 @@ class Language(LongTextTask):
         super().__init__(config, tokenizer, skipped, train, valid)
         self._units: tuple[int, int] | None = None
 
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return windows for attention, lanes for recurrence."""
         width = self.config.window
         rows = rows_for(tokens, (width,))
@@ -97,7 +98,7 @@ class Language(LongTextTask):
             batch["documents"] = text.documents(draw.rows, width)
         return batch
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of what follows; a recurrent model continues from the state of the last window."""
         if "begins" not in batch:
             return cross_entropy(self.logits(model, batch), batch["labels"]), {}
@@ -108,7 +109,7 @@ class Language(LongTextTask):
         return cross_entropy(logits, batch["labels"]), _take(state)
 
     @torch.no_grad()
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss and perplexities on the whole validation text, window by window, given its first token."""
         width, count = self.config.window, self.valid.tokens - 1
         carries, packs = can(model, "carries_state"), self.packs(model)
@@ -131,7 +132,7 @@ class Language(LongTextTask):
             self._units = self.valid.count_units(self.learned)
         return self._units
 
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Generate the continuation of two pieces of validation text, if the model can."""
         if not isinstance(model, StepModel):
             return []

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Count, Table
 from regard.data.batches import Indices
@@ -15,7 +15,6 @@ from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import DocumentPart, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
-from regard.models.model import Model
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import can, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
@@ -239,11 +238,11 @@ class LongTextTask(Task):
         """Return the vocabulary."""
         return {"vocabulary": self.learned.size}
 
-    def packs(self, model: Model) -> bool:
+    def packs(self, model: nn.Module) -> bool:
         """Return whether several texts share a window and the model can keep them apart."""
         return max(self.train.texts, self.valid.texts) > 1 and can(model, "packs_documents")
 
-    def logits(self, model: Model, batch: Batch) -> Tensor:
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Call the model; `documents` are passed only to a model that can keep them apart."""
         documents = {"documents": batch["documents"]} if "documents" in batch else {}
         logits: Tensor = model(batch["tokens"], **documents)

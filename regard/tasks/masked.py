@@ -6,13 +6,12 @@ from math import nan
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Rate, Table
 from regard.data.batches import Draw, Windows, passages, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
-from regard.models.model import Model
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
@@ -62,7 +61,7 @@ class Masked(LongTextTask):
     name = "masked"
     metric = "loss"
 
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return windows of the whole text, with some tokens hidden."""
         windows = Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,)), seed)
         packs = self.packs(model)
@@ -86,12 +85,12 @@ class Masked(LongTextTask):
         hidden = torch.where(kind < 0.8, self.learned.mask, torch.where(kind < 0.9, other, tokens))
         return torch.where(chosen, hidden, tokens), torch.where(chosen, tokens, IGNORE)
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of the hidden tokens."""
         return cross_entropy(self.logits(model, batch), batch["labels"]), {}
 
     @torch.no_grad()
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss, perplexity and accuracy on hidden tokens of the validation text, the same ones every time."""
         width, packs = self.config.window, self.packs(model)
         sums = torch.zeros(3, device=self.device, dtype=torch.float64)
@@ -107,7 +106,7 @@ class Masked(LongTextTask):
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
 
     @torch.no_grad()
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Predict one hidden token in each of three pieces of validation text."""
         width = min(24, self.config.window)
         starts = np.linspace(0, self.valid.tokens - width - 1, 5).astype(np.int64)[1:-1]

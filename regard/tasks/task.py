@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Table
 from regard.data.batches import Draw, Order
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
-from regard.models.model import Model
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
 from regard.tasks.sample import Sample
@@ -75,19 +74,19 @@ class Task(ABC):
         return model
 
     @abstractmethod
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return the draws of about `tokens` tokens that suit a model, with their batches."""
 
     @abstractmethod
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute what is minimised, and the state that the next batch of these rows is given."""
 
     @abstractmethod
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
 
     @abstractmethod
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Return what the model makes of a few validation rows."""
 
     @abstractmethod

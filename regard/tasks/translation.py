@@ -11,7 +11,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Count, NotNegative, Rate, Table
 from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, pack_rows, round_up, rows_for
@@ -22,7 +22,7 @@ from regard.decode.beam import beam_search
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fitting
 from regard.errors import ConfigError, InputError
-from regard.models.model import Model, StepModel
+from regard.models.model import StepModel
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
@@ -46,6 +46,7 @@ class TranslationConfig(TaskConfig):
     hub_task = "translation"
     file_keys = ("source", "target", "valid_source", "valid_target")
     length_key = "longest"
+    module_methods = ("forward", "begin", "step", "longest")  # BLEU needs translations
     passes = 40
 
     source: tuple[str, ...]
@@ -181,7 +182,7 @@ class Translation(Task):
         assert self.tokenizer is not None
         return {"vocabulary": self.tokenizer.size}
 
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return packed rows for attention, buckets of similar lengths for recurrence."""
         if not can(model, "packs_documents"):
             buckets = Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
@@ -245,7 +246,7 @@ class Translation(Task):
         target[:, 0] = self.special.start
         return target.masked_fill(target == IGNORE, self.special.pad)
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the smoothed cross-entropy of the target; with R-Drop, of two passes."""
         smoothing = self.config.smoothing if model.training else 0.0
         inputs = {key: value for key, value in batch.items() if key not in ("labels", "source", "target")}
@@ -256,13 +257,13 @@ class Translation(Task):
         return r_drop(logits, again, batch["labels"], self.config.r_drop, smoothing), {}
 
     @torch.no_grad()
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
         made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
         return {**self.measure_loss(model), **translation_scores(made, wanted)}
 
     @torch.no_grad()
-    def measure_loss(self, model: Model) -> dict[str, float]:
+    def measure_loss(self, model: nn.Module) -> dict[str, float]:
         """Measure loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
         for draw in Buckets(self.valid.lengths, 4096, 0).epoch(0):
@@ -271,7 +272,7 @@ class Translation(Task):
         loss, count = sums.tolist()
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
 
-    def translations(self, model: Model, rows: Indices) -> tuple[list[str], list[str]]:
+    def translations(self, model: nn.Module, rows: Indices) -> tuple[list[str], list[str]]:
         """Translate validation rows greedily; return the translations and the references."""
         writer = cast(StepModel, model)  # or a module of one's own with the same methods
         order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
@@ -296,7 +297,7 @@ class Translation(Task):
             self._texts = self.valid.texts()
         return [self._texts[row][side] for row in rows]
 
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Translate three sentences."""
         rows = shown(self.valid.count)
         made, wanted = self.translations(model, rows)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import Count, Range, Rate, Table
 from regard.data.augment import channel_statistics, flip, normalise, shift
@@ -17,7 +17,6 @@ from regard.data.images import Images, read_images
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
-from regard.models.model import Model
 from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -192,7 +191,7 @@ class Vision(Task):
             "head": {"kind": "classes", "classes": len(self.config.classes)},
         }
 
-    def feed(self, model: Model, tokens: int, seed: int) -> Feed:
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return images, all of one shape; `tokens` counts patches."""
         image = getattr(model, "image", None)  # a module of one's own need not have patches
         patches = PATCHES if image is None else image.patches
@@ -220,13 +219,13 @@ class Vision(Task):
             "labels": to_device(labels, self.device),
         }
 
-    def loss(self, model: Model, batch: Batch) -> tuple[Losses, Batch]:
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of the label."""
         smoothing = self.config.smoothing if model.training else 0.0
         return cross_entropy(model(batch["images"]), batch["labels"], smoothing), {}
 
     @torch.no_grad()
-    def measure(self, model: Model, rows: int | None = None) -> dict[str, float]:
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss, accuracy and F1 on all validation images."""
         total = 0.0
         guesses: list[Tensor] = []
@@ -240,7 +239,7 @@ class Vision(Task):
         return {"loss": total / count, **classification_scores(found, wanted, self.config.classes)}
 
     @torch.no_grad()
-    def samples(self, model: Model) -> list[Sample]:
+    def samples(self, model: nn.Module) -> list[Sample]:
         """Classify three images."""
         index = self.valid_rows[shown(len(self.valid_rows))]
         guesses = model(self.rows(self.valid, index)["images"]).argmax(-1).tolist()

@@ -69,7 +69,7 @@ class RunConfig(Config):
     """What is learned, and from which files."""
     tokenizer: TokenizerConfig | None = None
     """How texts become tokens; absent: chosen by the task."""
-    model: ModelConfig
-    """The architecture."""
+    model: ModelConfig | None = None
+    """The architecture; absent: a module of one's own, given to `regard.train`."""
     train: TrainConfig
     """How it is trained."""

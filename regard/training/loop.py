@@ -5,24 +5,24 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import isfinite
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batches import Draw
 from regard.errors import RegardError
-from regard.models.model import Model
-from regard.models.store import save_model, tensors
+from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
 from regard.tasks.metric import better
 from regard.tasks.task import Task
 from regard.training.averaging import keep_weights, last_weights, mean_of
+from regard.training.callbacks import notify
 from regard.training.checkpoint import save_checkpoint
 from regard.training.log import Log
 from regard.training.memory import memory_in_use
@@ -42,8 +42,10 @@ BAD_IN_A_ROW = 5  # updates that were not finite, after which a run stops
 class Trainer:
     """Trains the model of a run."""
 
-    def __init__(self, run: Run, task: Task, model: Model, ranks: Ranks, progress: Progress) -> None:
-        self.run, self.task, self.model = run, task, model
+    def __init__(
+        self, run: Run, task: Task, model: nn.Module, ranks: Ranks, progress: Progress, callbacks: Sequence[Any] = ()
+    ) -> None:
+        self.run, self.task, self.model, self.callbacks = run, task, model, callbacks
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
         self.feed = task.feed(model, self.config.tokens, self.config.seed)
@@ -133,7 +135,9 @@ class Trainer:
         memory = memory_in_use(self.ranks.device)
         if log is not None and isfinite(mean):
             values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
-            log.write(self.step, "train", values | {"tokens_per_second": speed, "memory": float(memory)})
+            values |= {"tokens_per_second": speed, "memory": float(memory)}
+            log.write(self.step, "train", values)
+            notify(self.callbacks, "on_update", self.step, values)
         left = (self.config.steps - self.step) * self.seconds / max(self.step, 1)
         if self.ranks.first:
             standing = Standing(
@@ -173,11 +177,12 @@ class Trainer:
         if log is not None:
             log.write(self.step, "valid", values)
             log.samples(self.step, samples)
+            notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
             self.progress.validation(self.step, values, is_best)
             self.progress.samples(samples)
 
-    def _compare(self, model: Model) -> tuple[dict[str, float], bool]:
+    def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
         """Measure weights on the validation data; if they are the best so far, keep them. Say whether they are."""
         model.eval()
         values = self.task.measure(model, self.config.valid_rows)
@@ -186,8 +191,15 @@ class Trainer:
         if is_best:
             self.best = values[self.task.metric]
             if self.ranks.first:
-                save_model(model, self.run.folder)
+                self._keep(model)
         return values, is_best
+
+    def _keep(self, model: nn.Module) -> None:
+        """Save weights; of a module of one's own there is no config to save."""
+        if self.run.config.model is None:
+            save_weights(tensors(model), self.run.folder / WEIGHTS)
+        else:
+            save_model(model, self.run.folder)
 
     def _begin_looking(self) -> None:
         """See what the model attends to before it has learned anything."""
@@ -204,7 +216,7 @@ class Trainer:
                     self.snapshots.take(model, self.step)
 
     @contextmanager
-    def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[Model]:
+    def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
         """Give the model, with other weights, if given, in the place of its own for a while."""
         if self.update.sharded:
             yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
@@ -233,6 +245,10 @@ class Trainer:
         if self.best is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
         self.ranks.wait()
+        if self.run.config.model is None:
+            weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
+            with self._wearing(weights) as own, self.update.autocast():
+                return self.task.measure(own.eval())
         kept = self.run.model(self.ranks.device)
         with self.update.autocast():
             return self.task.measure(kept)
@@ -326,7 +342,7 @@ class Trainer:
 
 
 @torch.no_grad()
-def _copy(source: Mapping[str, Tensor], model: Model) -> None:
+def _copy(source: Mapping[str, Tensor], model: nn.Module) -> None:
     for name, tensor in tensors(model).items():
         tensor.copy_(source[name])
 

@@ -11,6 +11,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from regard.config import Config, Positive, Table, field_types, from_table, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
@@ -57,6 +59,7 @@ class RunRequest:
     recipe: str | Path | None = None
     init_from: str | Path | None = None
     allow_pickle: bool = False
+    model: nn.Module | None = None  # to be trained as it is
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class RunPlan:
     size: str | None  # None: the recipe's own
     pretrained: Pretrained | None  # the model whose weights it starts from
     sources: Mapping[str, str]  # where each value comes from, by its dotted path
+    module: nn.Module | None = None  # the module to train, if the user gave one
     warnings: tuple[str, ...] = ()
 
 
@@ -111,7 +115,7 @@ class Draft:
     task: Task = field(init=False)
     # choose_model, choose_training
     size: str | None = field(init=False)
-    model: ModelConfig = field(init=False)
+    model: ModelConfig | None = field(init=False)  # None: a module of one's own
     train_table: Table = field(init=False)
 
     @property
@@ -137,7 +141,8 @@ def plan_run(request: RunRequest, ranks: Ranks, say: Say = lambda text: None) ->
     draft = Draft(request, ranks, say)
     for stage in STAGES:
         stage(draft)
-    return RunPlan(_run_config(draft), draft.task, draft.size, draft.pretrained, draft.sources, tuple(draft.warnings))
+    config, warnings = _run_config(draft), tuple(draft.warnings)
+    return RunPlan(config, draft.task, draft.size, draft.pretrained, draft.sources, request.model, warnings)
 
 
 # --- the stages, in their order --------------------------------------------------------------------------------------
@@ -172,6 +177,9 @@ def choose_task(draft: Draft) -> None:
 def choose_architecture(draft: Draft) -> None:
     """Find the architecture that the user named, by a recipe or trained weights, or take the task's own."""
     request, given = draft.request, draft.given.get("model", {})
+    if request.model is not None:
+        _take_module(draft, request.model)
+        return
     if request.recipe is not None and request.init_from is not None:
         raise ConfigError("--recipe and --init-from each decide the model; give one of them")
     draft.pretrained = None
@@ -254,8 +262,12 @@ def prepare_data(draft: Draft) -> None:
 
 def choose_model(draft: Draft) -> None:
     """Scale the architecture, adapt it to the data, and lay the user's changes over it."""
+    draft.size, draft.model = None, None
+    if not draft.base:
+        return
     given, own, changes = draft.given.get("model", {}), draft.own.get("model", {}), draft.changes["model"]
-    whole = "kind" in own  # a model that the file describes completely must fit the data; any other is made to fit
+    # a model that is given completely must fit the data; any other is made to fit
+    whole = "kind" in own or draft.request.model is not None
     base = merge(_scaled(draft), {} if "kind" in given else given)
     needs = draft.task.needs()
     if draft.tokenizer is not None and draft.tokenizer.path is not None and isinstance(base.get("vocabulary"), int):
@@ -281,7 +293,7 @@ def choose_training(draft: Draft) -> None:
     config, chosen, amount = draft.task_config, draft.choices, draft.task.amount()
     begun = draft.pretrained is not None
     tokens = max(chosen.tokens, 0) or suggest_tokens(config, amount, draft.device)
-    flops = float(cost(build_empty(draft.model), draft.task.usual_length()).flops_per_token)
+    flops, dim = _cost_and_width(draft)
     seconds = SECONDS if chosen.minutes is None else 60 * chosen.minutes * UPDATE_SHARE
     affordable = count_affordable(seconds, flops, tokens, draft.device)
     passes = min(config.passes, PRETRAINED_PASSES) if begun else config.passes
@@ -291,7 +303,7 @@ def choose_training(draft: Draft) -> None:
         _warn_of_few_steps(draft, steps)
     optimizer = chosen.optimizer or config.suggest_optimizer_kind(begun)
     schedule = chosen.schedule or config.suggest_schedule_kind(optimizer, begun)
-    rates = config.suggest_optimizer(optimizer, draft.model.dim, begun)
+    rates = config.suggest_optimizer(optimizer, dim, begun)
     task = f"task {draft.kind}"
     suggested: list[tuple[Table, str]] = [
         ({"steps": steps}, _by("the data, the device and the model", suggest_steps)),
@@ -313,7 +325,7 @@ def fit_to_minutes(draft: Draft) -> None:
     if draft.choices.minutes is None:
         return
     draft.say("trying a few updates")
-    trial = time_updates(_run_config(draft), draft.task, draft.ranks)
+    trial = time_updates(_run_config(draft), draft.task, draft.ranks, draft.request.model)
     slowest = draft.ranks.largest(ceil(trial.seconds * 1e6)) / 1e6  # all processes must agree
     steps = max(1, int(60 * draft.choices.minutes * UPDATE_SHARE / slowest))
     draft.choices = replace(draft.choices, steps=steps)
@@ -408,7 +420,9 @@ def _run_config(draft: Draft) -> RunConfig:
     """Return the whole run as data; files are named from the root, so that it can be resumed from any folder."""
     table: Table = {key: draft.given[key] for key in ("about", "paper") if key in draft.given}
     table["task"] = _absolute(to_table(draft.task.config), draft.task_config.file_keys)
-    table |= {"model": to_table(draft.model), "train": draft.train_table}
+    table["train"] = draft.train_table
+    if draft.model is not None:
+        table["model"] = to_table(draft.model)
     if draft.tokenizer is not None:
         table["tokenizer"] = _absolute(to_table(draft.tokenizer), ("path",))
     return from_table(table, RunConfig)
@@ -509,17 +523,50 @@ def _kind(table: Mapping[str, Any], key: str) -> str:
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
+def _take_module(draft: Draft, module: nn.Module) -> None:
+    """Take the module that the user gave; one that `regard.build` made has a config, which is kept with the run."""
+    request = draft.request
+    options = {"recipe": request.recipe, "init_from": request.init_from, "size": request.size.removeprefix("auto")}
+    clash = [f"{name}=..." for name, value in options.items() if value]
+    clash += draft.changes["model"] + ["the recipe's [model]"] * ("model" in draft.given)
+    if clash:
+        raise ConfigError(f"model=... is trained as it is; leave {clash[0]} out")
+    needed = draft.task_config.module_methods
+    missing = [name for name in needed if not callable(getattr(module, name, None))]
+    if missing:
+        rule = f"{type(module).__name__} has no {' and no '.join(missing)}"
+        raise ConfigError(f"{rule}; {draft.kind} needs a module with {', '.join(needed)}", "model")
+    config = getattr(module, "config", None)
+    draft.pretrained, draft.named, draft.base = None, True, {}
+    if isinstance(config, ModelConfig):
+        draft.base = to_table(config)
+        check_kind(draft.kind, draft.base["kind"])
+        draft.note("model", draft.base, "model=...")
+
+
+def _cost_and_width(draft: Draft) -> tuple[float, int]:
+    """Return the FLOPs of a forward pass for one token, and the width of the model, which decides the rates."""
+    if draft.model is not None:
+        length = draft.task.usual_length()
+        return float(cost(build_empty(draft.model), length).flops_per_token), draft.model.dim
+    module = draft.request.model
+    assert module is not None
+    dim = getattr(module, "dim", None)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    return 2.0 * max(parameters, 1), dim if type(dim) is int and dim > 0 else SIZES["small"].dim
+
+
 def _scaled(draft: Draft) -> Table:
     """Return the architecture in the size that was asked for, or that suits the data; one that was named keeps its own
     size if the user asks for none.
     """
     request, given = draft.request, draft.given.get("model", {})
-    draft.size = None
     if not draft.named or request.size != "auto":
         draft.size = choose_size(request.size, draft.task.amount(), draft.device)
     changes = [change for change in draft.changes["model"] if change.startswith("model.dim=")]
     dim = _size_at({} if "kind" in given else given, changes, "model", "dim")
-    if draft.pretrained is not None or (draft.size is None and dim is None):
+    fixed = draft.pretrained is not None or request.model is not None
+    if fixed or (draft.size is None and dim is None):
         return draft.base
     size = Size(dim or 0) if draft.size is None else SIZES[draft.size]
     scaled = scale_model(draft.base, replace(size, dim=dim or size.dim))
@@ -617,8 +664,9 @@ def _warn_of_few_steps(draft: Draft, steps: int) -> None:
     """Warn of a run that is too short for its model to learn."""
     if steps >= FEW_STEPS:
         return
-    smaller = [name for name, size in SIZES.items() if size.dim < draft.model.dim]
-    remedies = [f"use --size {smaller[-1]}"] if smaller and draft.pretrained is None else []
+    smaller = [name for name, size in SIZES.items() if draft.model is not None and size.dim < draft.model.dim]
+    fixed = draft.pretrained is not None or draft.request.model is not None
+    remedies = [f"use --size {smaller[-1]}"] if smaller and not fixed else []
     remedies.append("ask for more with train.steps or train.minutes")
     minutes = SECONDS / 60 if draft.choices.minutes is None else draft.choices.minutes
     rule = f"{steps} updates are all that {minutes:g} minutes allow, and too few for this model to learn"

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import RegardError
-from regard.models.model import Model
 from regard.models.store import save_weights
 from regard.parts.attend import Watchable, watch
 from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
@@ -43,7 +42,7 @@ def probe_steps(steps: int) -> list[int]:
 class Snapshots:
     """Takes the snapshots of a run; of a model without attention there are none."""
 
-    def __init__(self, folder: Path, task: Task, model: Model, steps: int) -> None:
+    def __init__(self, folder: Path, task: Task, model: nn.Module, steps: int) -> None:
         self.folder = folder / PROBE
         self.task = task
         self.attends = any(isinstance(module, Watchable) for module in model.modules())
@@ -60,7 +59,7 @@ class Snapshots:
         """Tell whether a snapshot is to be taken: at the chosen steps, and where a run `ends` before the last."""
         return self.attends and (ends or step in self.steps)
 
-    def take(self, model: Model, step: int) -> None:
+    def take(self, model: nn.Module, step: int) -> None:
         """Write what the model attends to after a step."""
         if self.inputs is None:
             self.inputs = fitting_inputs(model, self.task)
@@ -70,7 +69,7 @@ class Snapshots:
         save_weights(weights, self.folder / f"{step_name(step)}.safetensors")
 
 
-def look(model: Model, inputs: Batch) -> dict[str, Tensor]:
+def look(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
     """Give the weights of each attention for a batch of one, without a trace in the model or in what is random."""
     training = model.training
     model.eval()
@@ -83,7 +82,7 @@ def look(model: Model, inputs: Batch) -> dict[str, Tensor]:
         model.train(training)
 
 
-def fitting_inputs(model: Model, task: Task) -> Batch:
+def fitting_inputs(model: nn.Module, task: Task) -> Batch:
     """Shorten the row until the weights of all heads are within the limit; images stay as they are."""
     longest = LONGEST
     while True:

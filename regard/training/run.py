@@ -9,7 +9,9 @@ import torch
 from regard.atomic import make_folder, write_text
 from regard.config import from_table, to_toml
 from regard.data.tokenizer import Tokenizer
-from regard.models.model import Model
+from regard.errors import RegardError
+from regard.models.model import Model, ModelConfig
+from regard.models.store import WEIGHTS
 from regard.runs.folder import RunFolder, check_free, read_run_recipe
 from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics
@@ -40,8 +42,17 @@ class Run:
         """All that was measured, in order; `kind` is "train" or "valid"."""
         return read_metrics(self.folder)
 
+    @property
+    def model_config(self) -> ModelConfig:
+        """The architecture; a run of a module of one's own has none."""
+        if self.config.model is None:
+            remedy = f"module.load_state_dict(safetensors.torch.load_file({str(self.folder / WEIGHTS)!r}))"
+            raise RegardError(f"{self.folder}: was trained with a module of your own; read its weights with {remedy}")
+        return self.config.model
+
     def model(self, device: str | torch.device = "cpu", step: int | None = None) -> Model:
         """Load the best weights, or those of a step, as a module in evaluation mode."""
+        _ = self.model_config
         return self.files.model(device, step).eval()
 
     def tokenizer(self) -> Tokenizer | None:
@@ -56,6 +67,7 @@ class Run:
 
     def load(self, device: str = "auto", step: int | None = None) -> Loaded:
         """Load the model with a method for every verb, as `regard.load` does."""
+        _ = self.model_config
         return load(self.folder, device, step=step)
 
     def evaluate(self, *files: str | Path, beam: int | None = None, device: str = "auto") -> Evaluation:

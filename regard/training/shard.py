@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.models.stack import Layer
@@ -24,7 +25,7 @@ from regard.runs.checkpoint import is_sharded
 from regard.training.ranks import Ranks
 
 
-def shard(model: Model, ranks: Ranks) -> None:
+def shard(model: nn.Module, ranks: Ranks) -> None:
     """Leave only this process's part of a model here; its optimizer is built after this.
 
     Layers are gathered one at a time, the rest with the root. So is everything where layers share weights (a table of
@@ -54,9 +55,10 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def gathered(model: Model, weights: Mapping[str, Tensor], device: torch.device) -> Model:
-    """Give an ordinary copy of a sharded model with these weights, whole on every process."""
-    assert model.config is not None
+def gathered(model: nn.Module, weights: Mapping[str, Tensor], device: torch.device) -> Model:
+    """Return an ordinary copy of a sharded model with these weights, whole on every process."""
+    if not isinstance(model, Model) or model.config is None:
+        raise RegardError("train.parallel=fsdp needs a model that a recipe describes; use train.parallel=ddp")
     copy = build_empty(model.config).to_empty(device=device)
     copy.load_state_dict({name: whole(weight).clone() for name, weight in weights.items()}, strict=False, assign=True)
     return copy

@@ -8,17 +8,18 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from regard.config import Table, from_table, to_table
 from regard.errors import ConfigError, RegardError
 from regard.models.count import cost
-from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
 from regard.runs.folder import check_free
 from regard.tasks.defaults import suggest_schedule
 from regard.tasks.task import Task
+from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
 from regard.training.loop import Trainer
 from regard.training.planning import RunPlan, RunRequest, Say, plan_run, suggest_intervals
@@ -50,6 +51,8 @@ def train(
     recipe: str | Path | None = None,
     init_from: str | Path | None = None,
     allow_pickle: bool = False,
+    model: nn.Module | None = None,
+    callbacks: Sequence[Any] = (),
     device: str = "auto",
     console: Console | None = None,
     on_plan: OnPlan | None = None,
@@ -58,15 +61,19 @@ def train(
 
     `what` is the table of a task as in a recipe, or the path of a recipe that has one. `recipe` names an architecture
     other than the task's own, and `size` ("tiny", "small", "base", "big") scales either. `init_from` is a folder whose
-    weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face there. `on_plan` is
+    weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face there.
+
+    `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
+    the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is
     called with what was decided, before anything is written.
     """
-    request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle)
+    check_callbacks(callbacks)
+    request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or Console()
     with _planned(request, run, device, console) as planned:
         if on_plan is not None and planned.ranks.first:
             on_plan(planned)
-        return begin(planned, console)
+        return begin(planned, console, callbacks)
 
 
 def dry_run(
@@ -76,7 +83,7 @@ def dry_run(
     with _planned(request, run, device, console) as planned:
         if planned.ranks.first:
             on_plan(planned)
-        return planned.plan, time_updates(planned.plan.config, planned.plan.task, planned.ranks)
+        return planned.plan, time_updates(planned.plan.config, planned.plan.task, planned.ranks, planned.plan.module)
 
 
 @contextmanager
@@ -114,38 +121,50 @@ def _run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
     return Path("runs") / f"{task}-{number}"
 
 
-def begin(planned: PlannedRun, console: Console) -> Run:
+def begin(planned: PlannedRun, console: Console, callbacks: Sequence[Any] = ()) -> Run:
     """Make the run folder and train."""
     plan, folder, ranks = planned.plan, planned.folder, planned.ranks
     if ranks.first:
         check_free(folder)
     ranks.wait()  # until all have looked, before the first process makes it
     run = Run(folder, plan.config)
-    model = build_model(plan.config, ranks)
+    model = build_model(plan.config, ranks) if plan.module is None else plan.module.to(ranks.device)
     with _progress(console, run) as progress:
         if plan.pretrained is not None:
             take_weights(model, plan.pretrained, progress.say)
-        trainer = _trainer(run, plan.task, model, ranks, progress)
+        trainer = _trainer(run, plan.task, model, ranks, progress, callbacks)
         if ranks.first:  # only now, so that an error before leaves no folder behind
             plan.task.save(folder)
             create_run(folder, plan.config)
         ranks.wait()
-        if plan.pretrained is not None:
+        if plan.pretrained is not None or plan.module is not None:
             trainer.save()  # otherwise --resume before the first checkpoint would start without these weights
         return _train(trainer)
 
 
-def resume(folder: str | Path, *overrides: str, device: str = "auto", console: Console | None = None) -> Run:
-    """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`."""
+def resume(
+    folder: str | Path,
+    *overrides: str,
+    model: nn.Module | None = None,
+    callbacks: Sequence[Any] = (),
+    device: str = "auto",
+    console: Console | None = None,
+) -> Run:
+    """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`.
+
+    A run of a module of one's own needs that `model` again.
+    """
+    check_callbacks(callbacks)
     console = console or Console()
     with join_ranks(device) as ranks:
         console.quiet = console.quiet or not ranks.first
         run = open_run(folder)
         run = replace(run, config=_changed(run.config, overrides))
+        module = _module_of(run, model, ranks)
         with ranks.first_first():
             task = run.task(device="cpu")
         with _progress(console, run) as progress:
-            trainer = _trainer(run, task, build_model(run.config, ranks), ranks, progress)
+            trainer = _trainer(run, task, module, ranks, progress, callbacks)
             if not trainer.resume():
                 progress.say("there is no checkpoint yet; the run starts from the beginning")
             elif trainer.is_done():
@@ -154,6 +173,16 @@ def resume(folder: str | Path, *overrides: str, device: str = "auto", console: C
             if overrides and ranks.first:  # only now, so that a change that does not fit the checkpoint is not kept
                 write_config(run.folder, run.config)
             return _train(trainer)
+
+
+def _module_of(run: Run, model: nn.Module | None, ranks: Ranks) -> nn.Module:
+    """Return the model of a run that continues, before its weights are read."""
+    if run.config.model is None and model is None:
+        remedy = f"give it again: regard.resume({str(run.folder)!r}, model=module)"
+        raise RegardError(f"{run.folder}: was trained with a module of your own; {remedy}")
+    if run.config.model is not None and model is not None:
+        raise RegardError(f"{run.folder}: has a model of its own; leave model=... out")
+    return build_model(run.config, ranks) if model is None else model.to(ranks.device)
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
@@ -194,11 +223,13 @@ def _progress(console: Console, run: Run) -> Progress:
     return Progress(console, run.config.train.steps, max(run.config.train.log_every, run.config.train.steps // 100))
 
 
-def _trainer(run: Run, task: Task, model: Model, ranks: Ranks, progress: Progress) -> Trainer:
+def _trainer(
+    run: Run, task: Task, model: nn.Module, ranks: Ranks, progress: Progress, callbacks: Sequence[Any]
+) -> Trainer:
     if ranks.device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     task.to(ranks.device)
-    return Trainer(run, task, model, ranks, progress)
+    return Trainer(run, task, model, ranks, progress, callbacks)  # or a module with what the task calls
 
 
 def _train(trainer: Trainer) -> Run:
@@ -215,8 +246,10 @@ def finish(run: Run, task: Task, values: Mapping[str, float]) -> None:
     draw_curves(run.folder)
     counts = [(name, f"{count:,}") for name, count in task.facts().items()]
     skipped = [("left out", line) for line in task.skipped.report()]
-    found = cost(build_empty(run.config.model))
-    model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{found.parameters:,}")]
+    model = [("kind", "a module of one's own")]
+    if run.config.model is not None:
+        found = cost(build_empty(run.config.model))
+        model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{found.parameters:,}")]
     training = [(key, _plain(value)) for key, value in to_table(run.config.train).items()]
     final = [(name, f"{value:.4g}") for name, value in values.items()]
     result = ("Result on the validation data", final)
@@ -232,7 +265,7 @@ def _plain(value: Any) -> str:
     return ", ".join(rest).removeprefix("kind ")
 
 
-def take_weights(model: Model, pretrained: Pretrained, say: Say) -> None:
+def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:
     """Start from trained weights, where name and shape agree."""
     found, folder = pretrained.weights(), pretrained.folder
     own = tensors(model)

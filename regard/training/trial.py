@@ -1,8 +1,11 @@
 """A few updates on trial, whose weights are thrown away: how long does one take, and how much memory?"""
 
 import time
+from copy import deepcopy
 from itertools import islice
 from typing import NamedTuple
+
+from torch import nn
 
 from regard.models.model import Model
 from regard.models.recipe import build
@@ -17,6 +20,7 @@ ENOUGH_SECONDS = 20  # of updates, after which no more are tried
 
 def build_model(config: RunConfig, ranks: Ranks) -> Model:
     """Build the model of a run; weights are drawn on the CPU, so that they do not depend on the device."""
+    assert config.model is not None
     return build(config.model, seed=config.train.seed).to(ranks.device)
 
 
@@ -27,9 +31,9 @@ class Trial(NamedTuple):
     memory: int  # bytes in use
 
 
-def time_updates(config: RunConfig, task: Task, ranks: Ranks, count: int = 3) -> Trial:
-    """Run a few updates on a new model, fewer if they take long, and measure the fastest."""
-    model = build_model(config, ranks)
+def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module | None = None, count: int = 3) -> Trial:
+    """Run a few updates on a new model, or a copy of a module, fewer if they take long, and measure the fastest."""
+    model = build_model(config, ranks) if module is None else deepcopy(module).to(ranks.device)
     task.to(ranks.device)
     feed = task.feed(model, config.train.tokens, config.train.seed)
     update = Update(model, task, config.train, ranks, len(feed.order.shapes))

@@ -18,7 +18,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.data.device import out_of_memory
 from regard.errors import RegardError
-from regard.models.model import Model
 from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
@@ -34,7 +33,7 @@ PAYS = 200  # updates after which a shape has saved the seconds that compiling i
 class Objective(nn.Module):
     """A model with what it is to minimise: batch -> (losses, what the next batch is given)."""
 
-    def __init__(self, model: Model, task: Task) -> None:
+    def __init__(self, model: nn.Module, task: Task) -> None:
         super().__init__()
         self.model = model
         self.task = task
@@ -56,7 +55,7 @@ class Outcome(NamedTuple):
 class Update:
     """Changes a model, batch by batch; these come in so many `shapes`."""
 
-    def __init__(self, model: Model, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
+    def __init__(self, model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
         self.model, self.config, self.ranks, self.shapes = model, config, ranks, shapes
         self.sharded = ranks.world > 1 and config.parallel == "fsdp"
         if self.sharded:

@@ -42,7 +42,7 @@ class TrainingRecording(ComputedRecording):
     def __init__(self, folder: Path) -> None:
         run = open_run(folder)
         self.folder, self.probe = folder, read_probe(folder)
-        self.model: Model = build_empty(run.config.model).to_empty(device="cpu")
+        self.model: Model = build_empty(run.model_config).to_empty(device="cpu")
         self.tokenizer: Tokenizer | None = run.tokenizer()
         self.picture = _picture(self.model, self.probe, run.config.task)
         self.sequences = self._sequences()

@@ -1,0 +1,35 @@
+"""Callbacks: objects that see a training as it happens, for trackers such as wandb or MLflow.
+
+    class Print:
+        def on_update(self, step, metrics):      # every train.log_every updates: loss, rate, norm, ...
+            print(step, metrics["loss"])
+
+        def on_validation(self, step, metrics):  # the values of the task: loss, bleu, accuracy, ...
+            print(step, metrics)
+
+    regard.train(task, callbacks=[Print()])
+
+A callback needs only the methods it uses. They are called in the first process.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from regard.errors import RegardError
+
+Event = Literal["on_update", "on_validation"]
+EVENTS: tuple[Event, ...] = ("on_update", "on_validation")
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Reject an object that would never be called."""
+    for callback in callbacks:
+        if not any(callable(getattr(callback, event, None)) for event in EVENTS):
+            raise RegardError(f"callback {callback!r} has none of the methods {', '.join(EVENTS)}; give it one of them")
+
+
+def notify(callbacks: Sequence[Any], event: Event, step: int, metrics: Mapping[str, float]) -> None:
+    """Call the method of every callback that has it."""
+    for callback in callbacks:
+        if method := getattr(callback, event, None):
+            method(step, dict(metrics))
