@@ -22,7 +22,7 @@ def test_ribbons_as_svg_and_png(tab: Tab, shown: Shown, tmp_path: Path):
     id = shown.ids["translator"]
     tab.open(id, "look", attention="cross.1", head=2, query=1, key=2)
     expect(tab.page.locator("path.ribbon").first).to_be_visible()
-    path = tab.download("Picture, SVG", tmp_path)
+    path = tab.download("Picture (SVG)", tmp_path)
     assert path.name == f"{id}-cross.1-L1.H2.svg"
     drawing = ElementTree.parse(path).getroot()
     words = [text.text for text in drawing.iter(f"{SVG}text")]
@@ -31,9 +31,9 @@ def test_ribbons_as_svg_and_png(tab: Tab, shown: Shown, tmp_path: Path):
     weights = shown.looked("translator")["cross.1"][1].numpy()
     assert len(list(drawing.iter(f"{SVG}path"))) == (weights >= 0.015).sum()
     assert not [each for each in drawing.iter() if each.tag == f"{SVG}image" or "href" in "".join(each.attrib)]
-    expect(tab.page.get_by_role("button", name="Picture, SVG")).to_be_hidden()  # the menu closes
+    expect(tab.page.get_by_role("button", name="Picture (SVG)")).to_be_hidden()  # the menu closes
 
-    with open_image(tab.download("Picture, PNG", tmp_path)) as picture:
+    with open_image(tab.download("Picture (PNG)", tmp_path)) as picture:
         assert picture.format == "PNG"
         assert picture.size == (2 * float(drawing.get("width")), 2 * float(drawing.get("height")))
         assert len(picture.convert("RGB").getcolors(1 << 24)) > 20
@@ -54,7 +54,7 @@ def test_every_picture_can_be_saved(
 ):
     tab.open(shown.ids[name], view, **chosen)
     expect(tab.main(view).locator("canvas").first).to_be_visible()
-    drawing = ElementTree.parse(tab.download("Picture, SVG", tmp_path)).getroot()
+    drawing = ElementTree.parse(tab.download("Picture (SVG)", tmp_path)).getroot()
     assert drawing.tag == f"{SVG}svg"
     assert len(list(drawing.iter())) > 1
     if view == "look":
@@ -66,7 +66,7 @@ def test_every_picture_can_be_saved(
 
 def test_a_head_as_csv(tab: Tab, shown: Shown, tmp_path: Path):
     tab.open(shown.ids["writer"], "look", attention="self.2", head=3, query=1, key=0)
-    path = tab.download("This head, CSV", tmp_path)
+    path = tab.download("This head (CSV)", tmp_path)
     assert path.name.endswith("-self.2-L2.H3.csv")
     head, *lines = csv.reader(StringIO(path.read_text(encoding="utf-8"), newline=""))
     words = shown.words("writer", "tokens")
@@ -87,7 +87,7 @@ def test_a_page_in_one_file_shows_the_same_and_loads_nothing(tab: Tab, shown: Sh
         tables = tab.main(view).locator("table")
         expect(tables.first).to_be_visible()
         seen[view] = tab.chosen(), tab.page.locator(".sentence").inner_text(), rows(tables.first)
-    path = tab.download("This page in one file, HTML", tmp_path)
+    path = tab.download("This page as one file (HTML)", tmp_path)
     assert path.suffix == ".html"
     tab.check()
 

@@ -73,7 +73,7 @@ def test_axe_finds_nothing_in_what_opens(tab: Tab, ids: dict[str, str], scheme: 
     tab.press("8")  # which explains why, and offers other recordings
     expect(tab.page.get_by_role("button", name=re.compile("^Open seer")).first).to_be_visible()
     tab.press("e")
-    expect(tab.page.get_by_role("button", name="Picture, SVG")).to_be_visible()
+    expect(tab.page.get_by_role("button", name="Picture (SVG)")).to_be_visible()
     assert tab.violations() == []
     tab.press("Escape", "?")
     expect(tab.page.get_by_role("dialog")).to_be_visible()
@@ -146,12 +146,12 @@ def test_a_tag_among_the_words_is_text(tab: Tab, shown: Shown, tmp_path: Path):
     expect(tab.page.locator(".note")).to_have_text(EVIL)
     check_harmless(tab, "25c1")
     expect(tab.page.locator("path.ribbon").first).to_be_visible()
-    assert "<img" not in tab.download("Picture, SVG", tmp_path).read_text(encoding="utf-8")
-    tab.download("Picture, PNG", tmp_path)
+    assert "<img" not in tab.download("Picture (SVG)", tmp_path).read_text(encoding="utf-8")
+    tab.download("Picture (PNG)", tmp_path)
     tab.page.get_by_role("button", name="Heat map").click()
-    assert "<img" not in tab.download("Picture, SVG", tmp_path).read_text(encoding="utf-8")
+    assert "<img" not in tab.download("Picture (SVG)", tmp_path).read_text(encoding="utf-8")
 
-    path, chosen = tab.download("This page in one file, HTML", tmp_path), urlsplit(tab.page.url).fragment
+    path, chosen = tab.download("This page as one file (HTML)", tmp_path), urlsplit(tab.page.url).fragment
     tab.check()
     tab.begin("file://")
     tab.page.goto(f"{path.as_uri()}#{chosen}")

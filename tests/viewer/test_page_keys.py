@@ -83,7 +83,7 @@ def test_p_pins_and_escape_clears(begun: Tab, shown: Shown):
 
 
 def test_e_opens_and_escape_closes_what_can_be_exported(begun: Tab):
-    first = begun.page.get_by_role("button", name="Picture, SVG")
+    first = begun.page.get_by_role("button", name="Picture (SVG)")
     begun.press("e")
     expect(first).to_be_focused()
     begun.press("Escape")

@@ -208,7 +208,7 @@ def test_a_key_reaches_what_the_key_before_it_opened(tab: Tab, shown: Shown):
         }
         return focused;
     }"""
-    assert tab.page.evaluate(press, ["e", "e"])[0] == "Picture, SVG"
+    assert tab.page.evaluate(press, ["e", "e"])[0] == "Picture (SVG)"
     dialog = tab.page.get_by_role("dialog", name="Help")
     tab.page.evaluate(press, ["?", "Escape", "?"])
     expect(dialog).to_be_visible()

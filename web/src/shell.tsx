@@ -188,17 +188,17 @@ function ExportMenu() {
       </button>
       <div id={id} ref={menu} hidden={!open}>
         <button type="button" disabled={!app.drawing.value} onClick={() => save(() => new Blob([svg()], { type: "image/svg+xml" }), "svg")}>
-          Picture, SVG
+          Picture (SVG)
         </button>
         <button type="button" disabled={!app.drawing.value} onClick={() => save(() => rasterise(svg()), "png")}>
-          Picture, PNG
+          Picture (PNG)
         </button>
         <button type="button" disabled={!picture} onClick={() => picture && save(() => new Blob([pictureCsv(picture)], { type: "text/csv" }), "csv")}>
-          This head, CSV
+          This head (CSV)
         </button>
         {app.live && recording && (
           <a href={`export/${encodeURIComponent(recording.id)}.html`} download={`${recording.id}.html`}>
-            This page in one file, HTML
+            This page as one file (HTML)
           </a>
         )}
         {problem.value && <p class="failure">{problem.value}</p>}

@@ -194,7 +194,7 @@ function Score({ cell }: { cell: ArithmeticCell }) {
         scale={{ kind: "signed", limit: reach(terms) }}
       />
       <table class="ledger">
-        <caption class="unseen">The largest terms of the score, and what becomes of their sum</caption>
+        <caption class="unseen">The largest terms of the score, their sum, and the result</caption>
         <tbody>
           {places.map((at) => (
             <tr key={at}>

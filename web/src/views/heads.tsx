@@ -11,7 +11,7 @@ type Order = "layer" | StatisticName;
 
 const orders: { name: Order; title: string; what: string; digits: number; descending: boolean }[] = [
   { name: "layer", title: "Layer", what: "In the order of the layers.", digits: 2, descending: false },
-  { name: "entropy", title: "Entropy", what: "Mean entropy of a row in bits: 0 looks at one word only. Most peaked first.", digits: 2, descending: false },
+  { name: "entropy", title: "Entropy", what: "Mean entropy of a row in bits; 0 means a single word. Most peaked first.", digits: 2, descending: false },
   { name: "distance", title: "Distance", what: "Mean distance between query and key, in tokens. Farthest first.", digits: 1, descending: true },
   { name: "previous", title: "Previous", what: "Mean weight on the previous token. Largest first.", digits: 2, descending: true },
   { name: "first", title: "First", what: "Mean weight on the first token; near 1, the head is a sink. Largest first.", digits: 2, descending: true },

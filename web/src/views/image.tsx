@@ -128,7 +128,7 @@ function Large({ label, ...props }: Omit<OverlayProps, "size" | "under" | "canva
   const looker = query < first ? "the class token" : `the patch in ${place(patches, query - first)}`;
   return (
     <>
-      <div class="choices" role="group" aria-label="What looks">
+      <div class="choices" role="group" aria-label="Query">
         {Array.from({ length: first }, (_, at) => (
           <button key={at} type="button" aria-pressed={query === at} onClick={() => app.pick(at, null, false)}>
             class token

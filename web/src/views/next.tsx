@@ -216,7 +216,7 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
             ; <em>{word(actual)}</em> {verb} ({weightText(chance(actual))}, rank {rank})
           </>
         )}
-        {actual === null && <span class="aside"> · nothing more was written</span>}
+        {actual === null && <span class="aside"> · the text ends here</span>}
       </p>
       <table class="row bars">
         <caption>The most likely next tokens, of {logits.length}</caption>
@@ -254,7 +254,7 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
         </tfoot>
       </table>
       <p class={writing.problem ? "failure" : "soft"} role="status">
-        {writing.problem ?? (writing.running ? "Writing …" : writing.model ? "Click a token to continue with it, and see what comes next." : app.live ? "" : "In a running viewer, click a token to continue from here.")}
+        {writing.problem ?? (writing.running ? "Running …" : writing.model ? "Click a token to continue with it, and see what comes next." : app.live ? "" : "In a running viewer, click a token to continue from here.")}
       </p>
     </div>
   );
