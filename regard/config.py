@@ -21,10 +21,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
-from math import isfinite
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import (
@@ -41,97 +39,18 @@ from typing import (
 )
 
 from regard.errors import ConfigError, RegardError, at, choices
+from regard.limits import Count as Count
+from regard.limits import NotNegative as NotNegative
+from regard.limits import Positive as Positive
+from regard.limits import Range as Range
+from regard.limits import Rate as Rate
+from regard.limits import Registry as Registry
+from regard.limits import note_of
 from regard.recipe_files import Table as Table
 from regard.recipe_files import resolve_likes
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Config")
-
-
-# --- annotations -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """Annotation of a number with limits: at least `low` or more than `above`, and at most `high`."""
-
-    low: int | None = None
-    above: int | None = None
-    high: int | None = None
-
-    def __contains__(self, number: int | float) -> bool:
-        low = self.low is None or number >= self.low
-        above = self.above is None or number > self.above
-        return low and above and (self.high is None or number <= self.high) and isfinite(number)
-
-    def __str__(self) -> str:
-        low = f"at least {self.low}" if self.above is None else f"above {self.above}"
-        if self.high in (None, MOST):
-            return low
-        return f"between {self.low} and {self.high}" if self.above is None else f"{low} and at most {self.high}"
-
-    def rule(self, number: int | float) -> str:
-        """Return the rule that a number outside the limits breaks."""
-        if self.high == MOST and number > MOST:
-            return f"at most {MOST}"
-        return str(self) if isfinite(number) else "a finite number"
-
-
-MOST = 2**31 - 1  # a sanity limit, which descriptions do not mention
-Count = Annotated[int, Range(low=1, high=MOST)]
-Rate = Annotated[float, Range(low=0, high=1)]
-Positive = Annotated[float, Range(above=0)]
-NotNegative = Annotated[float, Range(low=0)]
-
-
-class Registry(Mapping[str, T]):
-    """Things of one sort by name: those of the package, and those that users add with `regard.register`.
-
-    As the annotation of a text field, it limits the text to the registered names. What is registered in an `included`
-    registry is found here, too.
-    """
-
-    _items: ChainMap[str, T]
-
-    def __init__(self, sort: str, items: Mapping[str, T], included: Registry[T] | None = None) -> None:
-        self.sort = sort  # what one of them is called: "score"
-        self.included = included
-        self._items = ChainMap({}, {} if included is None else included._items)
-        for name, item in items.items():
-            self.add(name, item)
-        self._shipped = frozenset(items)
-
-    def add(self, name: str, item: T) -> None:
-        """Register a thing. A definition that is run again (a notebook cell) replaces its former self."""
-        old = self._items.get(name)
-        if old is not None and (name in self._shipped or _definition(old) != _definition(item)):
-            raise RegardError(f"there is already a {self.sort} with the name {name!r}; choose another name")
-        self._items[name] = item
-
-    def __getitem__(self, name: str) -> T:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:  # an annotation must be hashable
-        return id(self)
-
-    def unknown(self, name: object) -> str:
-        """Return the message for a name that is not registered."""
-        remedy = "if it is your own, import the file that registers it (--import FILE)"
-        return f"{name!r} is not a known {self.sort}; {choices(name, self)}; {remedy}"
-
-
-def _definition(item: Any) -> tuple[str, str]:
-    named = item if hasattr(item, "__qualname__") else type(item)
-    return named.__module__, named.__qualname__
 
 
 class Kinds(Registry[type[C]]):
@@ -201,12 +120,6 @@ def _field_types(config: Any) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(config)}
 
 
-def note_of(type_: Any, sort: type[T]) -> T | None:
-    """Return the annotation of one sort on a type; None if there is none."""
-    notes = type_.__metadata__ if get_origin(type_) is Annotated else ()
-    return next((note for note in notes if isinstance(note, sort)), None)
-
-
 # --- tables -> dataclasses -------------------------------------------------------------------------------------------
 
 
@@ -264,7 +177,7 @@ def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
         items = [_structure(item, args[0], _join(path, number), mistakes) for number, item in enumerate(value)]
         return value if isinstance(value, tuple) and items == list(value) else tuple(items)
     if origin in (dict, tuple) or not _is_plain(value, type_):
-        mistakes.add(f"{_show(value)} must be {describe(type_)}", path)
+        mistakes.add(f"{_show(value)} must be {describe_type(type_)}", path)
         return value
     return _limited(args[0](value) if origin is Annotated else type_(value), type_, path, mistakes)
 
@@ -316,7 +229,7 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
     found = {name: _structure(value[name], types[name], _join(path, name), mistakes) for name in types if name in value}
     for field in dataclasses.fields(config):
         if field.name not in found and field.default is field.default_factory is dataclasses.MISSING:
-            mistakes.add(f"missing; must be {describe(types[field.name])}", _join(path, field.name))
+            mistakes.add(f"missing; must be {describe_type(types[field.name])}", _join(path, field.name))
     for key in sorted(map(str, value.keys() - types.keys())):
         if key != "kind" or value["kind"] != kind_of(config):
             below = [f"{name}.{key}" for name, item in value.items() if isinstance(item, Mapping) and key in item]
@@ -331,7 +244,7 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
         return value
 
 
-def describe(type_: Any) -> str:
+def describe_type(type_: Any) -> str:
     """Return a type as people say it: `Count` is "a whole number, at least 1"."""
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if type_ in plain:
@@ -340,13 +253,13 @@ def describe(type_: Any) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, args))
     if origin is tuple:
-        return f"a list, each {describe(args[0])}"
+        return f"a list, each {describe_type(args[0])}"
     if (limits := note_of(type_, Range)) is not None:
-        return f"{describe(args[0])}, {limits}"
+        return f"{describe_type(args[0])}, {limits}"
     if (names := note_of(type_, Registry)) is not None:
         return "one of " + ", ".join(names)
     if origin in (Union, UnionType):
-        return " or ".join(describe(arg) for arg in args if arg is not NoneType)
+        return " or ".join(describe_type(arg) for arg in args if arg is not NoneType)
     return "a table"
 
 

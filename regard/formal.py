@@ -56,7 +56,7 @@ class MultiHeadWeights:
 
 
 @dataclass(frozen=True)
-class Norm:
+class NormWeights:
     """The scale and the offset of one layer normalisation."""
 
     gamma: Vector  # d_e
@@ -64,7 +64,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLPWeights:
     """Two affine maps with an activation between them."""
 
     W_1: Matrix  # d_mlp × d_e
@@ -74,25 +74,25 @@ class MLP:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerWeights:
     """Self-attention and an MLP: a layer of an encoder, or of a decoder without context."""
 
     attention: MultiHeadWeights
-    norm_1: Norm
-    mlp: MLP
-    norm_2: Norm
+    norm_1: NormWeights
+    mlp: MLPWeights
+    norm_2: NormWeights
 
 
 @dataclass(frozen=True)
-class CrossLayer:
+class CrossLayerWeights:
     """A decoder layer with context; its norms are the paper's third to fifth, after the encoder's two."""
 
     self_attention: MultiHeadWeights
-    norm_3: Norm
+    norm_3: NormWeights
     cross_attention: MultiHeadWeights
-    norm_4: Norm
-    mlp: MLP
-    norm_5: Norm
+    norm_4: NormWeights
+    mlp: MLPWeights
+    norm_5: NormWeights
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class EDTheta:
 
     W_e: Matrix  # d_e × N_V
     W_p: Matrix  # d_e × l_max
-    encoder: tuple[Layer, ...]
-    decoder: tuple[CrossLayer, ...]
+    encoder: tuple[LayerWeights, ...]
+    decoder: tuple[CrossLayerWeights, ...]
     W_u: Matrix  # N_V × d_e
 
 
@@ -112,10 +112,10 @@ class ETheta:
 
     W_e: Matrix  # d_e × N_V
     W_p: Matrix  # d_e × l_max
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerWeights, ...]
     W_f: Matrix  # d_f × d_e
     b_f: Vector  # d_f
-    norm: Norm  # of width d_f
+    norm: NormWeights  # of width d_f
     W_u: Matrix  # N_V × d_f
 
 
@@ -125,8 +125,8 @@ class DTheta:
 
     W_e: Matrix  # d_e × N_V
     W_p: Matrix  # d_e × l_max
-    layers: tuple[Layer, ...]
-    norm: Norm
+    layers: tuple[LayerWeights, ...]
+    norm: NormWeights
     W_u: Matrix  # N_V × d_e
 
 
@@ -214,7 +214,7 @@ def mh_attention(X: Matrix, Z: Matrix, weights: MultiHeadWeights, Mask: Visible)
     return weights.W_o @ Y + weights.b_o[:, None]
 
 
-def layer_norm(e: Vector, norm: Norm) -> Vector:
+def layer_norm(e: Vector, norm: NormWeights) -> Vector:
     """Algorithm 6: layer_norm. Centre a vector, scale it to unit variance, then apply γ and β entry by entry.
 
     m = Σ_i e[i] / d,  v = Σ_i (e[i] - m)² / d,  ê = (e - m) / √v ⊙ γ + β. There is no ε under the root: a
@@ -238,7 +238,7 @@ def _embed(x: Tokens, W_e: Matrix, W_p: Matrix) -> Matrix:
     return np.stack([token_embedding(v, W_e) + positional_embedding(t, W_p) for t, v in enumerate(x)], axis=1)
 
 
-def _layer_norms(X: Matrix, norm: Norm) -> Matrix:
+def _layer_norms(X: Matrix, norm: NormWeights) -> Matrix:
     """Apply `layer_norm` to each column."""
     return np.stack([layer_norm(e, norm) for e in X.T], axis=1)
 
@@ -248,7 +248,7 @@ def _unembeddings(X: Matrix, W_u: Matrix) -> Matrix:
     return np.stack([unembedding(e, W_u) for e in X.T], axis=1)
 
 
-def _mlp(X: Matrix, weights: MLP, activation: Callable[[Matrix], Matrix]) -> Matrix:
+def _mlp(X: Matrix, weights: MLPWeights, activation: Callable[[Matrix], Matrix]) -> Matrix:
     """W_2 activation(W_1 X + b_1 1ᵀ) + b_2 1ᵀ."""
     return weights.W_2 @ activation(weights.W_1 @ X + weights.b_1[:, None]) + weights.b_2[:, None]
 
@@ -278,7 +278,7 @@ def ed_transformer(z: Tokens, x: Tokens, theta: EDTheta) -> Matrix:
 
 
 def e_transformer(x: Tokens, theta: ETheta) -> Matrix:
-    """Algorithm 9: ETransformer. The encoder (BERT): P[:, t] is what stands at t, given all of x.
+    """Algorithm 9: ETransformer. The encoder (BERT): P[:, t] predicts the token at t from all of x.
 
     Every sublayer f is followed by its norm, X ← layer_norm(X + f(X)): bidirectional self-attention, then an
     MLP with GELU. After the layers X ← layer_norm(GELU(W_f X + b_f 1ᵀ)) and P[:, t] = softmax(W_u X[:, t]).
@@ -384,7 +384,7 @@ def e_training(
 ) -> ETheta:
     """Algorithm 12: ETraining. Learn to fill in masked tokens, sequence by sequence, by gradient descent.
 
-    x̃[t] is mask_token with probability p_mask and x[t] otherwise, drawn anew at each visit; the masked places
+    x̃[t] is mask_token with probability p_mask and x[t] otherwise, drawn again at each visit; the masked places
     are T = {t : x̃[t] = mask_token}. loss(θ) = -Σ_{t in T} log ETransformer(x̃ | θ)[x[t], t],
     θ ← θ - η ∇loss(θ). Returns the trained θ.
     """
@@ -453,7 +453,7 @@ def ed_inference(
 
     x = [bos_token]; until y = eos_token: p = EDTransformer(z, x | θ)[:, last], draw y from q ∝ p^{1/τ},
     append y to x. τ = 0 stands for the limit τ → 0, the most probable token. The paper's loop need not end,
-    and W_p has only so many columns: this one also stops, without eos_token, once x has l_max tokens with
+    and W_p has a limited number of columns: this one also stops, without eos_token, once x has l_max tokens with
     bos_token among them.
     """
     x = [bos_token]

@@ -11,15 +11,15 @@ from torch import nn
 
 from regard import formal
 from regard.formal import (
-    MLP,
     AttentionWeights,
-    CrossLayer,
+    CrossLayerWeights,
     DTheta,
     EDTheta,
     ETheta,
-    Layer,
+    LayerWeights,
+    MLPWeights,
     MultiHeadWeights,
-    Norm,
+    NormWeights,
 )
 
 VOCABULARY, LONGEST, WIDTH, HEADS, HIDDEN, FINAL = 5, 6, 4, 2, 3, 6
@@ -50,18 +50,18 @@ class Draw:
         heads = tuple(self.head(WIDTH, WIDTH, d, d) for _ in range(HEADS))
         return MultiHeadWeights(heads, self.array(WIDTH, HEADS * d), self.array(WIDTH))
 
-    def norm(self, width: int = WIDTH) -> Norm:
-        return Norm(1 + 0.5 * self.array(width), self.array(width))
+    def norm(self, width: int = WIDTH) -> NormWeights:
+        return NormWeights(1 + 0.5 * self.array(width), self.array(width))
 
-    def mlp(self) -> MLP:
-        return MLP(self.array(HIDDEN, WIDTH), self.array(HIDDEN), self.array(WIDTH, HIDDEN), self.array(WIDTH))
+    def mlp(self) -> MLPWeights:
+        return MLPWeights(self.array(HIDDEN, WIDTH), self.array(HIDDEN), self.array(WIDTH, HIDDEN), self.array(WIDTH))
 
-    def layers(self, count: int) -> tuple[Layer, ...]:
-        return tuple(Layer(self.heads(), self.norm(), self.mlp(), self.norm()) for _ in range(count))
+    def layers(self, count: int) -> tuple[LayerWeights, ...]:
+        return tuple(LayerWeights(self.heads(), self.norm(), self.mlp(), self.norm()) for _ in range(count))
 
-    def cross_layers(self, count: int) -> tuple[CrossLayer, ...]:
+    def cross_layers(self, count: int) -> tuple[CrossLayerWeights, ...]:
         return tuple(
-            CrossLayer(self.heads(), self.norm(), self.heads(), self.norm(), self.mlp(), self.norm())
+            CrossLayerWeights(self.heads(), self.norm(), self.heads(), self.norm(), self.mlp(), self.norm())
             for _ in range(count)
         )
 
@@ -267,13 +267,13 @@ def test_heads_are_stacked_in_order_then_joined(draw: Draw) -> None:
 
 
 def test_layer_norm_has_mean_zero_and_variance_one(draw: Draw) -> None:
-    normed = formal.layer_norm(1e-6 * draw.array(8) + 3, Norm(np.ones(8), np.zeros(8)))
+    normed = formal.layer_norm(1e-6 * draw.array(8) + 3, NormWeights(np.ones(8), np.zeros(8)))
     np.testing.assert_allclose(normed.mean(), 0, atol=1e-8)
     np.testing.assert_allclose(normed.var(), 1)  # even of a tiny vector: there is no ε
 
 
 def test_layer_norm_by_hand() -> None:
-    norm = Norm(np.array([1.0, 10.0]), np.array([0.0, 5.0]))
+    norm = NormWeights(np.array([1.0, 10.0]), np.array([0.0, 5.0]))
     np.testing.assert_allclose(formal.layer_norm(np.array([2.0, 6.0]), norm), [-1, 15])
 
 
@@ -296,9 +296,9 @@ def torch_attention(weights: MultiHeadWeights) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(array) for name, array in state.items()}
 
 
-def torch_layer(layer: Layer | CrossLayer, activation: str, norm_first: bool) -> nn.Module:
+def torch_layer(layer: LayerWeights | CrossLayerWeights, activation: str, norm_first: bool) -> nn.Module:
     """The same layer as torch builds it: rows for columns, the heads packed in one matrix."""
-    kind = nn.TransformerEncoderLayer if isinstance(layer, Layer) else nn.TransformerDecoderLayer
+    kind = nn.TransformerEncoderLayer if isinstance(layer, LayerWeights) else nn.TransformerDecoderLayer
     module = kind(
         WIDTH,
         HEADS,
@@ -309,7 +309,7 @@ def torch_layer(layer: Layer | CrossLayer, activation: str, norm_first: bool) ->
         norm_first=norm_first,
         dtype=torch.float64,
     )
-    if isinstance(layer, Layer):
+    if isinstance(layer, LayerWeights):
         attentions, norms = {"self_attn": layer.attention}, [layer.norm_1, layer.norm_2]
     else:
         attentions = {"self_attn": layer.self_attention, "multihead_attn": layer.cross_attention}
@@ -343,7 +343,7 @@ class Ends:
         return torch.log_softmax(X @ self.W_u.T, dim=-1)
 
 
-def torch_norm(X: torch.Tensor, norm: Norm) -> torch.Tensor:
+def torch_norm(X: torch.Tensor, norm: NormWeights) -> torch.Tensor:
     width = len(norm.gamma)
     return nn.functional.layer_norm(X, (width,), torch.tensor(norm.gamma), torch.tensor(norm.beta), eps=0.0)
 
@@ -433,8 +433,8 @@ def test_every_column_of_ed_transformer_depends_on_all_of_the_source(draw: Draw)
 
 
 def test_gradient_of_a_quadratic_keeps_structure_and_point(draw: Draw) -> None:
-    theta = (Norm(draw.array(3), draw.array(2)), (draw.array(2, 3),))
-    target = (Norm(draw.array(3), draw.array(2)), (draw.array(2, 3),))
+    theta = (NormWeights(draw.array(3), draw.array(2)), (draw.array(2, 3),))
+    target = (NormWeights(draw.array(3), draw.array(2)), (draw.array(2, 3),))
     before = [array.copy() for array in arrays(theta)]
 
     def loss(theta: Any, scale: float) -> float:
@@ -442,7 +442,7 @@ def test_gradient_of_a_quadratic_keeps_structure_and_point(draw: Draw) -> None:
 
     slope = formal.gradient(loss, theta, 7.0)
     assert isinstance(slope, tuple)
-    assert isinstance(slope[0], Norm)
+    assert isinstance(slope[0], NormWeights)
     assert isinstance(slope[1], tuple)
     for g, a, b in zip(arrays(slope), arrays(theta), arrays(target), strict=True):
         np.testing.assert_allclose(g, 14 * (a - b), rtol=1e-6, atol=1e-8)
@@ -599,7 +599,7 @@ def ed_scripted(*answers: int) -> EDTheta:
 
 def coin(p: list[float]) -> DTheta:
     """A model whose every answer has the distribution p, whatever it reads."""
-    blind = Norm(np.zeros(2), np.array([1.0, 0.0]))
+    blind = NormWeights(np.zeros(2), np.array([1.0, 0.0]))
     W_u = np.stack([np.log(p), np.zeros(len(p))], axis=1)
     return DTheta(np.eye(2, len(p)), np.array([[1.0], [-1.0]]), (), blind, W_u)
 

@@ -9,12 +9,7 @@ import regard
 ROOT = Path(regard.__file__).parent
 FORBIDDEN = {"utils", "util", "common", "helpers", "helper", "misc"}  # names of files that say nothing
 NOT_YET = {  # names that are still to be made unique
-    "CosineConfig",
     "Known",
-    "Layer",
-    "Linear",
-    "LinearConfig",
-    "MLP",
     "Masked",
     "Notes",
     "Opened",
@@ -28,7 +23,6 @@ NOT_YET = {  # names that are still to be made unique
     "as_table",
     "check_free",
     "choose",
-    "describe",
     "fill",
     "fit",
     "fit_for",

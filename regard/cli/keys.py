@@ -15,8 +15,9 @@ from types import NoneType
 from typing import Any, get_args, get_origin
 
 from regard.cli.console import make_console
-from regard.config import Config, Registry, describe, field_types, kind_of, kinds_of, note_of, to_table
+from regard.config import Config, Registry, describe_type, field_types, kind_of, kinds_of, to_table
 from regard.errors import ConfigError, choices
+from regard.limits import note_of
 
 INTRODUCTION = """# Recipe keys
 
@@ -133,7 +134,7 @@ def _type(type_: Any) -> str:
     inner = _inner(type_)
     section = _section_of(inner)
     if section is None:
-        return describe(type_)
+        return describe_type(type_)
     link = f"[{section}](#{anchor(section)})"
     if note_of(inner, Registry) is not None:
         return link

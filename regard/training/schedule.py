@@ -34,7 +34,7 @@ class InverseSqrtConfig(ScheduleConfig):
 
 
 @dataclass(frozen=True)
-class CosineConfig(ScheduleConfig):
+class CosineScheduleConfig(ScheduleConfig):
     """Half a cosine from 1 at the end of the warm-up down to `floor` at the last step."""
 
     warmup: Steps
@@ -50,7 +50,7 @@ class CosineConfig(ScheduleConfig):
 
 
 @dataclass(frozen=True)
-class LinearConfig(ScheduleConfig):
+class LinearScheduleConfig(ScheduleConfig):
     """A trapezoid: 1 after the warm-up, then a straight line towards 0 over the last `cooldown` share of the steps.
 
     The line would reach 0 one step after the last, since a step of rate 0 is a step for nothing.
@@ -74,5 +74,7 @@ def _warm(step: int, warmup: int) -> float:
 
 
 SCHEDULES = Kinds(
-    "schedule", ScheduleConfig, {"inverse-sqrt": InverseSqrtConfig, "cosine": CosineConfig, "linear": LinearConfig}
+    "schedule",
+    ScheduleConfig,
+    {"inverse-sqrt": InverseSqrtConfig, "cosine": CosineScheduleConfig, "linear": LinearScheduleConfig},
 )

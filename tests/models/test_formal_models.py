@@ -44,24 +44,24 @@ def heads_of(attention) -> formal.MultiHeadWeights:
     )
 
 
-def norm_of(norm) -> formal.Norm:
-    return formal.Norm(array(norm.weight), array(norm.bias))
+def norm_of(norm) -> formal.NormWeights:
+    return formal.NormWeights(array(norm.weight), array(norm.bias))
 
 
-def mlp_of(unit) -> formal.MLP:
-    return formal.MLP(array(unit.up.weight), array(unit.up.bias), array(unit.down.weight), array(unit.down.bias))
+def mlp_of(unit) -> formal.MLPWeights:
+    return formal.MLPWeights(array(unit.up.weight), array(unit.up.bias), array(unit.down.weight), array(unit.down.bias))
 
 
-def layer_of(layer) -> formal.Layer:
+def layer_of(layer) -> formal.LayerWeights:
     norms = layer.residual.norms
     first, second = norms["mixer"], norms["feedforward"]
-    return formal.Layer(heads_of(layer.mixer), norm_of(first), mlp_of(layer.feedforward), norm_of(second))
+    return formal.LayerWeights(heads_of(layer.mixer), norm_of(first), mlp_of(layer.feedforward), norm_of(second))
 
 
-def cross_layer_of(layer) -> formal.CrossLayer:
+def cross_layer_of(layer) -> formal.CrossLayerWeights:
     norms = layer.residual.norms
     first, second, third = norms["mixer"], norms["cross"], norms["feedforward"]
-    return formal.CrossLayer(
+    return formal.CrossLayerWeights(
         heads_of(layer.mixer),
         norm_of(first),
         heads_of(layer.cross),

@@ -27,7 +27,7 @@ from regard.runs.records import read_metrics
 from regard.training import loop, start
 from regard.training.log import Log
 from regard.training.run import create_run, open_run
-from regard.training.schedule import CosineConfig, LinearConfig
+from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
 from ..processes import Ended
 from .command import at_moment, at_update, regard, send
@@ -323,7 +323,7 @@ def test_with_more_steps_a_run_goes_on(tmp_path: Path, whole: Callable[[str], Pa
 def test_another_schedule_is_enough_said_by_its_kind(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = copy_of(whole("lstm"), tmp_path)
     before = open_run(run).config.train
-    other = CosineConfig if isinstance(before.schedule, LinearConfig) else LinearConfig
+    other = CosineScheduleConfig if isinstance(before.schedule, LinearScheduleConfig) else LinearScheduleConfig
     kind = to_table(other(0))["kind"]
     go_on(run, f"train.schedule.kind={kind}", "train.steps=14")
     after = open_run(run).config.train

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from regard.config import from_table, to_table
 from regard.errors import ConfigError
-from regard.training.schedule import CosineConfig, InverseSqrtConfig, LinearConfig, ScheduleConfig
+from regard.training.schedule import CosineScheduleConfig, InverseSqrtConfig, LinearScheduleConfig, ScheduleConfig
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,26 @@ def test_inverse_sqrt_without_warmup_falls_from_the_first_step() -> None:
 
 def test_cosine_by_hand() -> None:
     down = [0.2 + 0.8 * (1 + cos(pi * progress / 4)) / 2 for progress in range(5)]
-    assert curve(CosineConfig(warmup=3, floor=0.2), 7) == pytest.approx([1 / 3, 2 / 3, *down])
-    assert CosineConfig(warmup=3, floor=0.2).factor(8, 7) == pytest.approx(0.2)  # never up again
-    assert CosineConfig(warmup=3, floor=0.2).factor(5, 7) == pytest.approx(0.6)  # halfway down
+    assert curve(CosineScheduleConfig(warmup=3, floor=0.2), 7) == pytest.approx([1 / 3, 2 / 3, *down])
+    assert CosineScheduleConfig(warmup=3, floor=0.2).factor(8, 7) == pytest.approx(0.2)  # never up again
+    assert CosineScheduleConfig(warmup=3, floor=0.2).factor(5, 7) == pytest.approx(0.6)  # halfway down
 
 
 def test_linear_by_hand() -> None:
-    assert curve(LinearConfig(warmup=2, cooldown=0.4), 10) == pytest.approx([0.5, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2])
-    assert curve(LinearConfig(warmup=0, cooldown=0.0), 3) == [1, 1, 1]
-    assert curve(LinearConfig(warmup=0, cooldown=1.0), 3) == pytest.approx([3 / 4, 2 / 4, 1 / 4])
-    assert LinearConfig(warmup=0, cooldown=1.0).factor(9, 3) == pytest.approx(1 / 4)
+    assert curve(LinearScheduleConfig(warmup=2, cooldown=0.4), 10) == pytest.approx(
+        [0.5, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2]
+    )
+    assert curve(LinearScheduleConfig(warmup=0, cooldown=0.0), 3) == [1, 1, 1]
+    assert curve(LinearScheduleConfig(warmup=0, cooldown=1.0), 3) == pytest.approx([3 / 4, 2 / 4, 1 / 4])
+    assert LinearScheduleConfig(warmup=0, cooldown=1.0).factor(9, 3) == pytest.approx(1 / 4)
 
 
 warmups = st.integers(0, 50)
 rates = st.floats(0, 1)
 schedules = st.one_of(
     st.builds(InverseSqrtConfig, warmups),
-    st.builds(CosineConfig, warmups, rates),
-    st.builds(LinearConfig, warmups, rates),
+    st.builds(CosineScheduleConfig, warmups, rates),
+    st.builds(LinearScheduleConfig, warmups, rates),
 )
 
 
@@ -69,17 +71,17 @@ def test_a_schedule_rises_and_then_falls(schedule: ScheduleConfig, steps: int) -
 def test_the_peak_is_reached_at_the_end_of_the_warmup(warmup: int, rate: float, more: int) -> None:
     first = max(warmup, 1)
     assert InverseSqrtConfig(warmup).factor(first, 1) == 1
-    assert LinearConfig(warmup, 0.0).factor(first, first + more) == 1
+    assert LinearScheduleConfig(warmup, 0.0).factor(first, first + more) == 1
     if warmup:  # otherwise the peak is at step 0, before the first
-        assert CosineConfig(warmup, rate).factor(first, first + more) == pytest.approx(1)
+        assert CosineScheduleConfig(warmup, rate).factor(first, first + more) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("table", "schedule"),
     [
         ({"kind": "inverse-sqrt", "warmup": 5}, InverseSqrtConfig(5)),
-        ({"kind": "cosine", "warmup": 5, "floor": 0.1}, CosineConfig(5)),
-        ({"kind": "linear", "warmup": 5, "cooldown": 0.4}, LinearConfig(5)),
+        ({"kind": "cosine", "warmup": 5, "floor": 0.1}, CosineScheduleConfig(5)),
+        ({"kind": "linear", "warmup": 5, "cooldown": 0.4}, LinearScheduleConfig(5)),
     ],
 )
 def test_a_schedule_is_a_table(table: dict[str, object], schedule: ScheduleConfig) -> None:

@@ -19,7 +19,7 @@ from regard.models.recipe import load_recipe
 from regard.training import start, trial
 from regard.training.optimizer import AdamWConfig, MuonConfig
 from regard.training.run import Run
-from regard.training.schedule import CosineConfig, LinearConfig
+from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
 from ..tasks.corpora import sentences, write
 from .tiny import ALONE, plan
@@ -106,17 +106,17 @@ def test_an_optimizer_or_a_schedule_is_enough_said_by_its_kind(text):
     slow = plan(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
     assert slow == AdamWConfig(rate=1e-4, decay=0.05)
     cosine = plan(text, "train.schedule.kind=cosine", "train.steps=50").config.train
-    assert (cosine.schedule, cosine.optimizer) == (CosineConfig(warmup=5), usual.optimizer)
+    assert (cosine.schedule, cosine.optimizer) == (CosineScheduleConfig(warmup=5), usual.optimizer)
 
 
 def test_a_recipe_may_choose_only_the_kind_and_a_change_another(text):
     path = recipe(text, '[train]\noptimizer = { kind = "adamw" }\nschedule = { kind = "cosine", warmup = 7 }\n')
     found = plan(path).config.train
     assert found.optimizer == plan(text, "train.optimizer.kind=adamw").config.train.optimizer
-    assert found.schedule == CosineConfig(warmup=7)
+    assert found.schedule == CosineScheduleConfig(warmup=7)
     changed = plan(path, "train.optimizer.kind=muon", "train.schedule.kind=linear", "train.steps=40").config.train
     assert changed.optimizer == plan(text).config.train.optimizer
-    assert changed.schedule == LinearConfig(warmup=2, cooldown=0.6)
+    assert changed.schedule == LinearScheduleConfig(warmup=2, cooldown=0.6)
 
 
 def test_a_run_may_be_run_again_with_another_optimizer(text):
