@@ -1,4 +1,4 @@
-"""Which token comes next: the most likely, or one drawn by its probability, after the unlikely ones are left out.
+"""Choose the next token: the most likely one, or one sampled from the likely ones.
 
 Top-k: Fan et al. 2018; top-p: Holtzman et al. 2020; min-p: Nguyen et al. 2024; repetition penalty: Keskar et al. 2019.
 """
@@ -12,31 +12,31 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.config import Config, Count, NotNegative, Positive, Range, Rate
-from regard.decode.scores import likeliest, precise, top
+from regard.decode.scores import likeliest, precise, top_scores
 
-ONE = 2**40  # the weight of the most likely token; as many tokens of that weight as any vocabulary has fit 64 bits
+ONE = 2**40  # the weight of the most likely token; the sum over any vocabulary fits into 64 bits
 
 
 @dataclass(frozen=True)
 class Sampling(Config):
-    """How tokens are drawn. As it stands: from the model's own probabilities."""
+    """How tokens are sampled. The defaults sample from the model's own probabilities."""
 
     temperature: NotNegative = 1.0  # the logits are divided by it; 0 takes the most likely token
     top_k: Count | None = None  # only from the k most likely
-    top_p: Annotated[float, Range(above=0, high=1)] = 1.0  # only from the fewest that are as likely as this together
-    min_p: Rate = 0.0  # only from those at least this likely in proportion to the most likely
-    repetition: Positive = 1.0  # above 1, what was written is less likely to be written again
+    top_p: Annotated[float, Range(above=0, high=1)] = 1.0  # only from the smallest set with this total probability
+    min_p: Rate = 0.0  # only from tokens with at least this share of the highest probability
+    repetition: Positive = 1.0  # above 1, tokens that occurred before become less likely
 
 
-def choose(
+def choose_tokens(
     logits: Float[Tensor, "B V"],
     sampling: Sampling,
     chance: Float[Tensor, "B"],
     seen: Bool[Tensor, "B V"] | None = None,
 ) -> Int[Tensor, "B"]:
-    """Take in each row the first token at which the summed probabilities exceed `chance`, a number in [0, 1).
+    """Return for each row the first token at which the cumulative probability exceeds `chance`, a number in [0, 1).
 
-    The penalty falls on what is marked in `seen`. Waits for no accelerator.
+    Tokens marked in `seen` are penalised. Does not synchronise with an accelerator.
     """
     scores = logits if seen is None else penalise(logits, seen, sampling.repetition)
     if sampling.temperature == 0:
@@ -48,21 +48,21 @@ def choose(
 
 
 def penalise(logits: Float[Tensor, "B V"], seen: Bool[Tensor, "B V"], penalty: float) -> Float[Tensor, "B V"]:
-    """Divide the logits of what was seen by the penalty where they are positive, else multiply them."""
+    """Divide the logits of seen tokens by the penalty where they are positive, and multiply them elsewhere."""
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def weigh(logits: Float[Tensor, "B V"], sampling: Sampling) -> Int[Tensor, "B V"]:
-    """Give whole numbers in proportion to the probabilities, and 0 to what the sampling leaves out.
+    """Return whole numbers in proportion to the probabilities, and 0 for tokens that the sampling leaves out.
 
-    Whole numbers, since their sums are exact: the same in any order, and so on any device and in any batch.
+    Sums of whole numbers are exact, so they are the same in any order, on any device and in any batch.
     """
     scores = precise(logits)
     below = scores - scores.amax(-1, keepdim=True)
     weights = ((below / max(sampling.temperature, 1e-30)).exp() * ONE).long()
     best = None
     if sampling.top_k is not None:
-        best, _ = top(weights, sampling.top_k)
+        best, _ = top_scores(weights, sampling.top_k)
         weights = _at_least(best[:, -1:], weights)
     if sampling.top_p < 1:
         weights = _at_least(_least_of_nucleus(weights, best, sampling.top_p), weights)
@@ -74,7 +74,7 @@ def _at_least(least: Tensor | int, weights: Tensor) -> Tensor:
 
 
 def _least_of_nucleus(weights: Int[Tensor, "B V"], best: Int[Tensor, "B _k"] | None, p: float) -> Int[Tensor, "B 1"]:
-    """Give the smallest weight among the fewest tokens that make up p of all; `best` are the heaviest, if known."""
+    """Return the least weight of the nucleus: the fewest tokens with a share of p. `best` are the largest, if known."""
     wanted = weights.sum(-1, keepdim=True).double() * p
     best = _descending(weights) if best is None else best
     heavier = best.cumsum(-1) - best
@@ -82,6 +82,6 @@ def _least_of_nucleus(weights: Int[Tensor, "B V"], best: Int[Tensor, "B _k"] | N
 
 
 def _descending(weights: Int[Tensor, "B V"]) -> Int[Tensor, "B V"]:
-    if weights.is_cpu:  # NumPy's sort is ten times as fast as torch's, which would take half as long as a step
+    if weights.is_cpu:  # NumPy's sort is ten times as fast as torch's, which takes half as long as a whole step
         return torch.from_numpy(np.sort(weights.numpy())).flip(-1)
     return weights.sort(-1, descending=True).values

@@ -1,6 +1,6 @@
-"""How steps are run. A search sees only `Steps`: begin, step, apply, repeat, reorder; an engine makes them for a batch.
+"""Engines: how decode steps are run. A search sees only `Steps`: begin, step, apply, repeat, reorder.
 
-The eager engine calls the model as it is, with caches that grow.
+An engine makes the steps of a batch. The eager engine calls the model directly, with growing caches.
 """
 
 from abc import ABC, abstractmethod
@@ -18,10 +18,10 @@ from regard.parts.state import State
 
 @dataclass(frozen=True)
 class Given:
-    """What a batch begins with: the tokens to go on from, and for an encoder-decoder the source to write about.
+    """What a batch starts from: the tokens to continue, and for an encoder-decoder the source to write about.
 
-    Rows are padded on the right beyond their lengths; None: all are as long as the tensor is wide. To translate,
-    `tokens` is the start token, and a prefix that every translation is forced to begin with.
+    Rows are padded on the right beyond their lengths; None means that no row is padded. To translate, `tokens` is the
+    start token, followed by the prefix of a translation if one is forced.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -30,47 +30,47 @@ class Given:
     source_lengths: Int[Tensor, "B"] | None = None
 
 
-Work = Callable[..., tuple[Tensor, ...]]  # of tensors alone
+Work = Callable[..., tuple[Tensor, ...]]  # takes and returns tensors only
 
 
 class Steps(ABC):
-    """A batch that is being written, one token a row at a time."""
+    """A batch that is being written, one token per row at a time."""
 
     @abstractmethod
     def begin(self) -> Float[Tensor, "B V"]:
-        """Read what is given; score what follows it."""
+        """Read what is given (prefill); score what follows."""
 
     @abstractmethod
     def step(self, tokens: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
-        """Read the next token of each row; score what follows it."""
+        """Read the next token of each row; score what follows."""
 
     def apply(
         self, work: Work, logits: Float[Tensor, "B V"], rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Give work(logits, *rows, *fixed): what a search makes of the scores that it just got.
+        """Return work(logits, *rows, *fixed): what a search computes from the scores of the last step.
 
-        `rows`, and what comes back, have a row for each that was given; `fixed` is the same for all. An engine may do
-        the same work again without asking for it, as long as it is the same function.
+        `rows` and the results have one row for each row given at the start; `fixed` is the same for all rows. An engine
+        may capture the work once and replay it, so equal work must be the same function object.
         """
         return work(logits, *rows, *fixed)
 
     @abstractmethod
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
+        """Make each row `times` neighbouring rows."""
 
     @abstractmethod
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was.
+        """Make row i what row index[i] was.
 
-        After `repeat`, rows may change places with those of the same origin only, and leave with all of them.
+        After `repeat`, the beams of a row may change places among themselves only, and leave the batch together.
         """
 
 
-Engine = Callable[[Given, int], Steps]  # for what is given, and room for so many tokens in all
+Engine = Callable[[Given, int], Steps]  # for what is given, and the largest number of tokens that a row will read
 
 
 class EagerSteps(Steps):
-    """The model as it is."""
+    """Steps that call the model directly."""
 
     def __init__(self, model: StepModel, given: Given) -> None:
         self.model = model
@@ -78,37 +78,37 @@ class EagerSteps(Steps):
         self.state = start(model, given)
 
     def begin(self) -> Float[Tensor, "B V"]:
-        """Read what is given; score what follows it."""
+        """Read what is given (prefill); score what follows."""
         logits, self.state = self.model.step(self.given.tokens, self.state, self.given.lengths)
         return logits
 
     def step(self, tokens: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
-        """Read the next token of each row; score what follows it."""
+        """Read the next token of each row; score what follows."""
         logits, self.state = self.model.step(tokens[:, None], self.state)
         return logits
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
+        """Make each row `times` neighbouring rows."""
         self.state.repeat(times)
 
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was."""
+        """Make row i what row index[i] was."""
         self.state.reorder(index)
 
 
 def eager(model: StepModel) -> Engine:
-    """Give the engine that runs the model as it is."""
-    return lambda given, room: EagerSteps(model, given)
+    """Return the engine that calls the model directly."""
+    return lambda given, capacity: EagerSteps(model, given)
 
 
 def start(model: StepModel, given: Given, capacity: int | None = None) -> State:
-    """Give the state before the first token: after reading the source, if there is one."""
+    """Return the state before the first token, after reading the source if there is one."""
     return model.begin(given.tokens, given.source, given.source_lengths, capacity)
 
 
 @contextmanager
 def in_use(model: nn.Module) -> Iterator[None]:
-    """Without dropout and gradients inside; afterwards every module trains, or not, as it did."""
+    """Turn dropout and gradients off inside; restore each module's training mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""Writing token by token: each is drawn, or the most likely, and read before the next. Over any engine's steps."""
+"""Write token by token: each is sampled, or the most likely, and read before the next. Works with any engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.decode.choose import Sampling, choose
+from regard.decode.choose import Sampling, choose_tokens
 from regard.decode.engine import Engine, Given, Work, in_use
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid
 from regard.errors import InputError
 
-News = list[tuple[int, list[int]]]  # the number of a row, and what it has written since the last time
-Stop = Callable[[int, list[int]], bool]  # whether a row, with all it has written so far, should end
+News = list[tuple[int, list[int]]]  # the number of a row, and what it has written since the last item
+Stop = Callable[[int, list[int]], bool]  # whether a row ends, given all it has written so far
 
 
 def sample(
@@ -29,11 +29,11 @@ def sample(
     forbidden: Sequence[int] = (),
     stop: Stop | None = None,
 ) -> Iterator[News]:
-    """Write on from what is given, and give what is new whenever there is a look at it; never the end token itself.
+    """Continue what is given, and yield what is new whenever it is read; never the end token itself.
 
-    A row ends with a token of `end`, at its limit, or when `stop` says so of what it has written, asked after every
-    token. What is `forbidden` is never written. The numbers by which a row is drawn follow from its seed, so it writes
-    the same whoever is in the batch. To be run where the model is in use: inside `in_use`, or through `each_in_use`.
+    A row ends with a token of `end`, at its limit, or when `stop` returns true, which is called after every token.
+    `forbidden` tokens are never written. The random numbers of a row follow from its seed, so its text does not depend
+    on the other rows of the batch. Run it inside `in_use`, or through `each_in_use`.
     """
     rows, ends = Rows(given, limits), set(end_ids(end))
     device = given.tokens.device
@@ -44,7 +44,7 @@ def sample(
     seen = None
     if not rows.going:
         return
-    steps = engine(given, rows.room)
+    steps = engine(given, rows.capacity)
     logits = steps.begin()
     if sampling.repetition != 1:
         seen = mark(given, logits)
@@ -55,12 +55,12 @@ def sample(
         if seen is not None:
             seen.scatter_(1, tokens[:, None], True)
         pending.append(tokens)
-        if rows.look(written):
+        if rows.is_check_due(written):
             news = _read(torch.stack(pending, 1).tolist(), rows, texts, ends, stop)
             pending.clear()
             if news:
                 yield news
-            stay = rows.leave(written)
+            stay = rows.drop_done(written)
             if stay is not None:
                 if not stay:
                     return
@@ -82,7 +82,7 @@ def sample_all(
     forbidden: Sequence[int] = (),
     stop: Stop | None = None,
 ) -> list[list[int]]:
-    """Write on from what is given, as `sample` does; give all that each row wrote."""
+    """Continue what is given, as `sample` does; return all that each row wrote."""
     texts: list[list[int]] = [[] for _ in limits]
     for news in sample(
         engine, given, end=end, limits=limits, sampling=sampling, seeds=seeds, forbidden=forbidden, stop=stop
@@ -94,20 +94,20 @@ def sample_all(
 
 @lru_cache
 def choosing(sampling: Sampling) -> Work:
-    """Give the function that chooses tokens in this way, always the same one."""
+    """Return the function that chooses tokens in this way; always the same object, as `Steps.apply` needs."""
 
     def work(logits: Tensor, chance: Tensor, *rest: Tensor) -> tuple[Tensor]:
         *seen, never = rest
         forbid(logits, never)
-        return (choose(logits, sampling, chance, *seen),)
+        return (choose_tokens(logits, sampling, chance, *seen),)
 
     return work
 
 
 def each_in_use(model: nn.Module, news: Iterator[News]) -> Iterator[News]:
-    """Let what is new be written with the model in use, and put it back whenever something is given.
+    """Advance a generator inside `in_use`, and leave `in_use` between its items.
 
-    A generator that opened `in_use` around its loop would leave it open between two items, for everybody.
+    A generator that opened `in_use` around its loop would leave it open for the caller, too.
     """
     while True:
         with in_use(model):
@@ -118,7 +118,7 @@ def each_in_use(model: nn.Module, news: Iterator[News]) -> Iterator[News]:
 
 
 def draw(seeds: list[int], limits: list[int]) -> Float[Tensor, "T B"]:
-    """Draw the numbers in [0, 1) by which rows choose their tokens: of its seed and the step, and of nothing else."""
+    """Draw the numbers in [0, 1) by which rows choose their tokens; they depend on seed and step only."""
     assert len(seeds) == len(limits)
     chances = np.zeros((max([0, *limits]), len(limits)))
     for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
@@ -130,7 +130,7 @@ def draw(seeds: list[int], limits: list[int]) -> Float[Tensor, "T B"]:
 
 
 def mark(given: Given, logits: Float[Tensor, "B V"]) -> Bool[Tensor, "B V"]:
-    """Mark the tokens that are given."""
+    """Mark the tokens that occur in what is given."""
     seen = torch.zeros_like(logits, dtype=torch.bool)
     if given.lengths is None:
         return seen.scatter_(1, given.tokens, True)
@@ -140,7 +140,7 @@ def mark(given: Given, logits: Float[Tensor, "B V"]) -> Bool[Tensor, "B V"]:
 
 
 def _read(ids: list[list[int]], rows: Rows, texts: list[list[int]], ends: set[int], stop: Stop | None) -> News:
-    """Look at what each place of the batch wrote: add it to the texts, up to where the row ends; give what is new."""
+    """Add what each place of the batch wrote to the texts, up to the end of the row; return what is new."""
     news = []
     for row, new in zip(rows.here, ids, strict=True):
         text = texts[row]

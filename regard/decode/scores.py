@@ -1,17 +1,18 @@
-"""Scores of a whole vocabulary: their sum, the best of them, and those that must not be. Where rows are many and
-vocabularies large, this is what a search costs.
+"""Operations on the scores of a whole vocabulary: total, best, top k, forbidden tokens.
+
+With many rows and a large vocabulary, these are the main cost of a search.
 """
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-BLOCK = 128  # neighbouring tokens of which only the best is looked at first
-AT_ONCE = 8  # rows whose scores stay in the cache of a CPU while they are summed
+BLOCK = 128  # neighbouring tokens of which at first only the best is compared
+AT_ONCE = 8  # rows whose scores fit into the cache of a CPU while they are summed
 
 
 def precise(logits: Tensor) -> Tensor:
-    """Sums over a vocabulary need more than half precision."""
+    """Return logits in at least float32: sums over a vocabulary need that."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -23,13 +24,13 @@ def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B 1"]:
 
 
 def forbid(logits: Float[Tensor, "B V"], never: Int[Tensor, "_f"]) -> None:
-    """Make some tokens impossible, in place."""
+    """Set the scores of some tokens to -inf, in place."""
     if len(never):
         logits.index_fill_(-1, never, -torch.inf)
 
 
 def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the best score of each row and its token, the first of equals."""
+    """Return the best score of each row and its token; of equals, the first."""
     rows, size = scores.shape
     blocks = size // BLOCK
     if blocks < 2 or not scores.is_cpu:
@@ -42,16 +43,16 @@ def likeliest(scores: Tensor) -> tuple[Tensor, Tensor]:
     return value, place + torch.where(place < BLOCK, chosen[:, None] * BLOCK, end - BLOCK)
 
 
-def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Give the best scores of each row and their tokens, the best first; fewer if there are not as many.
+def top_scores(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the best scores of each row and their tokens, in descending order; fewer if the vocabulary is smaller.
 
-    The best few are in the few blocks whose best are the best, and blocks are compared much faster than sorted.
+    The best `count` are in the `count` blocks with the best maxima, and maxima are much faster than a sort.
     """
     rows, size = scores.shape
     blocks = size // BLOCK
     if blocks <= 2 * count:
         return scores.topk(min(count, size))
-    end = blocks * BLOCK  # what is behind it, less than a block, is looked at in any case
+    end = blocks * BLOCK  # the rest, less than a block, is always compared
     whole = scores[:, :end].unflatten(1, (blocks, BLOCK))
     chosen = whole.amax(-1).topk(count).indices[..., None]
     candidates = torch.cat((whole.gather(1, chosen.expand(-1, -1, BLOCK)).flatten(1), scores[:, end:]), 1)

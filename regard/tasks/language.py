@@ -18,7 +18,7 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.models.model import StepModel
 from regard.parts.state import Hidden, State
@@ -145,7 +145,7 @@ class Language(LongTextTask):
                 eager(model),
                 given,
                 end=(),  # one text may follow another, as in the validation text
-                limits=fitting(model, given, [width] * len(text)),
+                limits=fit_limits(model, given, [width] * len(text)),
                 sampling=Sampling(temperature=0.8),
                 seeds=list(range(len(text))),
                 forbidden=(self.learned.pad, self.learned.unk, self.learned.start, self.learned.mask),

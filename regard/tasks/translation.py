@@ -20,7 +20,7 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.beam import beam_search
 from regard.decode.engine import Given, eager, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
 from regard.tasks.defaults import Amount, TaskConfig
@@ -283,7 +283,7 @@ class Translation(Task):
             source = self.valid.corpus.padded(self.valid.row(rows[part], 0), int(lengths.max()), self.special.pad)
             start = torch.full((len(part), 1), self.special.start, device=self.device)
             given = Given(start, None, source, torch.from_numpy(lengths).to(self.device))
-            limits = fitting(writer, given, (2 * lengths + 10).tolist())
+            limits = fit_limits(writer, given, (2 * lengths + 10).tolist())
             with in_use(writer):
                 found = beam_search(eager(writer), given, end=self.special.end, limits=limits, beam=1)
             written = [best.ids for (best,) in found]

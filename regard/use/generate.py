@@ -11,7 +11,7 @@ from regard.config import Config, Count
 from regard.decode.beam import LengthPenalty, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.decode.sample import each_in_use, sample, sample_all
 from regard.errors import ConfigError
 from regard.models.language import LanguageModel
@@ -142,7 +142,7 @@ class Writer:
         return Given(*padded([prompt.ids for prompt in prompts], self.ready.words.pad, self.ready.device))
 
     def _limits(self, given: Given) -> list[int]:
-        return fitting(self.model, given, [self.options.tokens] * len(given.tokens))
+        return fit_limits(self.model, given, [self.options.tokens] * len(given.tokens))
 
     def _drawn(self, prompts: list[Prompt], given: Given) -> list[list[int]]:
         watched = [Watched(self.ready, prompt, self.options) for prompt in prompts]

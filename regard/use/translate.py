@@ -10,7 +10,7 @@ from regard.config import Config, Count, NotNegative, Range
 from regard.decode.align import cross_weights
 from regard.decode.beam import Hypothesis, LengthPenalty, beam_search, coverage
 from regard.decode.engine import Given, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.errors import ConfigError
 from regard.models.model import EncoderDecoder
 from regard.use.align import Alignment, align_words
@@ -131,7 +131,7 @@ class Translator:
 
     def _limits(self, sources: list[list[int]]) -> list[int]:
         limits = [int(self.options.longest_ratio * len(source)) + SPARE for source in sources]
-        return fitting(self.model, self._given(sources), limits)
+        return fit_limits(self.model, self._given(sources), limits)
 
     def _given(self, sources: list[list[int]]) -> Given:
         source, source_lengths = padded(sources, self.ready.words.pad, self.ready.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.errors import InputError
 from regard.models.model import ImageInput, StepModel, writes
@@ -153,7 +153,7 @@ class TextReader:
                 self.engine(model),
                 given,
                 end=self.ends(),
-                limits=fitting(model, given, [most]),
+                limits=fit_limits(model, given, [most]),
                 beam=options.beam,
                 length_penalty=options.length_penalty,
                 forbidden=self.ready.frame.never,

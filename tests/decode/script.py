@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.engine import Given, Steps
-from regard.decode.rows import count
+from regard.decode.rows import row_lengths
 
 
 class Script:
@@ -33,7 +33,7 @@ class ScriptSteps(Steps):
 
     def __init__(self, script: Script, given: Given, room: int) -> None:
         self.script, self.room = script, room
-        lengths = count(given.tokens, given.lengths)
+        lengths = row_lengths(given.tokens, given.lengths)
         self.texts = [tuple(row[:length]) for row, length in zip(given.tokens.tolist(), lengths, strict=True)]
         self.origins, self.times = list(range(len(self.texts))), 1
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode.align import aligning, cross_weights
+from regard.decode.align import aligning_attention, cross_weights
 from regard.errors import InputError
 from regard.parts.attend import watch
 
@@ -67,7 +67,7 @@ def test_only_empty_texts():
 @pytest.mark.parametrize(("depth", "layer"), [(1, 0), (2, 0), (3, 1), (6, 4)])
 def test_the_last_layer_but_one_aligns(depth, layer):
     model = build("transformer-base", f"model.decoder.depth={depth}")
-    assert aligning(model) == f"decoder.layers.{layer}.cross"
+    assert aligning_attention(model) == f"decoder.layers.{layer}.cross"
 
 
 def test_layers_without_cross_attention_do_not_count():
@@ -84,7 +84,7 @@ def test_layers_without_cross_attention_do_not_count():
         "model.decoder.layers.plain.feedforward.kind=mlp",
         'model.decoder.pattern=["block", "plain"]',
     )
-    assert aligning(model) == "decoder.layers.0.cross"
+    assert aligning_attention(model) == "decoder.layers.0.cross"
 
 
 def test_nothing_drops_out_and_the_model_trains_on_as_before():

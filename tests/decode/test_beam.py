@@ -13,7 +13,7 @@ from transformers import MarianConfig, MarianMTModel
 from regard.decode import rows
 from regard.decode.beam import Hypothesis, beam_search, coverage
 from regard.decode.engine import Given, Steps, eager, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.errors import ConfigError, InputError
 from regard.models.model import EncoderDecoder
 
@@ -109,7 +109,7 @@ LIMITS = [7, 4, 0, 12, 3, 9]
 def test_rows_together_are_plain_searches(seed, vocabulary, beam, alpha, every, ends, forbidden):
     script = Script(vocabulary, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "patience", lambda device: every)
+        patch.setattr(rows, "check_interval", lambda device: every)
         found = beam_search(
             script,
             prompts(*ROWS),
@@ -270,7 +270,7 @@ def test_a_translation_stops_at_the_table_of_positions():
     source = torch.randint(3, VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
     starts = prompts((1,), (1, 5, 4), (1, 4))
     given = Given(starts.tokens, starts.lengths, source)
-    limits = fitting(model, given, [20, 20, 4])
+    limits = fit_limits(model, given, [20, 20, 4])
     assert limits == [9, 7, 4]
     with in_use(model):
         for beam in (1, 3):

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from regard.decode import choose as module
-from regard.decode.choose import Sampling, choose, penalise, weigh
+from regard.decode.choose import Sampling, choose_tokens, penalise, weigh
 from regard.errors import ConfigError
 
 V = 17
@@ -85,10 +85,12 @@ def test_penalty_before_temperature_before_the_rest():
     logits = torch.tensor([[2.0, 2.1, 1.5, -4.0]])
     seen = torch.tensor([[False, True, False, False]])
     sampling = Sampling(temperature=0.5, top_k=2, repetition=3.0)
-    drawn = [choose(logits, sampling, torch.tensor([chance]), seen).item() for chance in (0.0, 0.5, 0.72, 0.74, 0.99)]
+    drawn = [
+        choose_tokens(logits, sampling, torch.tensor([chance]), seen).item() for chance in (0.0, 0.5, 0.72, 0.74, 0.99)
+    ]
     assert drawn == [0, 0, 0, 2, 2]  # 1 / (1 + e^-1) = 0.731
-    assert choose(logits, Sampling(temperature=0.0, repetition=3.0), torch.zeros(1), seen).item() == 0
-    assert choose(logits, Sampling(temperature=0.0), torch.zeros(1)).item() == 1
+    assert choose_tokens(logits, Sampling(temperature=0.0, repetition=3.0), torch.zeros(1), seen).item() == 0
+    assert choose_tokens(logits, Sampling(temperature=0.0), torch.zeros(1)).item() == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -97,7 +99,7 @@ def test_each_token_is_drawn_by_as_many_chances_as_it_is_likely(dtype, sampling)
     """Of 10,000 chances at equal distances, a token has as many as its probability says, but for one at most."""
     logits, count = random(V).to(dtype), 10_000
     chances = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    drawn = choose(logits.expand(count, -1), sampling, chances)
+    drawn = choose_tokens(logits.expand(count, -1), sampling, chances)
     wanted = theirs(sampling)(None, logits.double()[None]).softmax(-1)[0]
     assert (drawn.bincount(minlength=V) - count * wanted).abs().max() <= 1
     assert (drawn.diff() >= 0).all()  # in the order of the vocabulary
@@ -107,26 +109,26 @@ def test_each_token_is_drawn_by_as_many_chances_as_it_is_likely(dtype, sampling)
 @pytest.mark.parametrize("alive", [[4], [0], [16], [2, 3, 11]])
 def test_what_is_impossible_is_never_drawn(chance, alive):
     logits = torch.full((1, V), -torch.inf).index_fill(1, torch.tensor(alive), 1.0)
-    drawn = choose(logits, Sampling(), torch.tensor([chance], dtype=torch.float64)).item()
+    drawn = choose_tokens(logits, Sampling(), torch.tensor([chance], dtype=torch.float64)).item()
     assert drawn == alive[int(chance * len(alive))]
 
 
 def test_a_chance_that_is_rounded_to_one_draws_the_last():
     logits = torch.tensor([[0.0, 0.3, 0.1, -torch.inf]])
-    assert choose(logits, Sampling(), torch.tensor([1.0])).tolist() == [2]
+    assert choose_tokens(logits, Sampling(), torch.tensor([1.0])).tolist() == [2]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-320, 1e-30])
 def test_the_coldest_take_the_most_likely(temperature):
     logits = random(5, V).float() * 1e3
-    assert choose(logits, Sampling(temperature), torch.full((5,), 0.999)).equal(logits.argmax(-1))
+    assert choose_tokens(logits, Sampling(temperature), torch.full((5,), 0.999)).equal(logits.argmax(-1))
 
 
 def test_batch_mates_change_nothing():
     logits, chances = random(40, V), torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     sampling = Sampling(1.5, 12, 0.9, 0.01)
-    together = choose(logits, sampling, chances)
-    alone = [choose(logits[row : row + 1], sampling, chances[row : row + 1]).item() for row in range(40)]
+    together = choose_tokens(logits, sampling, chances)
+    alone = [choose_tokens(logits[row : row + 1], sampling, chances[row : row + 1]).item() for row in range(40)]
     assert together.tolist() == alone
     assert len(set(alone)) > 5
 
@@ -149,4 +151,4 @@ def test_batch_mates_change_nothing():
 def test_bad_values(field, value, rule):
     with pytest.raises(ConfigError) as error:
         Sampling(**{field: value})
-    assert str(error.value) == f"{field}={value} must be {rule}"
+    assert str(error.value).removeprefix("Sampling: ") == f"{field}={value} must be {rule}"

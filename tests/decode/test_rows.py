@@ -5,25 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.decode.engine import Given
-from regard.decode.rows import Rows, end_ids, fitting, patience
+from regard.decode.rows import Rows, check_interval, end_ids, fit_limits
 
 from ..laws.cases import SHRINK, Case
 from .script import prompts
 
 
 def test_an_accelerator_is_left_alone_for_a_while():
-    assert patience(torch.device("cuda")) == 16
-    assert patience(torch.device("cpu")) == 1
+    assert check_interval(torch.device("cuda")) == 16
+    assert check_interval(torch.device("cpu")) == 1
 
 
 def test_looks_at_intervals_at_the_end_and_before_the_room_is_full():
     rows = Rows(prompts([1] * 6, [1]), [3, 14])
     rows.every = 8
-    assert rows.room == 14
-    assert [written for written in range(1, 15) if rows.look(written)] == [8, 9, 10, 11, 12, 13, 14]
+    assert rows.capacity == 14
+    assert [written for written in range(1, 15) if rows.is_check_due(written)] == [8, 9, 10, 11, 12, 13, 14]
     rows.done = {0}
-    assert rows.leave(9) == [1]
-    assert [written for written in range(10, 15) if rows.look(written)] == [14]
+    assert rows.drop_done(9) == [1]
+    assert [written for written in range(10, 15) if rows.is_check_due(written)] == [14]
 
 
 @given(
@@ -36,26 +36,26 @@ def test_no_row_that_stays_outgrows_the_room_and_none_leaves_before_it_is_done(p
     rows.every = every
     for written in range(1, rows.steps + 1):
         before = rows.here
-        if rows.look(written):
+        if rows.is_check_due(written):
             rows.done |= {row for row in before if rows.limits[row] <= written or data.draw(st.booleans())}
-            stay = rows.leave(written)
+            stay = rows.drop_done(written)
             assert stay is None or rows.here == [before[place] for place in stay]
             if not rows.here:
                 return
-        assert all(rows.lengths[row] + written <= rows.room for row in rows.here)
+        assert all(rows.lengths[row] + written <= rows.capacity for row in rows.here)
         assert set(before) - set(rows.here) <= rows.done
     assert rows.steps == 0  # else all were done at the last step
 
 
 def test_limits_are_lowered_to_the_table_of_positions():
     model = Case("gpt2", "gpt2", tuple(SHRINK["gpt2"])).build()
-    assert fitting(model, prompts([1] * 32, [1] * 5, [1] * 30, [1]), [50, 20, 50, 50]) == [1, 20, 3, 32]
-    assert fitting(model, Given(torch.ones(2, 40, dtype=torch.long)), [5, 0]) == [1, 0]
+    assert fit_limits(model, prompts([1] * 32, [1] * 5, [1] * 30, [1]), [50, 20, 50, 50]) == [1, 20, 3, 32]
+    assert fit_limits(model, Given(torch.ones(2, 40, dtype=torch.long)), [5, 0]) == [1, 0]
 
 
 def test_limits_stay_without_a_table():
     model = Case("lstm", "lstm", tuple(SHRINK["lstm"])).build()
-    assert fitting(model, Given(torch.ones(2, 40, dtype=torch.long)), [50, 3]) == [50, 3]
+    assert fit_limits(model, Given(torch.ones(2, 40, dtype=torch.long)), [50, 3]) == [50, 3]
 
 
 def test_ends_are_none_or_one_or_several():

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode import rows
-from regard.decode.choose import Sampling, choose
+from regard.decode.choose import Sampling, choose_tokens
 from regard.decode.engine import Given, eager, in_use
-from regard.decode.rows import fitting
+from regard.decode.rows import fit_limits
 from regard.decode.sample import each_in_use, sample, sample_all
 from regard.errors import InputError
 
@@ -48,7 +48,7 @@ def naive(
         logits[list(forbidden)] = -torch.inf
         seen = torch.tensor([[token in text for token in range(V)]])
         chance = torch.tensor([random.random()], dtype=torch.float64)
-        token = choose(logits[None], sampling, chance, seen).item()
+        token = choose_tokens(logits[None], sampling, chance, seen).item()
         if token in ends:
             break
         text.append(token)
@@ -64,7 +64,7 @@ SEEDS = [3, 1, 4, 1, 5, 2**127]
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(1.5, 6, 0.9, 0.02, 1.4)])
 def test_rows_together_are_plain_loops(sampling, every, monkeypatch):
     """However seldom there is a look."""
-    monkeypatch.setattr(rows, "patience", lambda device: every)
+    monkeypatch.setattr(rows, "check_interval", lambda device: every)
     for seed in range(5):
         script = Script(V, seed)
         found = sample_all(
@@ -77,7 +77,7 @@ def test_rows_together_are_plain_loops(sampling, every, monkeypatch):
 @given(seed=st.integers(0, 1000), every=st.integers(1, 5), ends=st.sets(st.integers(0, V - 1), max_size=4))
 def test_any_ends(seed, every, ends):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "patience", lambda device: every)
+        patch.setattr(rows, "check_interval", lambda device: every)
         script, sampling = Script(V, seed), Sampling()
         found = sample_all(script, prompts(*ROWS), end=tuple(ends), limits=LIMITS, sampling=sampling, seeds=SEEDS)
     pairs = zip(ROWS, LIMITS, SEEDS, strict=True)
@@ -105,7 +105,7 @@ def test_news_are_given_as_they_are_written():
 
 
 def test_news_between_looks_come_together(monkeypatch):
-    monkeypatch.setattr(rows, "patience", lambda device: 2)
+    monkeypatch.setattr(rows, "check_interval", lambda device: 2)
     told = {(5,): 6, (5, 6): 7, (5, 6, 7): 6, (5, 6, 7, 6): END, (3,): END}
     news = sample(Script(V, told=told), prompts([5], [3]), end=END, limits=[9, 9], sampling=GREEDY, seeds=[0] * 2)
     assert list(news) == [[(0, [6, 7])], [(0, [6])]]
@@ -128,7 +128,7 @@ def test_rows_leave_the_batch_when_half_of_it_is_done():
 
 
 def test_an_accelerator_is_looked_at_every_few_steps(monkeypatch):
-    monkeypatch.setattr(rows, "patience", lambda device: 8)
+    monkeypatch.setattr(rows, "check_interval", lambda device: 8)
     script, beginning = lengths_script(2, 0, 4, 1, 12)
     script.told[(4, END)] = END
     found = sample_all(script, beginning, end=END, limits=[30] * 5, sampling=GREEDY, seeds=[0] * 5)
@@ -153,7 +153,7 @@ def test_nothing_is_asked_for_if_nothing_may_be_written():
 
 @pytest.mark.parametrize("every", [1, 8])
 def test_the_caller_can_stop_a_row_after_any_token(every, monkeypatch):
-    monkeypatch.setattr(rows, "patience", lambda device: every)
+    monkeypatch.setattr(rows, "check_interval", lambda device: every)
     script, asked = Script(V), []
 
     def stop(row: int, ids: list[int]) -> bool:
@@ -189,7 +189,7 @@ def test_bad_seeds(seed):
 
 def continued(model: torch.nn.Module, prompt: Tensor, limit: int) -> list[list[int]]:
     beginning = Given(prompt)
-    limits = fitting(model, beginning, [limit] * len(prompt))
+    limits = fit_limits(model, beginning, [limit] * len(prompt))
     with in_use(model):
         return sample_all(eager(model), beginning, end=(), limits=limits, sampling=GREEDY, seeds=[0] * len(prompt))
 
@@ -206,11 +206,11 @@ def test_a_text_stops_at_the_table_of_positions():
 
 @pytest.mark.parametrize("every", [1, 8])
 def test_rows_of_any_length_fill_the_table_of_positions(every, monkeypatch):
-    monkeypatch.setattr(rows, "patience", lambda device: every)
+    monkeypatch.setattr(rows, "check_interval", lambda device: every)
     model, text = gpt2(), tokens(5, 32)
     lengths = [32, 5, 29, 17, 1]
     beginning = Given(text, torch.tensor(lengths))
-    limits = fitting(model, beginning, [50, 20, 50, 50, 50])
+    limits = fit_limits(model, beginning, [50, 20, 50, 50, 50])
     assert limits == [1, 20, 4, 16, 32]
     with in_use(model):
         found = sample_all(eager(model), beginning, end=(), limits=limits, sampling=GREEDY, seeds=[0] * 5)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.decode.scores import AT_ONCE, BLOCK, forbid, likeliest, log_total, top
+from regard.decode.scores import AT_ONCE, BLOCK, forbid, likeliest, log_total, top_scores
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -24,7 +24,7 @@ def test_the_best_are_those_of_a_sort(seed, rows, size, count, sorted_first):
     if sorted_first:  # all of the best are in one block, the last ones in what is behind all blocks
         scores = scores.sort(-1).values
     wanted = scores.sort(-1, descending=True)
-    values, tokens = top(scores, count)
+    values, tokens = top_scores(scores, count)
     assert values.equal(wanted.values[:, :count])
     assert tokens.equal(wanted.indices[:, :count])
 
@@ -32,11 +32,11 @@ def test_the_best_are_those_of_a_sort(seed, rows, size, count, sorted_first):
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 9), size=st.sampled_from([20 * BLOCK, 20 * BLOCK + 7]))
 def test_equals_and_what_is_impossible(seed, count, size):
     scores = random(3, size, seed=seed).round().masked_fill(random(3, size, seed=seed + 1) > -8, -torch.inf)
-    values, tokens = top(scores, count)
+    values, tokens = top_scores(scores, count)
     assert values.equal(scores.sort(-1, descending=True).values[:, :count])
     assert scores.gather(1, tokens).equal(values)
     assert all(len(set(row)) == count for row in tokens.tolist())
-    assert [top(scores[row : row + 1], count)[1][0].tolist() for row in range(3)] == tokens.tolist()
+    assert [top_scores(scores[row : row + 1], count)[1][0].tolist() for row in range(3)] == tokens.tolist()
 
 
 @given(seed=st.integers(0, 10**6), rows=st.integers(1, 5), size=st.integers(1, 4 * BLOCK), rounded=st.booleans())

@@ -10,7 +10,7 @@ from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, Steps, eager, in_use
 from regard.decode.quantise import Int8, quantise
-from regard.decode.rows import count
+from regard.decode.rows import row_lengths
 from regard.decode.sample import sample_all
 from regard.models.model import StepModel
 
@@ -66,7 +66,7 @@ class Uncached(Steps):
 
     def __init__(self, model: nn.Module, given: Given) -> None:
         self.model, self.source, self.source_lengths = model, given.source, given.source_lengths
-        pairs = zip(given.tokens.tolist(), count(given.tokens, given.lengths), strict=True)
+        pairs = zip(given.tokens.tolist(), row_lengths(given.tokens, given.lengths), strict=True)
         self.texts = [row[:length] for row, length in pairs]
 
     def begin(self) -> Tensor:
