@@ -97,6 +97,6 @@ def test_nothing_drops_out_and_the_model_trains_on_as_before():
 
 
 def test_without_attention_nothing_is_aligned():
-    message = "^this model has no attention to its source, so nothing can be aligned; use one that has$"
+    message = "^this model has no attention to its source, so it cannot align; use one that has$"
     with pytest.raises(InputError, match=message):
         cross_weights(build("rnn-seq2seq"), SOURCE, LENGTHS, START, IDS)
