@@ -1,4 +1,4 @@
-"""CTranslate2 through `Loaded.translate` against calling it directly on the same tokens: what our side adds.
+"""CTranslate2 through `LoadedModel.translate` against calling it directly on the same tokens: what our side adds.
 
 `python -m bench.ctranslate2`: a translator of base size with random weights in int8, sentences of 20 tokens, greedy and
 four beams. Random weights rarely end a sentence, so with sentences of one length both sides write equally much.
@@ -17,7 +17,7 @@ from regard.data.tokenizer import TokenizerConfig, train_tokenizer
 from regard.models.recipe import build
 from regard.models.store import save_model
 from regard.use.convert import convert
-from regard.use.load import Loaded, load
+from regard.use.load import LoadedModel, load
 from regard.use.translate import SPARE
 
 LINES, TOKENS = 64, 20
@@ -47,9 +47,9 @@ def write_run(folder: Path) -> list[str]:
     return [line for line, length in zip(sentences, lengths, strict=True) if length == TOKENS][:LINES]
 
 
-def direct(model: Loaded, lines: list[str], beam: int, batch_tokens: int) -> Callable[[], object]:
+def direct(model: LoadedModel, lines: list[str], beam: int, batch_tokens: int) -> Callable[[], object]:
     """Call the library as its own documentation does: batches by tokens, sorted by it; the text is tokenised before."""
-    library = model.outside.model  # type: ignore[union-attr]
+    library = model.bundle.external.model  # type: ignore[union-attr]
     names = model.words.names(model.model.config.vocabulary)
     rows = [[*(names[id] for id in ids), names[model.words.end]] for ids in model.words.encode(lines)]
     longest = max(map(len, rows)) + SPARE

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import regard
 from regard import draw
-from regard.use.load import Loaded
+from regard.use.load import LoadedModel
 
 HERE = Path(__file__).parent
 SENTENCE = "im Sommer hat Anna sieben grüne Bücher gekauft"
@@ -23,7 +23,7 @@ CHANGES = ["tokenizer.kind=word", "model.dim=64", "model.encoder.depth=2", "mode
 CHANGES += ["train.steps=300", "train.tokens=1024", "train.validate_every=150", "train.average=0"]
 
 
-def train(folder: Path) -> Loaded:
+def train(folder: Path) -> LoadedModel:
     """Train on one sentence in ten of the grammar."""
     sentences = runpy.run_path(str(HERE.parent / "examples" / "tiny_translator.py"))["grammar"]()
     random.Random(0).shuffle(sentences)
@@ -36,15 +36,15 @@ def train(folder: Path) -> Loaded:
 
 
 @torch.no_grad()
-def translate_and_watch(ready: Loaded) -> tuple[list[np.ndarray], list[str], list[str]]:
+def translate_and_watch(ready: LoadedModel) -> tuple[list[np.ndarray], list[str], list[str]]:
     """Translate the sentence; return the cross-attention of each layer (H x T x S) and the words of both languages."""
-    source, target = (ready.words.encode([text])[0] for text in (SENTENCE, ready.translate([SENTENCE])[0]))
-    read = torch.tensor([[*ready.frame.before, *source, *ready.frame.after]])
-    written = torch.tensor([[ready.first, *target]])  # position i predicts word i
+    source, target = (ready.tokenizer.encode([text])[0] for text in (SENTENCE, ready.translate([SENTENCE])[0]))
+    read = torch.tensor([[*ready.bundle.template.before, *source, *ready.bundle.template.after]])
+    written = torch.tensor([[ready.bundle.first, *target]])  # position i predicts word i
     with regard.watch(ready.model, "decoder.*.cross") as tape:
         ready.model(read, written)
     layers = [tape.weights(name)[0, :, : len(target)].numpy() for name in tape]
-    return layers, ready.words.pieces(target), ready.words.pieces(read[0].tolist())
+    return layers, ready.tokenizer.pieces(target), ready.tokenizer.pieces(read[0].tolist())
 
 
 if __name__ == "__main__":

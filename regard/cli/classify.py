@@ -14,52 +14,53 @@ from regard.cli.text import (
     ModelFolder,
     OutputFile,
     PrecisionName,
+    SavedStep,
     Sink,
     Texts,
     answer_all,
     as_object,
     open_model,
-    warn,
 )
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
 
 
-def classify(
+def classify_command(
     texts: Texts = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
-    top: Annotated[int, typer.Option(min=1, help="Give so many labels, the likeliest first.")] = 1,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of labels, the most likely first.")] = 1,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Classify texts, the lines of a file, or standard input: LABEL, tab, PROBABILITY.
+    """Classify texts or images.
 
-    For a model of images the texts are paths of image files.
+    Prints LABEL, tab, PROBABILITY. For a model of images the texts are paths of image files.
+
+    Examples:
+      regard classify "what a film" -m runs/classification-1
+      regard classify -m runs/classification-1 -f reviews.txt --top 2 --json
+      regard classify photo.png -m runs/vision-1
     """
-    from regard.use.classify import classes_of
-    from regard.use.read import fit_for
-
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
-        loaded.check("classify")
-        fit = fit_for(loaded)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
         def show(number: int, line: str, found: "list[Guess]") -> str:
             if as_json:
-                return as_object(line, labels=as_table(found))
+                return as_object(line, labels=guesses_as_json(found))
             return "\t".join(f"{guess.label}\t{guess.probability:.4f}" for guess in found)
 
-        answer_all(lines, classes_of(loaded, lines.chunks(), top, fit, batch_tokens, lines.done), sink, show)
-    warn([] if fit is None else fit.report())
+        answers = loaded.classify_lines(lines.chunks(), top, lines.feedback(), batch_tokens)
+        answer_all(lines, answers, sink, show)
 
 
-def as_table(guesses: "list[Guess]") -> list[dict[str, object]]:
-    """Give guesses for JSON."""
+def guesses_as_json(guesses: "list[Guess]") -> list[dict[str, object]]:
+    """Return guesses as JSON values."""
     return [{"label": guess.label, "probability": round(guess.probability, 6)} for guess in guesses]

@@ -14,12 +14,12 @@ from regard.cli.text import (
     ModelFolder,
     OutputFile,
     PrecisionName,
+    SavedStep,
     Sink,
     Texts,
     answer_all,
     as_object,
     open_model,
-    warn,
 )
 from regard.errors import InputError
 
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def embed(
+def embed_command(
     texts: Texts = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
     as_json: AsJson = False,
@@ -38,25 +39,25 @@ def embed(
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Give a vector for each text, line of a file, or line of standard input, as JSON; with -o NAME.npy as an array.
+    """Print a vector for each text or image.
 
-    An encoder or a classifier gives the vector that it pools, or else the mean over the tokens; a language model the
-    mean over the tokens in its last layer; a translator that of its encoder. For a model of images the texts are paths
-    of image files. A blank line has no vector: [], and NaN in an array.
+    Vectors are printed as JSON, or written as an array with -o NAME.npy. The vector is what the model pools;
+    without pooling, the mean over the tokens: of an encoder, of a translator's encoder, or of the last layer of a
+    language model. For a model of images the texts are paths of image files. A blank line has no vector: [], and
+    NaN in an array.
+
+    Examples:
+      regard embed "a text" -m runs/masked-1
+      regard embed -m runs/masked-1 -f lines.txt -o vectors.npy
     """
-    from regard.use.embed import vectors
-    from regard.use.read import fit_for
-
     as_array = output is not None and output.suffix == ".npy"
     if as_array and as_json:
-        raise InputError(f"{output} would be an array, and --json asks for text; leave one of them out")
+        raise InputError(f"{output} would be an array, but --json asks for text; leave one of them out")
     if output is not None and output.suffix == ".npz":
         raise InputError(f"{output}: an array is written as .npy, and text under any other name; name it NAME.npy")
     lines = Lines(texts, file)
     with ArraySink(output) if as_array else Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
-        loaded.check("embed")
-        fit = fit_for(loaded)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
         def show(number: int, line: str, found: "np.ndarray | None") -> str | None:
             if isinstance(sink, ArraySink):
@@ -65,12 +66,11 @@ def embed(
             vector = [] if found is None else [round(value, 6) for value in found.tolist()]
             return as_object(line, vector=vector) if as_json else json.dumps(vector)
 
-        answer_all(lines, vectors(loaded, lines.chunks(), fit, batch_tokens, lines.done), sink, show)
-    warn([] if fit is None else fit.report())
+        answer_all(lines, loaded.embed_lines(lines.chunks(), lines.feedback(), batch_tokens), sink, show)
 
 
 class ArraySink(Sink):
-    """A .npy file that grows row by row; its head says how many there are, and is written once more at the end."""
+    """A .npy file that grows row by row; its header holds the number of rows, and is written again at the end."""
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path, "wb")
@@ -83,16 +83,16 @@ class ArraySink(Sink):
 
         if vector is not None and self.width is None:
             self.width = len(vector)
-            self._head()
-            for _ in range(self.rows):  # blank lines came first
+            self._header()
+            for _ in range(self.rows):  # the blank lines before it
                 self.write(np.full(self.width, np.nan, "<f4").tobytes())
         self.rows += 1
         if self.width is not None:
             row = np.full(self.width, np.nan) if vector is None else vector
             self.write(row.astype("<f4").tobytes())
 
-    def _head(self) -> None:
-        """Write the head, which has room for any number of rows."""
+    def _header(self) -> None:
+        """Write the header, which has room for any number of rows."""
         import numpy as np
 
         shape = self.rows, self.width or 0
@@ -101,5 +101,5 @@ class ArraySink(Sink):
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None:
             self.file.seek(0)
-            self._head()
+            self._header()
         super().__exit__(kind, error, trace)

@@ -1,4 +1,4 @@
-"""`regard evaluate`: measure a trained model on any file."""
+"""`regard evaluate`: measure a trained model on files."""
 
 import json
 from dataclasses import asdict
@@ -8,45 +8,59 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import make_console
-from regard.cli.text import AllowPickle, BatchTokens, DeviceName, EngineName, ModelFolder, PrecisionName, open_model
+from regard.cli.text import (
+    AllowPickle,
+    BatchTokens,
+    DeviceName,
+    EngineName,
+    ModelFolder,
+    PrecisionName,
+    SavedStep,
+    open_model,
+)
 
 
-def evaluate(
+def evaluate_command(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Source and target, texts, tables or images; none: the validation data of the run.",
+            help="Source and target, texts, tables or images. Default: the validation data of the run.",
             show_default=False,
         ),
     ] = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     beam: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            help="Beams of the search, for translators; 1 is greedy. None: 5, or as its folder says.",
+            metavar="N",
+            help="Beams of a translator's search; 1 is greedy. Default: 5, or the setting in the model's folder.",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a trained model on files, or on the validation data of its run."""
+    """Measure a model on files or on its validation data.
+
+    Prints the metrics of the task. A translator is measured by what `regard translate` writes.
+
+    Examples:
+      regard evaluate -m runs/translation-1
+      regard evaluate test.de test.en -m runs/translation-1 --beam 5
+      regard evaluate other.txt -m runs/language-1 --json
+    """
     from rich.table import Table
 
-    from regard.use.evaluate import evaluate_model
-    from regard.use.translate import translating
-
-    loaded = open_model(model, device, engine, allow_pickle, precision)
+    loaded = open_model(model, device, engine, allow_pickle, precision, step)
     console = make_console()
-    options = translating(loaded, {"beam": beam, "batch_tokens": batch_tokens})
     with console.status("reading the data") as status:
-        found = evaluate_model(loaded, [str(file) for file in files or []], options, lambda text: status.update(text))
+        found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=status.update)
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
@@ -57,5 +71,7 @@ def evaluate(
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")  # signatures have no blanks to wrap at
     for name, value in found.metrics.items():
-        table.add_row(name, f"{value:.4g}", found.signatures.get(name, ""))
+        signature = found.signatures.get(name, "")
+        note = f"{found.method}  {signature}" if signature else ""
+        table.add_row(name, f"{value:.4g}", note)
     console.print(table)

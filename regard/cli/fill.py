@@ -1,10 +1,10 @@
-"""`regard fill`: the likeliest words for the [MASK]s of texts."""
+"""`regard fill`: the most likely words for the [MASK]s of texts."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.classify import as_table
+from regard.cli.classify import guesses_as_json
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -15,51 +15,54 @@ from regard.cli.text import (
     ModelFolder,
     OutputFile,
     PrecisionName,
+    SavedStep,
     Sink,
     Texts,
     answer_all,
     as_object,
     one_line,
     open_model,
-    warn,
 )
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
 
 
-def fill(
+def fill_command(
     texts: Texts = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
-    top: Annotated[int, typer.Option(min=1, help="Give so many tokens for each mask, the likeliest first.")] = 5,
+    top: Annotated[int, typer.Option(metavar="N", help="Number of tokens per mask, the most likely first.")] = 5,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Guess each [MASK] in texts, the lines of a file, or standard input: TOKEN PROBABILITY, tab, TOKEN PROBABILITY.
+    """Fill in the masked words of texts.
 
-    The guesses for several masks of a line are set apart by a bar.
+    Prints TOKEN PROBABILITY for the most likely tokens, separated by tabs. The tokens for several masks of a line
+    are separated by a vertical bar.
+
+    Examples:
+      regard fill "the [MASK] sleeps" -m runs/masked-1
+      regard fill -m runs/masked-1 -f lines.txt --top 1
     """
-    from regard.use.fill import Masked, fillings
-
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision)
-        fit = Masked(loaded)
+        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:
-                return as_object(line, masks=[as_table(guesses) for guesses in found])
-            return "\t|\t".join("\t".join(map(_shown, guesses)) for guesses in found)
+                return as_object(line, masks=[guesses_as_json(guesses) for guesses in found])
+            return "\t|\t".join("\t".join(map(_column, guesses)) for guesses in found)
 
-        answer_all(lines, fillings(loaded, lines.chunks(), top, fit, batch_tokens, lines.done), sink, show)
-    warn(fit.report())
+        answers = loaded.fill_lines(lines.chunks(), top, lines.feedback(), batch_tokens)
+        answer_all(lines, answers, sink, show)
 
 
-def _shown(guess: "Guess") -> str:
-    """Write a guess into its column, also where the token is a line break or a tab."""
+def _column(guess: "Guess") -> str:
+    """Return a guess as one column, also if the token is a line break or a tab."""
     return f"{one_line(guess.label)} {guess.probability:.4f}".replace("\t", "\\t")

@@ -1,4 +1,4 @@
-"""`regard generate`: let a language model write on from prompts."""
+"""`regard generate`: continue prompts with a language model."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,60 +15,78 @@ from regard.cli.text import (
     ModelFolder,
     OutputFile,
     PrecisionName,
+    SavedStep,
     Sink,
     Texts,
     answer_all,
     as_object,
     one_line,
     open_model,
-    warn,
 )
 
 if TYPE_CHECKING:
-    from regard.use.fit import Fit
-    from regard.use.generate import Writing
-    from regard.use.load import Loaded
+    from regard.use.generate import GenerateOptions
+    from regard.use.load import LoadedModel
+
+OWN = "or the setting in the model's folder"
 
 
-OWN = "None: what its folder says, else"
-
-
-def generate(
+def generate_command(
     texts: Texts = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
     tokens: Annotated[
-        int | None, typer.Option(min=1, help=f"Write at most so many. {OWN} 200.", show_default=False)
+        int | None, typer.Option(metavar="N", help=f"Most new tokens. Default: 200, {OWN}.", show_default=False)
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option(help=f"0 takes the most likely token; higher is wilder. {OWN} 0.8.", show_default=False),
+        typer.Option(
+            metavar="X",
+            help=f"0 takes the most likely token; higher values vary more. Default: 0.8, {OWN}.",
+            show_default=False,
+        ),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(min=1, help="Draw from the k most likely tokens only.", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N", help="Sample from the N most likely tokens only. Default: from all.", show_default=False
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option(help="Draw from the fewest tokens that are this likely together: 0.9.", show_default=False),
+        typer.Option(
+            metavar="X",
+            help="Sample from the fewest tokens whose probabilities add up to X; try 0.9. Default: from all.",
+            show_default=False,
+        ),
     ] = None,
     min_p: Annotated[
         float | None,
-        typer.Option(help="Leave out tokens less likely than this share of the likeliest: 0.1.", show_default=False),
+        typer.Option(
+            metavar="X",
+            help="Leave out tokens less likely than X times the most likely one; try 0.1. Default: 0.",
+            show_default=False,
+        ),
     ] = None,
     repetition: Annotated[
         float | None,
-        typer.Option(help="Above 1, what was written is less likely to come again.", show_default=False),
+        typer.Option(
+            metavar="X", help="Above 1, tokens that occurred before become less likely. Default: 1.", show_default=False
+        ),
     ] = None,
     stop: Annotated[
         list[str] | None,
-        typer.Option(help="End a text where this would begin; may be repeated.", show_default=False),
+        typer.Option(metavar="TEXT", help="End a text before this string; may be repeated.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another number, another text.")] = 0,
-    tries: Annotated[int, typer.Option(min=1, help="Texts for each prompt.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed; the same seed gives the same text.")] = 0,
+    tries: Annotated[int, typer.Option(metavar="N", help="Texts per prompt.")] = 1,
     beam: Annotated[
         int | None,
-        typer.Option(min=1, help="Search for the most likely text with so many beams.", show_default=False),
+        typer.Option(
+            metavar="N", help="Beam search for the most likely text, instead of sampling.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
@@ -77,12 +95,18 @@ def generate(
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write on from prompts: texts, the lines of a file, or standard input.
+    """Continue prompts with a language model.
 
-    One prompt, or one typed at a time, is shown as the text arrives. Many give one line each, prompt and text, where a
-    line break is written as \\n; --json has them apart.
+    Prompts are texts, the lines of a file, or standard input. A single prompt is shown with its text as it arrives.
+    Several prompts give one line each, prompt and text, where a line break is written as \\n; with --json they are
+    separate.
+
+    Examples:
+      regard generate "Once upon a time" -m runs/language-1
+      regard generate "Once upon a time" -m runs/language-1 --tokens 50 --seed 1 --tries 3
+      regard generate -m runs/language-1 -f prompts.txt --json -o texts.jsonl
     """
-    from regard.use.generate import continuations, fit_for, writing
+    from regard.use.generate import generate_options
 
     chosen = {
         "tokens": tokens,
@@ -99,31 +123,27 @@ def generate(
     }
     lines = Lines(texts, file)
     with Sink(output) as sink:
-        loaded = open_model(model, device, engine, allow_pickle, precision)
-        options = writing(loaded, chosen)
-        fit = fit_for(loaded, options.tokens)
+        loaded = open_model(model, device, engine, allow_pickle, precision, step)
+        options = generate_options(loaded.bundle, chosen)
         if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
-            _stream(loaded, lines, options, fit, sink)
-        else:
+            _stream(loaded, lines, options, sink)
+            return
 
-            def show(number: int, line: str, found: list[str]) -> str:
-                if as_json:
-                    return as_object(line, continuations=found)
-                return "\n".join(one_line(line + text) for text in found)
+        def show(number: int, line: str, found: list[str]) -> str:
+            if as_json:
+                return as_object(line, continuations=found)
+            return "\n".join(one_line(line + text) for text in found)
 
-            blank = bool(texts)  # of a file or pipe, an empty line stays one
-            found = continuations(loaded, lines.chunks(), options, fit, blank, lines.done)
-            answer_all(lines, found, sink, show)
-    warn(fit.report())
+        # a blank line of a file or pipe stays blank; an empty text on the command line starts a new text
+        answers = loaded.generate_lines(lines.chunks(), options, lines.feedback(), blank=bool(texts))
+        answer_all(lines, answers, sink, show)
 
 
-def _stream(loaded: "Loaded", lines: Lines, options: "Writing", fit: "Fit", sink: Sink) -> None:
+def _stream(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink) -> None:
     """Show each text as it arrives, after its prompt."""
-    from regard.use.generate import stream
-
-    for chunk in lines.chunks():
+    for chunk in lines.chunks().lists:
         for prompt in chunk:
             sink.write(prompt, flush=True)
-            for piece in stream(loaded, prompt, options, fit):
+            for piece in loaded.stream_line(prompt, options, lines.feedback()):
                 sink.write(piece, flush=True)
             sink.write("\n", flush=True)

@@ -3,7 +3,6 @@
 import errno
 import os
 import sys
-from inspect import cleandoc
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,25 +11,29 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.classify import classify
+from regard.cli.classify import classify_command
 from regard.cli.convert import convert_command
 from regard.cli.data import data_command
-from regard.cli.embed import embed
-from regard.cli.evaluate import evaluate
-from regard.cli.fill import fill
-from regard.cli.generate import generate
+from regard.cli.embed import embed_command
+from regard.cli.evaluate import evaluate_command
+from regard.cli.fill import fill_command
+from regard.cli.generate import generate_command
+from regard.cli.help import HelpTyper
 from regard.cli.look import look_command
 from regard.cli.recipes import recipes_command
 from regard.cli.show import show_command
 from regard.cli.train import train
-from regard.cli.translate import translate
+from regard.cli.translate import translate_command
 from regard.errors import RegardError
 
-LEFT = 128 + 13  # when who read the output (`| head`) has left; so a shell says that a signal, SIGPIPE, ended others
+READER_LEFT = 128 + 13  # exit code if the reader closed the pipe (`| head`): 128 + SIGPIPE, as the shell reports it
 
 
 class _Root(TyperGroup):
-    """The verbs. `--import FILE` may also follow the verb, so it is moved in front of it."""
+    """The verbs, `train` first. `--import FILE` may also follow the verb, so it is moved in front of it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: name != "train")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -47,34 +50,26 @@ class _Root(TyperGroup):
         return super().parse_args(ctx, [*moved, *kept, *args[end:]])
 
 
-app = typer.Typer(
+app = HelpTyper(
     cls=_Root,
-    help="Attention models from the RNN to today's LLM: build them, train them, use them.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Attention models from the RNN to today's LLM: train them, use them, look into them.",
 )
 app.add_typer(train, name="train")
-for verb in (
-    translate,
-    generate,
-    classify,
-    fill,
-    embed,
-    evaluate,
-    look_command,
-    convert_command,
-    data_command,
-    show_command,
-    recipes_command,
-):
-    # the lines of a paragraph are joined, to be broken where the terminal ends
-    paragraphs = cleandoc(verb.__doc__ or "").split("\n\n")
-    app.command(
-        name=verb.__name__.removesuffix("_command"),
-        help="\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs),
-    )(verb)
+VERBS = {
+    "translate": translate_command,
+    "generate": generate_command,
+    "classify": classify_command,
+    "fill": fill_command,
+    "embed": embed_command,
+    "evaluate": evaluate_command,
+    "look": look_command,
+    "convert": convert_command,
+    "data": data_command,
+    "show": show_command,
+    "recipes": recipes_command,
+}
+for name, verb in VERBS.items():
+    app.command(name)(verb)
 
 
 def _print_version(wanted: bool) -> bool:
@@ -104,24 +99,24 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one message and exit code 2, never a traceback."""
+    """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
     try:
         try:
             app()
         finally:
-            sys.stdout.flush()  # while there is still somebody to say what went wrong
+            sys.stdout.flush()  # here, so that an error of the output is reported below
     except RegardError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as done:
-        sys.exit(LEFT if isinstance(done.__context__, BrokenPipeError) else done.code)
+        sys.exit(READER_LEFT if isinstance(done.__context__, BrokenPipeError) else done.code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EPIPE):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still to be written has no place
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
         if error.errno == errno.EPIPE:
-            sys.exit(LEFT)
-        print("regard: no space is left for the output; make room, or write it elsewhere", file=sys.stderr)
+            sys.exit(READER_LEFT)
+        print("regard: no space left for the output; free some space, or write it elsewhere", file=sys.stderr)
         sys.exit(2)

@@ -1,11 +1,11 @@
-"""What all verbs on text share: their options, where lines come from, where answers go, and the bar between.
+"""What the verbs on text share: their options, where lines come from, where answers go, and the progress bar.
 
-One shape: `regard VERB [TEXT...] -m RUN [-f FILE] [-o FILE]`. Without texts and file, lines come from standard input.
+All have one form: `regard VERB [TEXT...] -m RUN [-f FILE] [-o FILE]`. Without texts and file, lines come from standard
+input.
 """
 
 import json
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -18,63 +18,88 @@ import typer
 from regard.errors import InputError, RegardError
 
 if TYPE_CHECKING:
-    from regard.use.load import Loaded
+    from regard.use.batches import Chunks, Feedback
+    from regard.use.load import LoadedModel
 
 Answer = TypeVar("Answer")
 
 Texts = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="None: the lines of standard input.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Texts. Default: the lines of standard input.", show_default=False),
 ]
 ModelFolder = Annotated[
-    Path | None, typer.Option("--model", "-m", help="The folder of a run, or one of Hugging Face.", show_default=False)
+    Path | None,
+    typer.Option("--model", "-m", metavar="RUN", help="Folder of a run, or of Hugging Face.", show_default=False),
+]
+SavedStep = Annotated[
+    int | None,
+    typer.Option(
+        "--step", metavar="N", help="Use the weights after this training step. Default: the best.", show_default=False
+    ),
 ]
 InputFile = Annotated[
     Path | None,
     typer.Option(
-        "--file", "-f", help="Take the lines of this file, also packed (.gz, .xz, .bz2, .zst).", show_default=False
+        "--file",
+        "-f",
+        metavar="FILE",
+        help="Read lines from this file, also compressed (.gz, .xz, .bz2, .zst).",
+        show_default=False,
     ),
 ]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write into this file; none: print.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write to this file. Default: standard output.", show_default=False
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Write a JSON object for each line, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="Tokens worked on together; none: what suits the device.", show_default=False),
+    typer.Option(metavar="N", help="Tokens per batch; fewer need less memory. Default: by device.", show_default=False),
 ]
-AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Read weights from a .bin of Hugging Face, too.")]
-DeviceName = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps or xpu.")]
-EngineName = Annotated[str, typer.Option(help="auto, eager, captured (CUDA), compiled or ctranslate2.")]
-PrecisionName = Annotated[str, typer.Option(help="auto, float32, bfloat16 (CUDA) or int8 (CPU).")]
+AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read the weights of an old .bin file.")]
+DeviceName = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, mps or xpu.")]
+EngineName = Annotated[
+    str, typer.Option(metavar="NAME", help="auto, eager, captured (CUDA graphs), compiled or ctranslate2.")
+]
+PrecisionName = Annotated[
+    str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 (not on the CPU) or int8 (CPU).")
+]
 
 
 def open_model(
-    folder: Path | None, device: str, engine: str = "auto", allow_pickle: bool = False, precision: str = "auto"
-) -> "Loaded":
+    folder: Path | None,
+    device: str,
+    engine: str = "auto",
+    allow_pickle: bool = False,
+    precision: str = "auto",
+    step: int | None = None,
+) -> "LoadedModel":
     """Load the model that was named."""
     from regard.use.load import load
 
     if folder is None:
         raise InputError("name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face")
-    return load(folder, device, engine, allow_pickle, precision)
+    return load(folder, device, engine, allow_pickle, precision, step)
 
 
 def named(file: Path | None) -> Path | None:
-    """Give a file's path; None, which is standard input or output, also for `-`."""
+    """Return the path of a file; `-` is standard input or output, as None is."""
     return None if file == Path("-") else file
 
 
 def check_apart(output: Path | None, other: Path | None, what: str) -> None:
-    """Refuse to write something else to where the answers go."""
+    """Raise an error if something else would be written to where the answers go."""
     if other is None:
         return
     places = [None if path is None else path.resolve() for path in (named(output), named(other))]
     if places[0] == places[1]:
         where = named(other) or "standard output"
-        raise InputError(f"{where}: would get the answers and the {what}; name another file for one of them")
+        raise InputError(f"{where}: would hold both the answers and the {what}; name another file for one of them")
 
 
-# --- lines come -------------------------------------------------------------------------------------------------------
+# --- input ---------------------------------------------------------------------------------------------------------
 
 
 class Lines:
@@ -82,11 +107,10 @@ class Lines:
 
     def __init__(self, texts: list[str] | None, file: Path | None) -> None:
         if texts and file is not None:
-            raise InputError(f"there are texts and the file {file}; give one or the other")
+            raise InputError(f"both texts and the file {file} were given; leave one of them out")
         self.texts, self.file = texts, named(file)
-        self.live = not texts and self.file is None  # somebody may wait for the answer before saying more
-        self.waiting: deque[str] = deque()
-        self.bar: Callable[[int], None] | None = None
+        self.live = not texts and self.file is None  # another program or a person may wait for an answer
+        self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
         self.total = self._count()
 
     @property
@@ -95,7 +119,7 @@ class Lines:
         return self.live and sys.stdin.isatty()
 
     def _count(self) -> int | None:
-        """Count the lines of a file, whereby all of it is checked before anything is done; of a pipe, nobody can."""
+        """Count the lines of a file, which also checks all of it before any work starts; None for a pipe."""
         if self.file is None or self.file.is_fifo() or self.file.is_char_device():
             return None
         from regard.data.lines import EmptyError, read_blocks
@@ -109,50 +133,45 @@ class Lines:
             return 0
         return ends + (last != "\n")
 
-    def chunks(self) -> Iterator[list[str]]:
-        """Give the lines in lists: of standard input what is there, of all else some thousand at a time."""
-        for chunk in self._chunks():
-            self.waiting.extend(chunk)
-            yield chunk
-
-    def _chunks(self) -> Iterator[list[str]]:
-        from regard.use.batches import in_chunks
+    def chunks(self) -> "Chunks":
+        """Return the lines in lists: what has arrived on standard input, or a few thousand at a time."""
+        from regard.use.batches import Chunks, in_chunks
 
         if self.live:
             from regard.cli.stdin import read_available
 
             if self.typed:
-                print("one line after the other; Ctrl-D ends", file=sys.stderr)
-            return (part for chunk in read_available() for part in in_chunks(chunk))
-        return in_chunks(self.texts or [] if self.file is None else _lines_of(self.file))
+                print("type one line after the other; Ctrl-D ends", file=sys.stderr)
+            return Chunks(part for chunk in read_available() for part in in_chunks(chunk))
+        return Chunks(in_chunks(self.texts or [] if self.file is None else _lines_of(self.file)))
 
-    def paired(self, answers: Iterator[Answer]) -> Iterator[tuple[str, Answer]]:
-        """Give each answer with its line."""
-        for answer in answers:
-            yield self.waiting.popleft(), answer
+    def feedback(self) -> "Feedback":
+        """Return what a model calls while it answers: the progress bar, and warnings on standard error."""
+        from regard.use.batches import Feedback
 
-    def done(self, count: int) -> None:
-        """Move the bar, if there is one, by so many lines."""
-        if self.bar is not None:
-            self.bar(count)
+        return Feedback(done=self._done, warn=lambda text: print(f"regard: {text}", file=sys.stderr))
+
+    def _done(self, count: int) -> None:
+        if self.advance is not None:
+            self.advance(count)
 
 
 def _lines_of(file: Path) -> Iterator[str]:
-    """Read the lines of a file; unlike one to train on, it may have none."""
+    """Read the lines of a file; unlike a file to train on, it may be empty."""
     from regard.data.lines import EmptyError, read_lines
 
     with suppress(EmptyError):
         yield from read_lines(file)
 
 
-# --- answers go -------------------------------------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------------------------------------
 
 
-TOO_LARGE = "there is not enough memory; less is needed with a smaller --batch-tokens, fewer beams, or a smaller model"
+TOO_LARGE = "not enough memory; try a smaller --batch-tokens, fewer beams, or a smaller model"
 
 
 def _explained(error: BaseException | None) -> BaseException | None:
-    """Say in one line that memory ran out; any other error is as it was."""
+    """Replace an error of exhausted memory by one line; return any other error unchanged."""
     if not isinstance(error, MemoryError | RuntimeError):
         return error
     from regard.data.device import out_of_memory
@@ -161,15 +180,16 @@ def _explained(error: BaseException | None) -> BaseException | None:
 
 
 class Sink:
-    """Where answers go: standard output, or a file that gets its name when all is written.
+    """Where answers go: standard output, or a file that gets its name when it is complete.
 
-    What was done before an interruption or a mistake is kept in FILE.part.
+    After an interruption or an error, the answers so far are kept in FILE.part. So `regard.atomic`, which would remove
+    them, is not used.
     """
 
     def __init__(self, path: Path | None, mode: str = "w") -> None:
         path = named(path)
         self.path, self.mode = path, mode
-        self.part = path  # where it is written first; a pipe or /dev/null has no second name
+        self.part = path  # a pipe or /dev/null is written directly
         if path is not None and (path.is_file() or not path.exists()):
             self.part = path.with_name(f"{path.name}.part")
         self.file: Any = sys.stdout
@@ -178,7 +198,7 @@ class Sink:
     def __enter__(self) -> "Sink":
         if self.part is None:
             if isinstance(sys.stdout, TextIOWrapper):
-                sys.stdout.reconfigure(encoding="utf-8")  # as what is read
+                sys.stdout.reconfigure(encoding="utf-8")  # as the input is
             return self
         try:
             self.file = self.part.open(self.mode, encoding=None if "b" in self.mode else "utf-8")
@@ -187,7 +207,7 @@ class Sink:
         return self
 
     def write(self, text: Any, *, flush: bool = False) -> None:
-        """Write something, as it is."""
+        """Write something unchanged."""
         try:
             self.file.write(text)
             if flush:
@@ -216,35 +236,35 @@ class Sink:
             raise explained from None
 
     def _name(self, part: Path, path: Path, error: BaseException | None) -> None:
-        """Give what is complete its name; say where it is otherwise."""
+        """Rename a complete file; say where the answers of an incomplete one are."""
         if error is None:
             part.replace(path)
         elif not self.size:
             part.unlink()
         elif isinstance(error, KeyboardInterrupt):
-            print(f"regard: stopped; what was done is in {part}", file=sys.stderr)
+            print(f"regard: stopped; the answers so far are in {part}", file=sys.stderr)
         elif isinstance(error, RegardError):
-            raise RegardError(f"{error} (what was done before is in {part})") from None
+            raise RegardError(f"{error} (the answers so far are in {part})") from None
 
     def _refusal(self, error: OSError) -> RegardError:
-        remedy = "make room, or choose another -o"
+        remedy = "free some space, or choose another file"
         return RegardError(f"{self.path or 'standard output'}: cannot be written: {error.strerror}; {remedy}")
 
 
 def answer_all(
-    lines: Lines, answers: Iterator[Answer], sink: Sink, show: Callable[[int, str, Answer], str | None]
+    lines: Lines, answers: Iterator[tuple[str, Answer]], sink: Sink, show: Callable[[int, str, Answer], str | None]
 ) -> None:
-    """Write what `show` makes of each line's number (from 0), text and answer; None writes nothing."""
-    with _bar(lines, sink):
-        for number, (line, answer) in enumerate(lines.paired(answers)):
+    """Write what `show` returns for each line's number (from 0), text and answer; None writes nothing."""
+    with _progress_bar(lines, sink):
+        for number, (line, answer) in enumerate(answers):
             text = show(number, line, answer)
             if text is not None:
                 sink.write(f"{text}\n", flush=lines.live)
 
 
 @contextmanager
-def _bar(lines: Lines, sink: Sink) -> Iterator[None]:
-    """Show a bar on standard error if that is a terminal and a file is worked on whose answers go elsewhere."""
+def _progress_bar(lines: Lines, sink: Sink) -> Iterator[None]:
+    """Show a bar on standard error if it is a terminal, the input is a file, and the output is not that terminal."""
     if not lines.total or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
         yield
         return
@@ -260,21 +280,15 @@ def _bar(lines: Lines, sink: Sink) -> Iterator[None]:
     )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=lines.total)
-        lines.bar = lambda count: progress.update(task, advance=count)
+        lines.advance = lambda count: progress.update(task, advance=count)
         yield
 
 
 def as_object(line: str, **found: Any) -> str:
-    """Write what was found for a line as one line of JSON."""
+    """Return the answer to a line as one line of JSON."""
     return json.dumps({"text": line, **found}, ensure_ascii=False)
 
 
 def one_line(text: str) -> str:
-    r"""Write line breaks as `\n`, and a backslash as two."""
+    r"""Return a text with line breaks as `\n`, and a backslash as two."""
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-
-
-def warn(reports: list[str]) -> None:
-    """Say what was counted, on standard error."""
-    for report in reports:
-        print(f"regard: {report}", file=sys.stderr)

@@ -17,46 +17,55 @@ from regard.cli.text import (
     ModelFolder,
     OutputFile,
     PrecisionName,
+    SavedStep,
     Sink,
     Texts,
     answer_all,
     as_object,
     check_apart,
     open_model,
-    warn,
 )
 
 if TYPE_CHECKING:
-    from regard.use.translate import Translation
+    from regard.use.translate import TranslatedLine
 
 
-def translate(
+def translate_command(
     texts: Texts = None,
     model: ModelFolder = None,
+    step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
     beam: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Beams of the search; 1 is greedy. None: 5, or as its folder says.", show_default=False
+            metavar="N",
+            help="Beams of the search; 1 is greedy. Default: 5, or the setting in the model's folder.",
+            show_default=False,
         ),
     ] = None,
     n_best: Annotated[
         int | None,
-        typer.Option(min=1, help="Give so many translations: LINE ||| TEXT ||| SCORE.", show_default=False),
+        typer.Option(metavar="N", help="Print the N best translations: LINE ||| TEXT ||| SCORE.", show_default=False),
     ] = None,
-    length_penalty: Annotated[float, typer.Option(help="0 prefers short translations, 1 long ones.")] = 0.6,
+    length_penalty: Annotated[
+        float, typer.Option(metavar="X", help="0 prefers short translations, 1 long ones.")
+    ] = 0.6,
     coverage: Annotated[
-        float, typer.Option(help="How much it counts against a translation to leave words unread; try 0.2.")
+        float, typer.Option(metavar="X", help="Penalty for source words that are not attended to; try 0.2.")
     ] = 0.0,
-    prefix: Annotated[str, typer.Option(help="Make every translation begin with this.", show_default=False)] = "",
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Start every translation with this text.", show_default=False)
+    ] = "",
     longest_ratio: Annotated[
-        float, typer.Option(help="At most so many times the tokens of the source, and ten more.")
+        float, typer.Option(metavar="X", help="Most tokens of a translation: X times those of the source, plus 10.")
     ] = 2.0,
-    long: Annotated[str, typer.Option(help="A line too long for the model: cut it, or split it at sentences.")] = "cut",
+    long: Annotated[
+        str, typer.Option(metavar="WAY", help="What to do with lines too long for the model: cut, or split.")
+    ] = "cut",
     alignments: Annotated[
         Path | None,
-        typer.Option(help="Write into this file which words belong together: 0-0 1-2 ...", show_default=False),
+        typer.Option(metavar="FILE", help="Write word alignments to this file: 0-0 1-2 ...", show_default=False),
     ] = None,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
@@ -65,10 +74,17 @@ def translate(
     precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Translate texts, the lines of a file, or standard input."""
+    """Translate texts, the lines of a file, or standard input.
+
+    Examples:
+      regard translate "gestern hat sie drei Hunde gesehen" -m runs/translation-1
+      regard translate -m runs/translation-1 -f input.de -o output.en
+      regard translate -m runs/translation-1 -f input.de --n-best 3 --beam 10
+      cat input.de | regard translate -m runs/translation-1
+    """
     from regard.use.align import pharaoh
     from regard.use.fit import as_long
-    from regard.use.translate import fit_for, translating, translations
+    from regard.use.translate import translate_options
 
     chosen = {
         "beam": beam,
@@ -84,29 +100,27 @@ def translate(
     check_apart(output, alignments, "alignments")
     lines = Lines(texts, file)
     with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
-        loaded = open_model(model, device, engine, allow_pickle, precision)
-        options = translating(loaded, chosen)
-        fit = fit_for(loaded, options.long)
+        loaded = open_model(model, device, engine, allow_pickle, precision, step)
 
-        def show(number: int, line: str, found: "Translation") -> str:
+        def show(number: int, line: str, found: "TranslatedLine") -> str:
             if aligned is not None:
                 aligned.write(pharaoh(found.alignment or ()) + "\n")
             if as_json:
                 return _object(line, found, n_best)
             if n_best is None:
-                return _unbroken(found.text)
-            return "\n".join(f"{number} ||| {_unbroken(one.text)} ||| {one.score:.4f}" for one in found.candidates)
+                return _on_one_line(found.text)
+            return "\n".join(f"{number} ||| {_on_one_line(one.text)} ||| {one.score:.4f}" for one in found.candidates)
 
-        answer_all(lines, translations(loaded, lines.chunks(), options, fit, lines.done), sink, show)
-    warn(fit.report("--long split keeps all of it"))
+        options = translate_options(loaded.bundle, chosen)
+        answer_all(lines, loaded.translate_lines(lines.chunks(), options, lines.feedback()), sink, show)
 
 
-def _unbroken(text: str) -> str:
-    """Keep a translation on its line, whatever the model wrote."""
+def _on_one_line(text: str) -> str:
+    """Replace line breaks that the model wrote by blanks."""
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def _object(line: str, found: "Translation", n_best: int | None) -> str:
+def _object(line: str, found: "TranslatedLine", n_best: int | None) -> str:
     candidates = [{"translation": one.text, "score": round(one.score, 6)} for one in found.candidates]
     more: dict[str, object] = {} if n_best is None else {"candidates": candidates}
     if found.alignment is not None:

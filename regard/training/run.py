@@ -18,7 +18,7 @@ from regard.runs.records import read_metrics
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.use.evaluate import Evaluation
-from regard.use.load import Loaded, load
+from regard.use.load import LoadedModel, load
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Run:
         task.to(torch.device(device))
         return task
 
-    def load(self, device: str = "auto", step: int | None = None) -> Loaded:
+    def load(self, device: str = "auto", step: int | None = None) -> LoadedModel:
         """Load the model with a method for every verb, as `regard.load` does."""
         _ = self.model_config
         return load(self.folder, device, step=step)

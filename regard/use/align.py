@@ -1,6 +1,6 @@
-"""Word alignments: which words of a translation come from which of the source, read from cross-attention.
+"""Word alignments: which words of a translation come from which words of the source, by cross-attention.
 
-A token comes from the source token it looks at most; a word from the words that its tokens come from.
+A token is aligned with the source token that it attends to most; a word with the words of its tokens' sources.
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ Alignment = tuple[tuple[int, int], ...]
 def align_words(
     tokenizer: Tokenizer, part: Part, written: Sequence[int], text: str, weights: Float[Tensor, "T S"]
 ) -> Alignment:
-    """Give pairs of words (between blanks, counted from 0) of a line and the translation of a part of it.
+    """Return pairs of words (between blanks, counted from 0) of a line and the translation of a part of it.
 
-    What is behind the part's own tokens is the end token, which stands for no word.
+    The end token, which follows the tokens of the part, represents no word.
     """
     source = words_of(part.text, tokenizer.spans([part.text])[0][: len(part.ids)])
     target = words_of(text, _spans(tokenizer, written))
-    looked_at = weights[: len(target), : len(source)].argmax(-1).tolist()
-    pairs = {(source[place], word) for place, word in zip(looked_at, target, strict=True)}
+    attended = weights[: len(target), : len(source)].argmax(-1).tolist()
+    pairs = {(source[place], word) for place, word in zip(attended, target, strict=True)}
     return tuple(sorted((one + part.words, other) for one, other in pairs if one is not None and other is not None))
 
 
 def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[int | None]:
-    """Say which word of a text each span of characters begins in; None for nothing but blanks."""
+    """Return the number of the word in which each span of characters begins; None for a span of blanks."""
     number, inside, numbers = -1, False, []
     for letter in text:
         begins = not letter.isspace() and not inside
@@ -41,7 +41,7 @@ def words_of(text: str, spans: Sequence[tuple[int, int]]) -> list[int | None]:
 
 
 def _spans(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Find the characters that each id adds to the text."""
+    """Return the span of characters that each id adds to the text."""
     ends = [len(text) for text in tokenizer.decode([ids[:count] for count in range(len(ids) + 1)])]
     return list(pairwise(ends))
 

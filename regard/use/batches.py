@@ -1,10 +1,12 @@
-"""Any number of lines through a model: some thousand at a time, like lengths together, answers in the order of lines.
+"""Run any number of lines through a model: a few thousand at a time, similar lengths together, answers in order.
 
-A line becomes rows of tokens (none if it is blank, several if it was split), rows of like lengths become a batch, and
-what is made of them goes back to its line. Nothing that a row becomes depends on the rows beside it.
+A line becomes rows of tokens (none if it is blank, several if it was split), rows of similar lengths become a batch,
+and the results go back to their line. The result of a row does not depend on the other rows of its batch.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from reprlib import repr as shortened
 from typing import TypeVar
@@ -19,16 +21,34 @@ from regard.errors import InputError
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
-Done = Callable[[int], None]  # is told how many more lines are finished
 
 CHUNK = 4096  # lines that are sorted by length together,
-LETTERS = 1 << 22  # or lines of so many characters
-BATCH_TOKENS = {"cpu": 8192}  # tokens in a batch, with their padding, and once for every beam
+LETTERS = 1 << 22  # or lines with this many characters
+BATCH_TOKENS = {"cpu": 8192}  # tokens in a batch, padding and beams included
 ON_ACCELERATOR = 32768
 
 
-def listed(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
-    """See that an argument is texts in an order (or paths, if they are among the kinds); they may come one by one."""
+@dataclass(frozen=True)
+class Chunks:
+    """Lines in lists; the lines of one list are answered before the next is read, as a dialogue needs."""
+
+    lists: Iterable[Sequence[str]]
+
+
+def _warn_in_python(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What to call while lines are answered: `done` with a number of finished lines, `warn` about cut lines."""
+
+    done: Callable[[int], None] = lambda count: None
+    warn: Callable[[str], None] = _warn_in_python
+
+
+def check_texts(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
+    """Check that an argument is an ordered collection of texts (or paths, if `kinds` has them); yield them lazily."""
     if isinstance(texts, str):
         raise InputError("one text was given where a list of texts belongs; put it into brackets: [text]")
     if not isinstance(texts, Iterable) or isinstance(texts, Mapping | set | frozenset | bytes):
@@ -43,15 +63,21 @@ def listed(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterat
     return each(texts)
 
 
-def single(text: object, name: str) -> str:
-    """See that an argument is one text."""
+def check_text(text: object, name: str) -> str:
+    """Check that an argument is one text."""
     if not isinstance(text, str):
         raise InputError(f"{name}={shortened(text)} must be one text")
     return text
 
 
+def check_count(number: object, name: str) -> None:
+    """Check that an argument is a whole number, at least 1."""
+    if not isinstance(number, int) or number < 1:
+        raise InputError(f"{name}={number!r} must be a whole number, at least 1")
+
+
 def in_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Cut lines into lists that fit the memory, whatever their number and length."""
+    """Cut lines into lists that fit into memory, whatever their number and length."""
     chunk: list[str] = []
     letters = 0
     for line in lines:
@@ -64,40 +90,36 @@ def in_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def unwatched(lines: int) -> None:
-    """Be told of finished lines, and do nothing."""
-
-
 def by_line(
-    chunks: Iterable[Sequence[str]],
+    chunks: Chunks,
     rows_of: Callable[[Sequence[str]], list[list[Row]]],
     size: Callable[[Row], int],
     work: Callable[[list[Row]], list[Answer]],
     batch_tokens: int,
-    done: Done = unwatched,
-) -> Iterator[list[Answer]]:
-    """Yield what `work` makes of the rows of each line; a chunk is read when all before it has been answered.
+    done: Callable[[int], None],
+) -> Iterator[tuple[str, list[Answer]]]:
+    """Yield each line with what `work` returned for its rows. A chunk is read when all before it has been answered.
 
-    The first answer of a chunk comes when all of it is finished, so `done` is told after every batch.
+    The first answer of a chunk comes when all of it is finished, so `done` is called after every batch.
     """
-    for lines in chunks:
+    for lines in chunks.lists:
         rows_by_line = rows_of(lines)
         rows = list(chain.from_iterable(rows_by_line))
         answers: dict[int, Answer] = {}
-        told = 0
-        for batch in batches([size(row) for row in rows], batch_tokens):
+        reported = 0
+        for batch in batches(list(map(size, rows)), batch_tokens):
             answers.update(zip(batch, work([rows[place] for place in batch]), strict=True))
             finished = len(lines) * len(answers) // len(rows)
-            done(finished - told)
-            told = finished
-        done(len(lines) - told)  # where all are blank, there was no batch
+            done(finished - reported)
+            reported = finished
+        done(len(lines) - reported)  # if all lines are blank, there was no batch
         in_order = (answers.pop(place) for place in range(len(rows)))
-        for group in rows_by_line:
-            yield [next(in_order) for _ in group]
+        for line, group in zip(lines, rows_by_line, strict=True):
+            yield line, [next(in_order) for _ in group]
 
 
 def batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Group the places of rows, the longest first: as many as fit `batch_tokens` when padded, but at least one."""
+    """Group row numbers, the longest rows first: as many as fit `batch_tokens` when padded, but at least one."""
     order = sorted(range(len(sizes)), key=lambda place: -sizes[place])
     begin = 0
     while begin < len(order):
@@ -106,15 +128,18 @@ def batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         begin += count
 
 
-def default_tokens(device: torch.device) -> int:
-    """How many tokens a batch has where nobody chose."""
-    return BATCH_TOKENS.get(device.type, ON_ACCELERATOR)
+def tokens_per_batch(chosen: int | None, device: torch.device) -> int:
+    """Return how many tokens a batch has: as many as the user chose, or what suits the device."""
+    if chosen is None:
+        return BATCH_TOKENS.get(device.type, ON_ACCELERATOR)
+    check_count(chosen, "batch_tokens")
+    return chosen
 
 
-def padded(
+def pad_rows(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
-    """Give rows as one tensor, padded on the right, and their lengths."""
+    """Return rows as one tensor, padded on the right, and their lengths."""
     lengths = np.array([len(row) for row in rows], np.int64)
     table = np.full((len(rows), int(lengths.max())), pad, np.int64)
     for place, row in enumerate(rows):

@@ -1,37 +1,29 @@
-"""Classification of texts, or of image files: the likeliest labels with their probabilities."""
+"""Classify texts or image files: the most likely labels with their probabilities."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from torch import Tensor
 
-from regard.models.head import Classes
-from regard.use.batches import Done, unwatched
-from regard.use.fit import Fit
-from regard.use.guess import Guess, best, check_top
-from regard.use.read import read_all
-from regard.use.ready import Ready
+from regard.use.batches import Chunks, Feedback, check_count
+from regard.use.bundle import Bundle
+from regard.use.forward import forward_lines
+from regard.use.guess import Guess, most_likely
 
 
-def classes_of(
-    ready: Ready,
-    chunks: Iterable[Sequence[str]],
-    top: int,
-    fit: Fit | None,
-    batch_tokens: int | None = None,
-    done: Done = unwatched,
-) -> Iterator[list[Guess]]:
-    """Classify lines: texts, or for a model of images the paths of files. A blank line gets no guess."""
-    ready.check("classify")
-    check_top(top)
-    head = ready.model.head
-    assert isinstance(head, Classes)
-    classes = ready.classes or tuple(map(str, range(head.classify.out_features)))
+def classify_lines(
+    bundle: Bundle, chunks: Chunks, top: int, batch_tokens: int | None, feedback: Feedback
+) -> Iterator[tuple[str, list[Guess]]]:
+    """Yield each line (a text, or the path of an image) with its most likely labels; a blank line has none."""
+    bundle.check("classify")
+    check_count(top, "top")
+    classes = bundle.classes or tuple(map(str, range(bundle.model.classes or 0)))
 
     def work(inputs: dict[str, Tensor]) -> list[list[Guess]]:
-        numbers, chances = best(ready.model(**inputs), top)
+        numbers, chances = most_likely(bundle.model(**inputs), top)
         return [
             [Guess(classes[number], chance) for number, chance in zip(*row, strict=True)]
             for row in zip(numbers, chances, strict=True)
         ]
 
-    return (guesses[0] if guesses else [] for guesses in read_all(ready, chunks, fit, work, batch_tokens, done))
+    found = forward_lines(bundle, chunks, work, batch_tokens, feedback)
+    return ((line, guesses or []) for line, guesses in found)

@@ -15,10 +15,10 @@ from regard.hub.details import Details, read_details
 from regard.hub.folder import huggingface_obstacle, is_huggingface, save_huggingface
 from regard.hub.tokenizer_files import write_tokenizer_files
 from regard.models.model import ImageInput
+from regard.use.bundle import Bundle
 from regard.use.ctranslate2 import write_ctranslate2_folder
 from regard.use.huggingface import IMAGES
 from regard.use.load import open_folder
-from regard.use.ready import Ready
 from regard.use.translate import SPARE
 
 TARGETS = {"huggingface": "Hugging Face", "ctranslate2": "CTranslate2"}
@@ -76,7 +76,7 @@ def check_quantization(name: str) -> Quantization:
 # --- Hugging Face ----------------------------------------------------------------------------------------------------
 
 
-def write_huggingface_folder(bundle: Ready, source: Path, folder: Path) -> None:
+def write_huggingface_folder(bundle: Bundle, source: Path, folder: Path) -> None:
     """Write the model, the tokenizer, and how images become pixels."""
     if is_huggingface(source):
         save_huggingface(bundle.model, folder, read_details(source))
@@ -91,14 +91,14 @@ def write_huggingface_folder(bundle: Ready, source: Path, folder: Path) -> None:
         _write_image_settings(bundle, bundle.model.image, folder)
 
 
-def _details(bundle: Ready) -> Details:
+def _details(bundle: Bundle) -> Details:
     """Return what is known beside the model of a run."""
-    model, tokenizer, context = bundle.model, bundle.tokenizer, bundle.room
+    model, tokenizer, context = bundle.model, bundle.tokenizer, bundle.context
     if tokenizer is None:
         return Details(context, labels=bundle.classes)
     details = Details(context, tokenizer.start, bundle.ends, tokenizer.pad, labels=bundle.classes)
     if "generate" in model.verbs:
-        suppressed = {"suppress_tokens": list(bundle.frame.never)} if bundle.frame.never else {}
+        suppressed = {"suppress_tokens": list(bundle.template.never)} if bundle.template.never else {}
         generation = {"max_new_tokens": NEW_TOKENS, **suppressed}
         return replace(details, start=_first_token(bundle, tokenizer), generation=generation)
     if model.has_source:
@@ -109,13 +109,13 @@ def _details(bundle: Ready) -> Details:
     return details
 
 
-def _first_token(bundle: Ready, tokenizer: Tokenizer) -> int:
-    return (*bundle.frame.before, tokenizer.start)[0]
+def _first_token(bundle: Bundle, tokenizer: Tokenizer) -> int:
+    return (*bundle.template.before, tokenizer.start)[0]
 
 
-def _write_tokenizer(bundle: Ready, tokenizer: Tokenizer, folder: Path) -> None:
+def _write_tokenizer(bundle: Bundle, tokenizer: Tokenizer, folder: Path) -> None:
     """Write the tokenizer of a run, with the roles of its special tokens and the tokens around a text."""
-    model, template = bundle.model, bundle.frame
+    model, template = bundle.model, bundle.template
     ids = {
         "bos_token": tokenizer.start,
         "eos_token": bundle.ends[0],
@@ -136,12 +136,12 @@ def _write_tokenizer(bundle: Ready, tokenizer: Tokenizer, folder: Path) -> None:
         folder,
         {role: names[id] for role, id in ids.items()},
         around=(first, last),
-        length=bundle.room,
+        length=bundle.context,
         segments=(getattr(model.config.embed, "segments", None) or 1) > 1,
     )
 
 
-def _write_image_settings(bundle: Ready, image: ImageInput, folder: Path) -> None:
+def _write_image_settings(bundle: Bundle, image: ImageInput, folder: Path) -> None:
     """Write how images become pixels."""
     table = {
         "image_processor_type": "ViTImageProcessor",

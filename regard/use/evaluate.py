@@ -1,33 +1,30 @@
-"""What a model is worth: the measures of its task, on other files or on the validation data of its run.
+"""Measure a model: the metrics of its task, on files or on the validation data of its run.
 
-A translator is measured by what it writes, as `translate` does it: with beams, from text to text.
+A translator is measured by what `translate` writes: with beams, from text to text. This is the only evaluation: the
+command line, `regard.load(...)`, `regard.train(...)` and the end of a training all call it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from regard.config import from_table
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.models.head import Logits
-from regard.models.language import LanguageModel
-from regard.models.model import EncoderDecoder
-from regard.models.vision import VisionTransformer
-from regard.tasks.classification import ClassificationConfig
-from regard.tasks.language import LanguageTaskConfig
-from regard.tasks.masked import MaskedConfig
+from regard.tasks.kinds import TASKS
 from regard.tasks.metric import translation_scores, translation_signatures
 from regard.tasks.task import Task
-from regard.tasks.translation import Translation, TranslationConfig
-from regard.tasks.vision import VisionTaskConfig
-from regard.use.batches import in_chunks
-from regard.use.ready import Ready
-from regard.use.translate import Translating, fit_for, translations
+from regard.tasks.translation import Translation
+from regard.use.batches import Chunks, Feedback, in_chunks
+from regard.use.bundle import Bundle
+from regard.use.translate import TranslateOptions, translate_lines
 
-WINDOW = 512  # tokens in a row where no run says how many
+Say = Callable[[str], None]
+
+WINDOW = 512  # tokens in a row if no run says how many
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation(Mapping[str, float]):
     """The measures of a model by name, as a read-only dictionary, with how and on what they were measured."""
 
@@ -58,71 +55,70 @@ class Evaluation(Mapping[str, float]):
 
 
 def evaluate_model(
-    ready: Ready,
+    bundle: Bundle,
     files: Sequence[str],
-    options: Translating,
-    say: Callable[[str], None] = lambda text: None,
+    options: TranslateOptions,
+    say: Say = lambda text: None,
 ) -> Evaluation:
     """Measure a model on files of its task, or on the validation data of its run; `options` are for translators."""
-    if ready.outside is not None and not isinstance(ready.model, EncoderDecoder):
-        raise InputError(f"{ready.name}: CTranslate2 computes no probabilities; choose another --engine")
-    task = open_task(ready, files, say)
-    task.to(ready.device)
-    return evaluate_task(ready, task, options, say)
+    if bundle.external is not None and not bundle.model.has_source:
+        raise InputError(f"{bundle.name}: CTranslate2 computes no probabilities; choose another --engine")
+    task = open_task(bundle, files, say)
+    task.to(bundle.device)
+    return evaluate_task(bundle, task, options, say)
 
 
-def evaluate_task(
-    ready: Ready, task: Task, options: Translating, say: Callable[[str], None] = lambda text: None
-) -> Evaluation:
+def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Say = lambda text: None) -> Evaluation:
     """Measure a model on the validation data of an open task."""
     say("measuring")
     metrics: dict[str, float] = {}
-    if ready.outside is None:
-        with in_use(ready.model):
+    if bundle.external is None:
+        with in_use(bundle.model):
             if not isinstance(task, Translation):
-                return Evaluation(task.measure(ready.model), data=task.facts(), skipped=task.skipped.report())
-            metrics = task.measure_loss(ready.model)
+                return Evaluation(task.measure(bundle.model), data=task.facts(), skipped=task.skipped.report())
+            metrics = task.measure_loss(bundle.model)
     assert isinstance(task, Translation)
     pairs = task.valid.texts()
     say(f"translating {len(pairs):,} sentences")
-    fit = fit_for(ready, options.long)
-    made = [one.text for one in translations(ready, in_chunks(source for source, _ in pairs), options, fit)]
-    metrics |= translation_scores(made, [target for _, target in pairs])
+    cut: list[str] = []
+    sources = Chunks(in_chunks(source for source, _ in pairs))
+    translated = [one.text for _, one in translate_lines(bundle, sources, options, Feedback(warn=cut.append))]
+    metrics |= translation_scores(translated, [target for _, target in pairs])
     return Evaluation(
         metrics,
-        "greedy" if options.beam == 1 else f"beam {options.beam}",
+        options.search,
         len(pairs),
         translation_signatures(),
         task.facts(),
-        task.skipped.report() + fit.report(),
+        task.skipped.report() + cut,
     )
 
 
-def open_task(ready: Ready, files: Sequence[str], say: Callable[[str], None]) -> Task:
+def open_task(bundle: Bundle, files: Sequence[str], say: Say) -> Task:
     """Open files, or the run's own data, for the task that the model was trained for."""
-    return _of_its_kind(ready, files) if ready.run is None else ready.run.open_task(files, say)
+    return _of_its_kind(bundle, files) if bundle.run is None else bundle.run.open_task(files, say)
 
 
-def _of_its_kind(ready: Ready, files: Sequence[str]) -> Task:
-    """Open files for the task that a model is made for, where no run says which one it was trained for."""
+def _of_its_kind(bundle: Bundle, files: Sequence[str]) -> Task:
+    """Open files for the task that fits the model, if no run says which task it was trained for."""
     if not files:
-        remedy = "name files to measure it on"
-        raise InputError(f"{ready.name}: does not come from a run, so it has no validation data; {remedy}")
-    model, names, longest = ready.model, tuple(files), ready.room or WINDOW
-    window = min(longest, WINDOW)
-    config: Any
-    if isinstance(model, EncoderDecoder):
-        config = TranslationConfig(source=names[:1], longest=longest)
-    elif isinstance(model, LanguageModel):
-        config = LanguageTaskConfig(train=names, window=window)
-    elif isinstance(model, VisionTransformer):
-        config = VisionTaskConfig(
-            train=names[0], size=model.patches.height, classes=ready.classes, mean=ready.mean, std=ready.std
-        )
-    elif isinstance(model.head, Logits):
-        config = MaskedConfig(train=names, window=window)
-    else:
-        ready.check("classify")
-        config = ClassificationConfig(train=names, classes=ready.classes, longest=longest)
-    task: Task = config.evaluation(ready.tokenizer, list(files))
+        raise InputError(f"{bundle.name}: is not a run, so it has no validation data; name files to measure it on")
+    kind = bundle.model.task
+    if kind is None:
+        raise InputError(f"{bundle.name}: is {bundle.model.description}, which no task measures; use another model")
+    config: Any = TASKS[kind]
+    longest = bundle.context or WINDOW
+    image = bundle.model.image
+    known = {
+        "longest": longest,
+        "window": min(longest, WINDOW),
+        "size": None if image is None else image.height,
+        "classes": bundle.classes,
+        "mean": bundle.mean,
+        "std": bundle.std,
+    }
+    settings = {name: value for name, value in known.items() if name in config.__dataclass_fields__}
+    task: Task = from_table({**config.from_files(files, []), **settings}, config).evaluation(
+        bundle.tokenizer, list(files)
+    )
     return task

@@ -1,41 +1,43 @@
-"""Lines as rows of ids that a model can take: too long a line is cut, or split at the ends of its sentences."""
+"""Make lines fit into the context of a model: a line that is too long is cut, or split at the ends of its sentences."""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
 from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError, choices
+from regard.use.batches import Feedback
 
 Long = Literal["cut", "split"]
 Side = Literal["end", "beginning", "ends"]  # where a line is cut
+Item = TypeVar("Item")
 
 # Where a text may be split, the best first: after a sentence, after a clause, between words.
-ENDS = [re.compile(end) for end in (r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”]*\s*", r"[,;:–—]\s+|[，、；：]", r"\s+")]
+BREAKS = [re.compile(end) for end in (r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”]*\s*", r"[,;:–—]\s+|[，、；：]", r"\s+")]
 
 
 def as_long(name: str) -> Long:
-    """See that a name is a way to treat long lines."""
+    """Check the name of a way to treat long lines."""
     for long in get_args(Long):
         if name == long:
             return long
-    raise InputError(f"long={name!r} is no way to treat long lines; {choices(name, get_args(Long))}")
+    raise InputError(f"unknown long={name!r}; {choices(name, get_args(Long))}")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A line that fits, or a part of one: its ids, its text, and how many words of the line stand before it."""
+    """A line that fits, or a part of one: its ids, its text, and how many words of the line come before it."""
 
     ids: np.ndarray
     text: str
     words: int = 0
 
 
-class Counted:
-    """Counts lines, and those of them that were too long."""
+class CutCounter:
+    """Counts lines, and those among them that were cut."""
 
     def __init__(self, limit: int | None, side: Side) -> None:
         self.limit, self.side = limit, side
@@ -44,12 +46,12 @@ class Counted:
         self.first = 0  # the first of these, counted from 1
 
     def count_cut(self) -> None:
-        """Count the line that was seen last as one that was too long."""
+        """Count the last line that was seen as one that was cut."""
         self.cut += 1
         self.first = self.first or self.lines
 
     def report(self, remedy: str = "") -> list[str]:
-        """Say how many lines were cut, and what can be done about it, if anything."""
+        """Say how many lines were cut, and what can be done about it, if anything; nothing if none were."""
         if not self.cut:
             return []
         counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
@@ -57,15 +59,24 @@ class Counted:
         return [f"{what}; {remedy}" if remedy else what]
 
 
-class Fit(Counted):
-    """Makes rows of lines, and counts the lines that were too long."""
+def warn_of_cuts(
+    answers: Iterator[Item], counter: CutCounter | None, feedback: Feedback, remedy: str = ""
+) -> Iterator[Item]:
+    """Pass answers on; after the last one, warn about the lines that were cut."""
+    yield from answers
+    for text in [] if counter is None else counter.report(remedy):
+        feedback.warn(text)
+
+
+class Fit(CutCounter):
+    """Turns lines into rows that fit, and counts the lines that were too long."""
 
     def __init__(self, tokenizer: Tokenizer, limit: int | None, long: Long = "cut", side: Side = "end") -> None:
         super().__init__(limit, side)
         self.tokenizer, self.long = tokenizer, long
 
     def __call__(self, lines: Sequence[str]) -> list[list[Part]]:
-        """Give the parts of each line: one, or none if it is blank, or several if it was split."""
+        """Return the parts of each line: one, or none if it is blank, or several if it was split."""
         encoded = self.tokenizer.encode(lines)
         return [list(self._parts(line, ids)) for line, ids in zip(lines, encoded, strict=True)]
 
@@ -82,7 +93,7 @@ class Fit(Counted):
             yield Part(ids[: self.limit] if self.side == "end" else ids[-self.limit :], line)
 
     def _split(self, text: str) -> Iterator[Part]:
-        """Halve a text, as near to the middle as it can be done well, until every part fits."""
+        """Halve a text, as near to the middle as a good break allows, until every part fits."""
         assert self.limit is not None
         waiting = [(0, text)]
         while waiting:
@@ -91,15 +102,15 @@ class Fit(Counted):
             if len(ids) <= self.limit or len(part) == 1:  # a character of more tokens than fit cannot be split
                 yield Part(ids[: self.limit], part, len(text[:begin].split()))
             else:
-                place = middle(part)
+                place = find_middle_break(part)
                 waiting += [(begin + place, part[place:]), (begin, part[:place])]
 
 
-def middle(text: str) -> int:
-    """Find where to split a text: at the end of a sentence, or of a clause, or a word, nearest to its middle."""
+def find_middle_break(text: str) -> int:
+    """Return where to split a text: after a sentence, else after a clause, else after a word, nearest to its middle."""
     half = len(text) / 2
     body = len(text.rstrip())
-    for pattern in ENDS:
+    for pattern in BREAKS:
         places = [found.end() for found in pattern.finditer(text, 1) if found.end() < body]
         if places:
             return min(places, key=lambda place: abs(place - half))

@@ -1,6 +1,6 @@
-"""Text that goes on from prompts: drawn or searched, several tries, stopped by strings, whole or as it arrives."""
+"""Continue prompts: by sampling or beam search, several tries, stop strings, complete texts or a stream."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -8,190 +8,190 @@ from typing import Any
 import numpy as np
 
 from regard.config import Config, Count
+from regard.data.tokenizer import Tokenizer
 from regard.decode.beam import LengthPenalty, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
 from regard.decode.rows import fit_limits
 from regard.decode.sample import each_in_use, sample, sample_all
 from regard.errors import ConfigError
-from regard.models.language import LanguageModel
-from regard.use.batches import Done, by_line, default_tokens, padded, unwatched
-from regard.use.fit import Fit, Part
-from regard.use.ready import Ready
+from regard.models.model import writes
+from regard.use.batches import Chunks, Feedback, by_line, pad_rows, tokens_per_batch
+from regard.use.bundle import Bundle
+from regard.use.fit import Fit, Part, warn_of_cuts
 from regard.use.stream import Stops, TextStream
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing(Config):
-    """How to write."""
+class GenerateOptions(Config):
+    """How to generate."""
 
     tokens: Count = 200  # at most
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=0.8))
-    stop: tuple[str, ...] = ()  # strings that end a text; it has none of them
+    stop: tuple[str, ...] = ()  # a text ends before the first of these strings
     seed: int = 0
     tries: Count = 1  # texts for each prompt
-    beam: Count | None = None  # search for the most likely text with so many beams, instead of drawing one
+    beam: Count | None = None  # beam search for the most likely text, instead of sampling
     length_penalty: LengthPenalty = 0.6
     batch_tokens: Count | None = None
 
     def validate(self) -> None:
         """Check the rules between values."""
         if self.beam is not None and not self.tries <= self.beam:
-            rule = f"tries={self.tries} must be at most beam={self.beam}: no more can be found"
+            rule = f"tries={self.tries} must be at most beam={self.beam}"
             raise ConfigError(f"{rule}; search with a wider beam")
         if "" in self.stop:
             raise ConfigError("stop='' would end every text at once; give at least one character")
 
 
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "repetition")
+SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "repetition")
 
 
-def writing(ready: Ready, chosen: Mapping[str, Any]) -> Writing:
-    """Give the options that were chosen, by name, those of sampling among them, over what the model's folder says."""
-    drawn = [name for name in DRAWING if chosen.get(name) is not None]  # then its own way to search does not count
-    if drawn and chosen.get("beam") is not None:
-        rule = f"{drawn[0]} is for drawing tokens, and beam for searching the most likely text"
+def generate_options(bundle: Bundle, chosen: Mapping[str, Any]) -> GenerateOptions:
+    """Return the options that were chosen, by name, those of sampling among them, over the defaults of the model."""
+    sampled = [name for name in SAMPLING_OPTIONS if chosen.get(name) is not None]
+    if sampled and chosen.get("beam") is not None:
+        rule = f"{sampled[0]} is for sampling tokens, and beam for searching the most likely text"
         raise ConfigError(f"{rule}; leave one of them out")
-    searched = not drawn and ready.defaults.get("beam", 1) > 1
-    found = ready.chosen(chosen, (*DRAWING, "tokens", *(("beam",) if searched else ())))
-    sampling = {name: found.pop(name) for name in DRAWING if name in found}
-    return Writing(sampling=Sampling(**{"temperature": 0.8, **sampling}), **found)
+    # the model's own beam search gives way to sampling options
+    searched = not sampled and bundle.defaults.get("beam", 1) > 1
+    found = bundle.resolve(chosen, (*SAMPLING_OPTIONS, "tokens", *(("beam",) if searched else ())))
+    sampling = {name: found.pop(name) for name in SAMPLING_OPTIONS if name in found}
+    return GenerateOptions(sampling=Sampling(**{"temperature": 0.8, **sampling}), **found)
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a text begins with, and the number of the try."""
+    """The ids that a text starts with, and the number of the try."""
 
     ids: list[int]
     number: int = 0
 
 
-def continuations(
-    ready: Ready,
-    chunks: Iterable[Sequence[str]],
-    options: Writing,
-    fit: Fit,
-    blank: bool = True,
-    done: Done = unwatched,
-) -> Iterator[list[str]]:
-    """Write on from prompts, in their order: as many texts for each as tries are wanted, without the prompt.
+def generate_lines(
+    bundle: Bundle, chunks: Chunks, options: GenerateOptions, feedback: Feedback, blank: bool = True
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each prompt with its continuations, in order: one for each try, without the prompt.
 
-    From an empty prompt the model begins by itself; unless `blank`, a blank one gets no text.
+    An empty prompt starts a new text; unless `blank`, blank prompts get no text.
     """
-    ready.check("generate")
-    writer = writer_of(ready, options)
-    # beam search finds its tries together
-    tries = range(1 if options.beam else options.tries)
+    bundle.check("generate")
+    generate = batch_generator(bundle, options)
+    fit = fit_prompts(bundle, options)
+    tries = range(1 if options.beam else options.tries)  # beam search finds all tries at once
 
     def rows_of(lines: Sequence[str]) -> list[list[Prompt]]:
-        prompts = (writer.frame(parts) for parts in fit(lines))
+        prompts = (generate.with_template(parts) for parts in fit(lines))
         wanted = (blank or bool(line.strip()) for line in lines)
         return [
             [Prompt(ids, number) for number in tries] if want else [] for ids, want in zip(prompts, wanted, strict=True)
         ]
 
-    tokens = (options.batch_tokens or default_tokens(ready.device)) // (options.beam or 1)
-    answers = by_line(chunks, rows_of, lambda row: len(row.ids) + options.tokens, writer, max(tokens, 1), done)
-    return ([text for texts in answer for text in texts] for answer in answers)
+    tokens = tokens_per_batch(options.batch_tokens, bundle.device) // (options.beam or 1)
+    found = by_line(chunks, rows_of, lambda row: len(row.ids) + options.tokens, generate, max(tokens, 1), feedback.done)
+    pairs = ((line, [text for texts in answers for text in texts]) for line, answers in found)
+    return warn_of_cuts(pairs, fit, feedback)
 
 
-def stream(ready: Ready, prompt: str, options: Writing, fit: Fit) -> Iterator[str]:
-    """Write on from one prompt, and give the text as it arrives."""
-    ready.check("generate")
-    return writer_of(ready, options).stream(prompt, fit)
+def stream_text(bundle: Bundle, prompt: str, options: GenerateOptions, feedback: Feedback) -> Iterator[str]:
+    """Continue one prompt, and yield the text as it arrives."""
+    bundle.check("generate")
+    fit = fit_prompts(bundle, options)
+    return warn_of_cuts(batch_generator(bundle, options).stream(prompt, fit), fit, feedback)
 
 
-def writer_of(ready: Ready, options: Writing) -> "Writer":
-    """Give what writes: the model here, or a library that runs it."""
-    return Writer(ready, options) if ready.outside is None else ready.outside.writer(ready, options)
+def batch_generator(bundle: Bundle, options: GenerateOptions) -> "BatchGenerator":
+    """Return what generates for a batch: the model here, or a library that runs it."""
+    return BatchGenerator(bundle, options) if bundle.external is None else bundle.external.generator(bundle, options)
 
 
-def fit_for(ready: Ready, tokens: int) -> Fit:
-    """Give what makes prompts fit: they lose their beginning, until the new text has room, or half of all room."""
-    ready.check("generate")
-    limit = ready.limit
-    if limit is not None and ready.model.longest() is not None:
-        limit -= min(tokens - 1, limit // 2)
-    return Fit(ready.words, limit, side="beginning")
+def fit_prompts(bundle: Bundle, options: GenerateOptions) -> Fit:
+    """Return what makes prompts fit: they lose their beginning, so that the new text fits, or half of the context."""
+    limit = bundle.text_limit
+    if limit is not None and bundle.model.longest() is not None:
+        limit -= min(options.tokens - 1, limit // 2)
+    return Fit(bundle.need_tokenizer(), limit, side="beginning")
 
 
-class Writer:
-    """Writes one batch."""
+class BatchGenerator:
+    """Generates for one batch."""
 
-    def __init__(self, ready: Ready, options: Writing) -> None:
-        assert isinstance(ready.model, LanguageModel)
-        self.ready, self.options, self.model = ready, options, ready.model
+    def __init__(self, bundle: Bundle, options: GenerateOptions) -> None:
+        assert writes(bundle.model)
+        self.bundle, self.options, self.model = bundle, options, bundle.model
+        self.tokenizer = bundle.need_tokenizer()
 
-    def frame(self, parts: list[Part]) -> list[int]:
-        """Put before a prompt what stands before every text."""
-        before = [*self.ready.frame.before]
+    def with_template(self, parts: list[Part]) -> list[int]:
+        """Return a prompt with the tokens that come before every text."""
         ids = [id for part in parts for id in part.ids.tolist()]
-        return [*before, *ids] or [self.ready.words.start]  # a model must have something to go on from
+        return [*self.bundle.template.before, *ids] or [self.tokenizer.start]  # a model must read at least one token
 
     def __call__(self, prompts: list[Prompt]) -> list[list[str]]:
-        """Write the texts of each prompt."""
-        given = self._given(prompts)
+        """Return the texts of each prompt."""
+        given = self.given(prompts)
         with in_use(self.model):
             if self.options.beam is None:
-                found = [[ids] for ids in self._drawn(prompts, given)]
+                found = [[ids] for ids in self._sample(prompts, given)]
             else:
-                found = self._searched(given, self.options.beam)
-        return [[self._text(prompt, ids) for ids in texts] for prompt, texts in zip(prompts, found, strict=True)]
+                found = self._search(given, self.options.beam)
+        return [[self.text(prompt, ids) for ids in texts] for prompt, texts in zip(prompts, found, strict=True)]
 
-    def _given(self, prompts: list[Prompt]) -> Given:
-        return Given(*padded([prompt.ids for prompt in prompts], self.ready.words.pad, self.ready.device))
+    def given(self, prompts: list[Prompt]) -> Given:
+        """Return what decoding starts from: the padded prompts."""
+        return Given(*pad_rows([prompt.ids for prompt in prompts], self.tokenizer.pad, self.bundle.device))
 
-    def _limits(self, given: Given) -> list[int]:
+    def limits(self, given: Given) -> list[int]:
+        """Return the most new tokens of each prompt."""
         return fit_limits(self.model, given, [self.options.tokens] * len(given.tokens))
 
-    def _drawn(self, prompts: list[Prompt], given: Given) -> list[list[int]]:
-        watched = [Watched(self.ready, prompt, self.options) for prompt in prompts]
+    def _sample(self, prompts: list[Prompt], given: Given) -> list[list[int]]:
+        texts = [GrowingText(self.tokenizer, prompt, self.options) for prompt in prompts]
         return sample_all(
-            self.ready.writer,
+            self.bundle.need_engine(),
             given,
-            end=self.ready.ends,
-            limits=self._limits(given),
+            end=self.bundle.ends,
+            limits=self.limits(given),
             sampling=self.options.sampling,
-            seeds=[seed_of(self.options.seed, prompt) for prompt in prompts],
-            forbidden=self.ready.frame.never,
-            stop=(lambda row, ids: watched[row].stopped(ids)) if self.options.stop else None,
+            seeds=[row_seed(self.options.seed, prompt) for prompt in prompts],
+            forbidden=self.bundle.template.never,
+            stop=(lambda row, ids: texts[row].stopped(ids)) if self.options.stop else None,
         )
 
-    def _searched(self, given: Given, beam: int) -> list[list[list[int]]]:
+    def _search(self, given: Given, beam: int) -> list[list[list[int]]]:
         found = beam_search(
-            self.ready.writer,
+            self.bundle.need_engine(),
             given,
-            end=self.ready.ends,
-            limits=self._limits(given),
+            end=self.bundle.ends,
+            limits=self.limits(given),
             beam=beam,
             best=self.options.tries,
             length_penalty=self.options.length_penalty,
-            forbidden=self.ready.frame.never,
+            forbidden=self.bundle.template.never,
         )
         return [[one.ids for one in hypotheses] for hypotheses in found]
 
-    def _text(self, prompt: Prompt, ids: list[int]) -> str:
-        """Give what the ids add to the prompt, up to a stop."""
-        watched = Watched(self.ready, prompt, self.options)
-        return watched.push(ids) + watched.end()
+    def text(self, prompt: Prompt, ids: list[int]) -> str:
+        """Return what the ids add to the prompt, up to a stop string."""
+        text = GrowingText(self.tokenizer, prompt, self.options)
+        return text.push(ids) + text.end()
 
     def stream(self, prompt: str, fit: Fit) -> Iterator[str]:
-        """Write one text, piece by piece."""
+        """Yield one text, piece by piece."""
         (parts,) = fit([prompt])
-        row = Prompt(self.frame(parts))
+        row = Prompt(self.with_template(parts))
         if self.options.beam is not None:  # a search knows its text only when it has ended
             yield self([row])[0][0]
             return
-        given = self._given([row])
-        watched, shown = (Watched(self.ready, row, self.options) for _ in range(2))
+        given = self.given([row])
+        watched, shown = (GrowingText(self.tokenizer, row, self.options) for _ in range(2))
         news = sample(
-            self.ready.writer,
+            self.bundle.need_engine(),
             given,
-            end=self.ready.ends,
-            limits=self._limits(given),
+            end=self.bundle.ends,
+            limits=self.limits(given),
             sampling=self.options.sampling,
-            seeds=[seed_of(self.options.seed, row)],
-            forbidden=self.ready.frame.never,
+            seeds=[row_seed(self.options.seed, row)],
+            forbidden=self.bundle.template.never,
             stop=(lambda row, ids: watched.stopped(ids)) if self.options.stop else None,
         )
         for new in each_in_use(self.model, news):
@@ -202,30 +202,30 @@ class Writer:
             yield piece
 
 
-class Watched:
-    """The text of one row as it grows."""
+class GrowingText:
+    """The text of one row as its tokens arrive."""
 
-    def __init__(self, ready: Ready, prompt: Prompt, options: Writing) -> None:
-        self.text = TextStream(ready.words, prompt.ids)
+    def __init__(self, tokenizer: Tokenizer, prompt: Prompt, options: GenerateOptions) -> None:
+        self.text = TextStream(tokenizer, prompt.ids)
         self.stops = Stops(options.stop)
         self.seen = 0
 
     def push(self, ids: Sequence[int]) -> str:
-        """Take more ids; give the text that can be shown."""
+        """Take more ids; return the text that can be shown."""
         return self.stops.push(self.text.push(ids))
 
     def end(self) -> str:
-        """Give what was held back."""
+        """Return the text that was held back."""
         return self.stops.push(self.text.end()) + self.stops.end()
 
     def stopped(self, ids: list[int]) -> bool:
-        """Tell whether there is a stop in all ids so far."""
+        """Return whether all ids so far contain a stop string."""
         self.push(ids[self.seen :])
         self.seen = len(ids)
         return self.stops.found
 
 
-def seed_of(seed: int, prompt: Prompt) -> int:
-    """Give a row a seed of its own: equal prompts are drawn equally in any batch, and each try differently."""
+def row_seed(seed: int, prompt: Prompt) -> int:
+    """Return the seed of a row: equal prompts are sampled equally in any batch, and each try differently."""
     key = f"{seed} {prompt.number} ".encode() + np.array(prompt.ids, "<i8").tobytes()
     return int.from_bytes(sha256(key).digest()[:8], "little")

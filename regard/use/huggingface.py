@@ -13,13 +13,14 @@ from regard.hub.details import GENERATION, Details, read_details
 from regard.hub.folder import load_huggingface
 from regard.hub.weights import read_json
 from regard.models.model import Model
-from regard.use.ready import Frame, Ready
+from regard.models.template import Template
+from regard.use.bundle import Bundle
 
 IMAGES = "preprocessor_config.json"
 TOP_K = 50  # the default of `transformers` when it samples
 
 
-def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = False) -> Ready:
+def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = False) -> Bundle:
     """Read the model of a folder, and its settings."""
     model = load_huggingface(folder, device, allow_pickle=allow_pickle)
     details = read_details(folder)
@@ -28,11 +29,11 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         tokenizer = load_tokenizer(folder)
         check_vocabulary(model, tokenizer, folder)
     mean, std = read_normalisation(folder) if model.reads == "image" else ((), ())
-    return Ready(
+    return Bundle(
         model=model,
         name=str(folder),
         tokenizer=tokenizer,
-        frame=read_template(model, tokenizer, details, folder),
+        template=read_template(model, tokenizer, details, folder),
         longest=details.length,
         classes=details.labels,
         mean=mean,
@@ -50,20 +51,20 @@ def check_vocabulary(model: Model, tokenizer: Tokenizer, folder: Path) -> None:
         raise RegardError(f"{folder}: {trouble}; put the tokenizer of the model into the folder")
 
 
-def read_template(model: Model, tokenizer: Tokenizer | None, details: Details, folder: Path) -> Frame:
+def read_template(model: Model, tokenizer: Tokenizer | None, details: Details, folder: Path) -> Template:
     """Return the special tokens that the tokenizer adds around a text, and those of generation.
 
     Of the suppressed sequences, only those of a single token are known.
     """
     if tokenizer is None:
-        return Frame()
+        return Template()
     never, forced = suppressed_tokens(details.generation), details.generation.get("forced_bos_token_id")
     after_first = () if forced is None or not model.has_source else (forced,)
     for id in (*never, *after_first):
         if type(id) is not int or id not in range(model.config.vocabulary):
             raise RegardError(f"{folder / GENERATION}: {id!r} is not a token id")
     before, after = tokenizer.around()
-    return Frame(
+    return Template(
         before=before,
         after=after,
         first=details.decoder_start,

@@ -1,8 +1,7 @@
-"""`load(folder)`: what was trained, ready to translate, write, classify, fill in, embed, and be measured."""
+"""`load(folder)`: a trained model with a method for every verb."""
 
-import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
@@ -11,41 +10,67 @@ import torch
 from jaxtyping import Float
 
 from regard.data.device import choose_device
+from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import Engine, eager
 from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
-from regard.models.model import Model, StepModel
+from regard.models.model import Model, writes
+from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
-from regard.use.batches import Answer, in_chunks, listed, single
-from regard.use.classify import classes_of
+from regard.use.batches import Chunks, Feedback, check_text, check_texts, in_chunks
+from regard.use.bundle import Bundle
+from regard.use.classify import classify_lines
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
-from regard.use.embed import vectors
-from regard.use.evaluate import Evaluation, evaluate_model
-from regard.use.fill import Masked, fillings
-from regard.use.fit import Counted, as_long
-from regard.use.generate import Writing, continuations, stream, writing
-from regard.use.generate import fit_for as fit_for_writing
+from regard.use.embed import embed_lines
+from regard.use.evaluate import Evaluation, Say, evaluate_model
+from regard.use.fill import fill_lines
+from regard.use.fit import as_long
+from regard.use.generate import GenerateOptions, generate_lines, generate_options, stream_text
 from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
 from regard.use.precision import check_precision, prepare
-from regard.use.read import fit_for as fit_for_reading
-from regard.use.ready import Ready, abilities, usual_frame
-from regard.use.translate import Translating, Translation, translating, translations
-from regard.use.translate import fit_for as fit_for_translating
+from regard.use.translate import TranslatedLine, TranslateOptions, translate_lines, translate_options
 
-OUTSIDE = "ctranslate2"
-ENGINES = ("auto", "eager", "captured", "compiled", OUTSIDE)
+EXTERNAL = "ctranslate2"
+ENGINES = ("auto", "eager", "captured", "compiled", EXTERNAL)
+
+Texts = Iterable[str] | Chunks
+TextsOrPaths = Iterable[str | Path] | Chunks
 
 
 @dataclass(frozen=True)
-class Loaded(Ready):
-    """A model with a method for every verb; one that does not fit its kind says which does."""
+class LoadedModel:
+    """A model with a method for every verb; a method that its kind cannot do raises an error that names one it can do.
+
+    `translate`, `generate`, `classify`, `fill` and `embed` take a list and return a list (or an array). The same names
+    with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer as they are ready;
+    `feedback` is told of finished lines, and of lines that had to be cut (by default a Python warning).
+    """
+
+    bundle: Bundle
 
     def __repr__(self) -> str:
-        what, verbs = abilities(self.model)
-        return f"<{self.name}: {what} on {self.device}; can {', '.join(verbs)}>"
+        model = self.model
+        return f"<{self.bundle.name}: {model.description} on {self.device}; can {', '.join(model.verbs)}>"
+
+    @property
+    def model(self) -> Model:
+        """The model as a torch module."""
+        return self.bundle.model
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer; None for a model of images."""
+        return self.bundle.tokenizer
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the model is on."""
+        return self.bundle.device
+
+    # --- translate ---------------------------------------------------------------------------------------------------
 
     def translate(
         self,
@@ -58,22 +83,24 @@ class Loaded(Ready):
         longest_ratio: float = 2.0,
         long: str = "cut",
     ) -> list[str]:
-        """Translate texts, with 5 beams or as many as the model's folder says; `translations` tells more.
+        """Translate texts, with 5 beams or as many as the model's folder says; `translate_lines` returns more details.
 
-        A `length_penalty` of 0 prefers short translations, 1 long ones; `coverage` counts it against a translation if
-        it leaves words unread (try 0.2); each begins with the `prefix`, and has at most `longest_ratio` times the
-        tokens of its source, and ten more. A text too `long` for the model is "cut", or "split" at its sentences.
+        A `length_penalty` of 0 prefers short translations, 1 long ones; `coverage` penalises a translation that leaves
+        words of the source unattended (try 0.2); each starts with the `prefix`, and has at most `longest_ratio` times
+        the tokens of its source, plus ten. A text too `long` for the model is "cut", or "split" at its sentences.
         """
         chosen = {"beam": beam, "length_penalty": length_penalty, "coverage": coverage, "prefix": prefix}
-        options = translating(self, {**chosen, "longest_ratio": longest_ratio, "long": as_long(long)})
-        return [translation.text for translation in self.translations(texts, options)]
+        options = translate_options(self.bundle, {**chosen, "longest_ratio": longest_ratio, "long": as_long(long)})
+        return [translated.text for _, translated in self.translate_lines(texts, options)]
 
-    def translations(self, texts: Iterable[str], options: Translating | None = None) -> Iterator[Translation]:
-        """Translate one text after the other, as they are asked for: n-best lists with scores, and alignments."""
-        options = options or translating(self, {})
-        fit = fit_for_translating(self, options.long)
-        lines = in_chunks(listed(texts, "texts"))
-        return warned(translations(self, lines, options, fit), fit, 'long="split" keeps all of it')
+    def translate_lines(
+        self, lines: Texts, options: TranslateOptions | None = None, feedback: Feedback | None = None
+    ) -> Iterator[tuple[str, TranslatedLine]]:
+        """Yield each line with its translations: n-best lists with scores, and alignments if wanted."""
+        options = options or translate_options(self.bundle, {})
+        return translate_lines(self.bundle, as_chunks(lines, "texts"), options, feedback or Feedback())
+
+    # --- generate ----------------------------------------------------------------------------------------------------
 
     def generate(
         self,
@@ -86,14 +113,26 @@ class Loaded(Ready):
         stop: Iterable[str] = (),
         seed: int = 0,
     ) -> list[str]:
-        """Write on from prompts; give what is new. `continuations` knows more ways.
+        """Continue prompts; return the new text of each. `generate_lines` has more options.
 
-        Where nothing is chosen: 200 tokens at a temperature of 0.8, or as the model's folder says. At a temperature of
-        0 the most likely token is taken, else one is drawn: of the `top_k` most likely, or the fewest that are `top_p`
-        likely together. A text ends before any string of `stop`. The same seed writes the same text.
+        The defaults are 200 tokens and a temperature of 0.8, or what the model's folder says. A temperature of 0 takes
+        the most likely token; else one is sampled from the `top_k` most likely, or from the fewest that have the
+        probability `top_p` together. A text ends before any string of `stop`. The same seed gives the same text.
         """
-        options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
-        return [text for (text,) in self.continuations(prompts, options)]
+        options = self._generate_options(tokens, temperature, top_k, top_p, stop, seed)
+        return [text for _, (text,) in self.generate_lines(prompts, options)]
+
+    def generate_lines(
+        self,
+        lines: Texts,
+        options: GenerateOptions | None = None,
+        feedback: Feedback | None = None,
+        *,
+        blank: bool = True,
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yield each prompt with its continuations, one for each try; unless `blank`, a blank prompt gets none."""
+        options = options or generate_options(self.bundle, {})
+        return generate_lines(self.bundle, as_chunks(lines, "prompts"), options, feedback or Feedback(), blank)
 
     def stream(
         self,
@@ -106,12 +145,18 @@ class Loaded(Ready):
         stop: Iterable[str] = (),
         seed: int = 0,
     ) -> Iterator[str]:
-        """Write on from one prompt, as `generate` does, and give the text as it arrives."""
-        options = self._writing(tokens, temperature, top_k, top_p, stop, seed)
-        fit = fit_for_writing(self, options.tokens)
-        return warned(stream(self, single(prompt, "prompt"), options, fit), fit)
+        """Continue one prompt, as `generate` does, and yield the text as it arrives."""
+        options = self._generate_options(tokens, temperature, top_k, top_p, stop, seed)
+        return self.stream_line(check_text(prompt, "prompt"), options)
 
-    def _writing(
+    def stream_line(
+        self, prompt: str, options: GenerateOptions | None = None, feedback: Feedback | None = None
+    ) -> Iterator[str]:
+        """Continue one prompt with these options, and yield the text as it arrives."""
+        options = options or generate_options(self.bundle, {})
+        return stream_text(self.bundle, prompt, options, feedback or Feedback())
+
+    def _generate_options(
         self,
         tokens: int | None,
         temperature: float | None,
@@ -119,47 +164,70 @@ class Loaded(Ready):
         top_p: float | None,
         stop: Iterable[str],
         seed: int,
-    ) -> Writing:
+    ) -> GenerateOptions:
         chosen = {"tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return writing(self, {**chosen, "stop": (stop,) if isinstance(stop, str) else tuple(listed(stop, "stop"))})
+        strings = (stop,) if isinstance(stop, str) else tuple(check_texts(stop, "stop"))
+        return generate_options(self.bundle, {**chosen, "stop": strings})
 
-    def continuations(self, prompts: Iterable[str], options: Writing | None = None) -> Iterator[list[str]]:
-        """Write on from one prompt after the other, as they are asked for: as many texts as tries are wanted."""
-        options = options or writing(self, {})
-        fit = fit_for_writing(self, options.tokens)
-        return warned(continuations(self, in_chunks(listed(prompts, "prompts")), options, fit), fit)
+    # --- classify, fill, embed ---------------------------------------------------------------------------------------
 
     def classify(self, texts: Iterable[str | Path], *, top: int = 1) -> list[list[Guess]]:
-        """Give the likeliest labels of texts, or of image files, the best first; none for a blank text."""
-        self.check("classify")
-        fit = fit_for_reading(self)
-        lines = in_chunks(listed(texts, "texts", (str, Path)))
-        return list(warned(classes_of(self, lines, top, fit), fit))
+        """Return the most likely labels of texts, or of image files, the best first; none for a blank text."""
+        return [guesses for _, guesses in self.classify_lines(texts, top)]
+
+    def classify_lines(
+        self, lines: TextsOrPaths, top: int = 1, feedback: Feedback | None = None, batch_tokens: int | None = None
+    ) -> Iterator[tuple[str, list[Guess]]]:
+        """Yield each line with its most likely labels."""
+        self.bundle.check("classify")
+        chunks = as_chunks(lines, "texts", (str, Path))
+        return classify_lines(self.bundle, chunks, top, batch_tokens, feedback or Feedback())
 
     def fill(self, texts: Iterable[str], *, top: int = 5) -> list[list[list[Guess]]]:
-        """Give for each text, and in it for each [MASK], the likeliest tokens, the best first."""
-        fit = Masked(self)
-        return list(warned(fillings(self, in_chunks(listed(texts, "texts")), top, fit), fit))
+        """Return for each [MASK] of each text the most likely tokens, the best first."""
+        return [masks for _, masks in self.fill_lines(texts, top)]
+
+    def fill_lines(
+        self, lines: Texts, top: int = 5, feedback: Feedback | None = None, batch_tokens: int | None = None
+    ) -> Iterator[tuple[str, list[list[Guess]]]]:
+        """Yield each line with the most likely tokens for each of its masks."""
+        return fill_lines(self.bundle, as_chunks(lines, "texts"), top, batch_tokens, feedback or Feedback())
 
     def embed(self, texts: Iterable[str | Path]) -> Float[np.ndarray, "N D"]:
-        """Give a vector for each text, or image file; a blank text has none, and gets NaN."""
-        self.check("embed")
-        fit = fit_for_reading(self)
-        found = list(warned(vectors(self, in_chunks(listed(texts, "texts", (str, Path))), fit), fit))
+        """Return a vector for each text, or image file; a blank text has none, and gets NaN."""
+        found = [vector for _, vector in self.embed_lines(texts)]
         width = next((len(vector) for vector in found if vector is not None), 0)
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
-    def evaluate(self, *files: str | Path, beam: int | None = None) -> Evaluation:
-        """Measure the model on files of its task, or on the validation data of its run."""
-        return evaluate_model(self, [str(file) for file in files], translating(self, {"beam": beam}))
+    def embed_lines(
+        self, lines: TextsOrPaths, feedback: Feedback | None = None, batch_tokens: int | None = None
+    ) -> Iterator[tuple[str, Float[np.ndarray, "D"] | None]]:
+        """Yield each line with its vector; None for a blank line."""
+        self.bundle.check("embed")
+        chunks = as_chunks(lines, "texts", (str, Path))
+        return embed_lines(self.bundle, chunks, batch_tokens, feedback or Feedback())
+
+    # --- evaluate ----------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        *files: str | Path,
+        beam: int | None = None,
+        batch_tokens: int | None = None,
+        say: Say = lambda text: None,
+    ) -> Evaluation:
+        """Measure the model on files of its task, or on the validation data of its run.
+
+        A translator is measured by what `translate` writes, with 5 beams or as many as its folder says.
+        """
+        options = translate_options(self.bundle, {"beam": beam, "batch_tokens": batch_tokens})
+        return evaluate_model(self.bundle, [str(file) for file in files], options, say)
 
 
-def warned(answers: Iterator[Answer], fit: Counted | None, remedy: str = "") -> Iterator[Answer]:
-    """Pass answers on; at their end warn of what was cut."""
-    yield from answers
-    for line in [] if fit is None else fit.report(remedy):
-        warnings.warn(line, stacklevel=2)
+def as_chunks(lines: object, name: str, kinds: tuple[type, ...] = (str,)) -> Chunks:
+    """Check lines, and cut them into lists, if they are not in lists already."""
+    return lines if isinstance(lines, Chunks) else Chunks(in_chunks(check_texts(lines, name, kinds)))
 
 
 # --- from a folder ---------------------------------------------------------------------------------------------------
@@ -172,32 +240,32 @@ def load(
     allow_pickle: bool = False,
     precision: str = "auto",
     step: int | None = None,
-) -> Loaded:
-    """Open the folder of a run, or one of Hugging Face (where `allow_pickle` reads an old .bin), or of CTranslate2.
+) -> LoadedModel:
+    """Load the model of a run, of a Hugging Face folder (with `allow_pickle` also an old .bin), or of CTranslate2.
 
     The `device` is auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu; the `engine` of models that
     write is auto, eager, captured (CUDA graphs), compiled or ctranslate2. The `precision` is float32, bfloat16 (not on
-    the CPU) or int8 (on the CPU only). Where nothing is chosen it is float32, but bfloat16 for models that write on
-    CUDA; CTranslate2 chooses by itself. Of a run the best weights are loaded, or those of a `step` that was saved.
+    the CPU) or int8 (on the CPU only); `auto` is bfloat16 for models that write on CUDA, else float32; CTranslate2
+    chooses its own. A run gives its best weights, or those after a `step` that was saved.
     """
     folder, place = Path(folder), choose_device(device)
     check_engine(engine)
     check_precision(precision)
-    ready = open_folder(folder, torch.device("cpu") if engine == OUTSIDE else place, allow_pickle, step)
-    if engine == OUTSIDE and ready.outside is None:
-        ready = through_ctranslate2(ready, folder, place)
-    if ready.outside is not None:
-        if engine not in ("auto", OUTSIDE):
+    bundle = open_folder(folder, torch.device("cpu") if engine == EXTERNAL else place, allow_pickle, step)
+    if engine == EXTERNAL and bundle.external is None:
+        bundle = through_ctranslate2(bundle, folder, place)
+    if bundle.external is not None:
+        if engine not in ("auto", EXTERNAL):
             raise InputError(f"{folder}: is a model for CTranslate2; leave --engine {engine} out")
-        return Loaded(**{**vars(ready), "device": place, "outside": ready.outside.computing_in(precision)})
-    model = prepare(ready.model, precision, engine)
-    return Loaded(**{**vars(ready), "model": model, "device": place, "engine": make_engine(engine, model)})
+        return LoadedModel(replace(bundle, device=place, external=bundle.external.in_precision(precision)))
+    model = prepare(bundle.model, precision, engine)
+    return LoadedModel(replace(bundle, model=model, device=place, engine=make_engine(engine, model)))
 
 
-def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Ready:
+def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Bundle:
     """Read a folder: a run, a model of Hugging Face, or one of CTranslate2."""
     if is_run(folder):
-        return from_run(folder, device, step)
+        return open_run_model(folder, device, step)
     if step is not None:
         raise InputError(f"{folder}: step={step}: only the folder of a run holds weights of several steps")
     if is_huggingface(folder):
@@ -207,16 +275,16 @@ def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, 
     raise RegardError(not_a_run(folder, FOLDER_REMEDY))
 
 
-def from_run(folder: Path, device: torch.device, step: int | None = None) -> Ready:
+def open_run_model(folder: Path, device: torch.device, step: int | None = None) -> Bundle:
     """Read the model of a run, and what its task says about using it."""
     run = read_run(folder)
     model, tokenizer, task = run.model(device, step), run.tokenizer(), run.task_config
-    return Ready(
+    return Bundle(
         model=model,
         name=str(folder),
         tokenizer=tokenizer,
-        frame=usual_frame(model, tokenizer),
-        longest=getattr(task, "longest", None) or getattr(task, "window", None),
+        template=Template() if tokenizer is None else model.template(tokenizer),
+        longest=None if task.length_key is None else getattr(task, task.length_key),
         classes=getattr(task, "classes", ()),
         mean=getattr(task, "mean", ()),
         std=getattr(task, "std", ()),
@@ -225,15 +293,15 @@ def from_run(folder: Path, device: torch.device, step: int | None = None) -> Rea
 
 
 def check_engine(name: str) -> None:
-    """Refuse an engine that there is not."""
+    """Reject unknown engines."""
     if name not in ENGINES:
-        raise InputError(f"there is no engine {name!r}; {choices(name, ENGINES)}")
+        raise InputError(f"unknown engine {name!r}; {choices(name, ENGINES)}")
 
 
 def make_engine(name: str, model: Model) -> Engine | None:
-    """Give the engine that runs a model which writes; None for all others."""
+    """Return the engine that runs a model which writes; None for all others."""
     check_engine(name)
-    if not isinstance(model, StepModel):
+    if not writes(model):
         return None
     if name == "auto":
         name = "captured" if next(model.parameters()).device.type == "cuda" else "eager"

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from regard.models.model import Model
-from regard.use.guess import best
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
+from regard.use.guess import most_likely
 from regard.viewer.capture import Capture
 from regard.viewer.manifest import Answer
 from regard.viewer.prepare import Prepared
@@ -14,7 +14,7 @@ from regard.viewer.tokens import token_text
 TOP = 5
 
 
-def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
+def best_answers(ready: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
     """Return the most probable answers to every question that the model answers."""
     if model.classes is not None:
         assert captured.output is not None
@@ -24,7 +24,7 @@ def best_answers(ready: Ready, model: Model, prepared: Prepared, captured: Captu
         return []
     assert captured.below is not None
     rows = vocabulary_scores(model, captured.below[prepared.masks])
-    rows[:, list(ready.frame.never)] = -torch.inf
+    rows[:, list(ready.template.never)] = -torch.inf
     texts = [token_text(ready.tokenizer, id) for id in range(rows.shape[1])]
     questions = ["Which word is [MASK]?"]
     if len(prepared.masks) > 1:
@@ -41,7 +41,7 @@ def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:
 
 def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Answer:
     """Return the most probable classes by name; a class without a name is called by its number."""
-    (numbers,), (probabilities,) = best(logits, TOP)
+    (numbers,), (probabilities,) = most_likely(logits, TOP)
     texts = [names[number] if names else str(number) for number in numbers]
     guesses = zip(texts, probabilities, strict=True)
     return {

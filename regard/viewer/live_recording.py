@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.models.model import Model
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
 from regard.viewer.answers import best_answers, vocabulary_scores
 from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
@@ -42,7 +42,7 @@ class LiveRecording(ComputedRecording):
     """A recording of a model in memory."""
 
     def __init__(
-        self, ready: Ready, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
+        self, ready: Bundle, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
     ) -> None:
         self.ready, self.model, self.prepared, self.captured = ready, model, prepared, captured
         self.title = title or Path(ready.name).name

@@ -35,7 +35,7 @@ class ModelHandle:
     def __init__(self, folder: Path, name: str, device: str = "auto", allow_pickle: bool = False) -> None:
         self.folder, self.name, self.device, self.allow_pickle = folder, name, device, allow_pickle
         self.lock = Lock()  # the model does one thing at a time
-        self.loaded: Any = None  # a `regard.use.ready.Ready`
+        self.loaded: Any = None  # a `regard.use.bundle.Bundle`
         self.status = LoadStatus()
         self.what, self.reads_images = "", False
         self.verbs: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class ModelHandle:
 
         device = choose_device(self.device)
         ready = open_folder(self.folder, device, self.allow_pickle)
-        if ready.outside is not None:
+        if ready.external is not None:
             raise InputError(
                 f"{self.folder}: CTranslate2 does not expose attention; use the model that it was converted from"
             )

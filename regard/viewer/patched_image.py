@@ -14,7 +14,7 @@ from regard.data.device import to_device
 from regard.data.image_files import decode_file
 from regard.errors import InputError
 from regard.models.model import ImageInput
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
 from regard.viewer.manifest import ImageInfo, Token
 
 Image = str | Path | bytes | np.ndarray  # a file, its bytes, or pixels (height x width, or x channels, 0..255)
@@ -60,7 +60,7 @@ def cut_into_patches(shape: ImageInput, pixels: UInt8[np.ndarray, "H W C"]) -> P
     return PatchedImage(pixels, shape.rows, shape.columns, shape.first)
 
 
-def image_tensor(ready: Ready, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
+def image_tensor(ready: Bundle, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
     """Return the pixels as the model's input; without a stored mean and deviation, scaled to -1..1."""
     channels = picture.pixels.shape[2]
     mean, std = (torch.tensor(numbers or (0.5,) * channels, device=ready.device) for numbers in (ready.mean, ready.std))

@@ -16,10 +16,10 @@ from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.errors import InputError
 from regard.models.model import ImageInput, StepModel, writes
-from regard.use.fill import Masked
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
+from regard.use.fill import MaskedRows
 from regard.use.stream import TextStream
-from regard.use.translate import SPARE, translating
+from regard.use.translate import SPARE, translate_options
 from regard.viewer.manifest import Token
 from regard.viewer.patched_image import PatchedImage, image_tensor, read_image
 from regard.viewer.query import TOKENS, Query, QueryText
@@ -40,9 +40,9 @@ class Prepared:
     picture: PatchedImage | None = None
 
 
-def prepare_query(ready: Ready, query: Query) -> Prepared:
+def prepare_query(ready: Bundle, query: Query) -> Prepared:
     """Prepare a query for a model of any kind."""
-    if ready.outside is not None:
+    if ready.external is not None:
         raise InputError(
             f"{ready.name}: CTranslate2 does not expose attention; use the model that it was converted from"
         )
@@ -67,7 +67,7 @@ def prepare_query(ready: Ready, query: Query) -> Prepared:
     return prepared
 
 
-def _prepare_image(ready: Ready, shape: ImageInput, query: Query) -> Prepared:
+def _prepare_image(ready: Bundle, shape: ImageInput, query: Query) -> Prepared:
     text, image = query.text, query.image
     if image is None and isinstance(text, str) and text.strip():
         image = text.strip()  # the path of a file
@@ -81,9 +81,9 @@ def _prepare_image(ready: Ready, shape: ImageInput, query: Query) -> Prepared:
 class TextReader:
     """Encodes texts for one model, and fills in a `Prepared` with them."""
 
-    def __init__(self, ready: Ready, query: Query, prepared: Prepared) -> None:
+    def __init__(self, ready: Bundle, query: Query, prepared: Prepared) -> None:
         self.ready, self.query, self.prepared = ready, query, prepared
-        self.room = min(query.longest, ready.room or query.longest)
+        self.room = min(query.longest, ready.context or query.longest)
 
     def read(self, text: QueryText) -> None:
         """Read a text, which may contain masks."""
@@ -114,7 +114,7 @@ class TextReader:
                     limits=[tokens],
                     sampling=Sampling(temperature=0.0),
                     seeds=[0],
-                    forbidden=self.ready.frame.never,
+                    forbidden=self.ready.template.never,
                 )
         self.add_sequence("tokens", [*prompt, *written])
         self.prepared.begin = len(prompt)
@@ -145,7 +145,7 @@ class TextReader:
 
     def search(self, model: StepModel, source: list[int], begin: list[int]) -> list[int]:
         """Translate as `regard translate` does, but keep the end token, which is read too."""
-        options = translating(self.ready, {"beam": self.query.beam})
+        options = translate_options(self.ready, {"beam": self.query.beam})
         given = Given(self.row(begin), None, self.row(source))
         most = min(int(options.longest_ratio * len(source)) + SPARE, self.query.longest - len(begin))
         with in_use(model):
@@ -156,22 +156,22 @@ class TextReader:
                 limits=fit_limits(model, given, [most]),
                 beam=options.beam,
                 length_penalty=options.length_penalty,
-                forbidden=self.ready.frame.never,
+                forbidden=self.ready.template.never,
             )
         longest = model.longest()
         return best.ids if longest is None else best.ids[: longest - len(begin)]
 
     def beginning(self) -> list[int]:
         """Return the tokens that every translation begins with."""
-        if self.ready.tokenizer is None and self.ready.frame.first is None:
+        if self.ready.tokenizer is None and self.ready.template.first is None:
             raise InputError(
                 f"{self.ready.name}: has no tokenizer, so the first token of a translation is unknown; give target"
             )
-        return [self.ready.first, *self.ready.frame.forced]
+        return [self.ready.first, *self.ready.template.forced]
 
     def ends(self) -> tuple[int, ...]:
         """Return the tokens that end a text, if they are known."""
-        return () if self.ready.tokenizer is None and self.ready.frame.ends is None else self.ready.ends
+        return () if self.ready.tokenizer is None and self.ready.template.ends is None else self.ready.ends
 
     def engine(self, model: StepModel) -> Engine:
         """Return the engine that runs decode steps; a bare model runs eagerly."""
@@ -185,7 +185,7 @@ class TextReader:
 
     def frame(self, text: QueryText) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special tokens before and after a text."""
-        return ((), ()) if self.is_plain(text) else (self.ready.frame.before, self.ready.frame.after)
+        return ((), ()) if self.is_plain(text) else (self.ready.template.before, self.ready.template.after)
 
     def encode(self, text: QueryText, other_side: bool = False) -> list[int]:
         """Return the token ids of a text: at least one."""
@@ -197,7 +197,7 @@ class TextReader:
         elif other_side:
             ids = tokenizer.encode_target([text])[0].tolist()
         elif "fill" in self.ready.model.verbs:
-            pieces = tokenizer.encode(Masked(self.ready).pattern.split(text))
+            pieces = tokenizer.encode(MaskedRows(self.ready).pattern.split(text))
             ids = [id for piece in pieces for id in (*piece.tolist(), tokenizer.mask)][:-1]
         else:
             ids = tokenizer.encode([text])[0].tolist()
@@ -228,7 +228,7 @@ class TextReader:
         limit = max(limit, 1)
         if len(ids) <= limit:
             return ids
-        known = self.ready.room
+        known = self.ready.context
         why = "this model cannot read more" if known == self.room else "the viewer does not show more"
         self.prepared.notes.append(f"Cut to the {keep} {limit} of {len(ids)} tokens; {why}.")
         return ids[:limit] if keep == "first" else ids[-limit:]

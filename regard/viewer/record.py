@@ -13,7 +13,9 @@ from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import eager
 from regard.errors import InputError
 from regard.models.model import Model, writes
-from regard.use.ready import Frame, Ready, usual_frame
+from regard.models.template import Template
+from regard.use.bundle import Bundle
+from regard.use.load import LoadedModel
 from regard.viewer.capture import capture
 from regard.viewer.live_recording import LiveRecording
 from regard.viewer.prepare import prepare_query
@@ -21,7 +23,11 @@ from regard.viewer.query import Query
 
 
 def record(
-    model: Ready | nn.Module, query: Query, *, tokenizer: Tokenizer | None = None, title: str | None = None
+    model: LoadedModel | Bundle | nn.Module,
+    query: Query,
+    *,
+    tokenizer: Tokenizer | None = None,
+    title: str | None = None,
 ) -> LiveRecording:
     """Record what a model does with a query.
 
@@ -38,9 +44,11 @@ def record(
     return LiveRecording(ready, observed, prepared, capture(observed, arguments), title)
 
 
-def make_bundle(model: Ready | nn.Module, tokenizer: Tokenizer | None) -> Ready:
+def make_bundle(model: LoadedModel | Bundle | nn.Module, tokenizer: Tokenizer | None) -> Bundle:
     """Bundle a bare model with its tokenizer; it is named after its kind."""
-    if isinstance(model, Ready):
+    if isinstance(model, LoadedModel):
+        return model.bundle
+    if isinstance(model, Bundle):
         return model
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model):
@@ -48,8 +56,8 @@ def make_bundle(model: Ready | nn.Module, tokenizer: Tokenizer | None) -> Ready:
         raise InputError(f"{name} is not a model of regard; use one from `regard.load` or `regard.build`")
     device = next(model.parameters()).device
     engine = eager(model) if writes(model) else None
-    frame = Frame() if model.reads == "image" else usual_frame(model, tokenizer)
-    return Ready(model, model.description, tokenizer, frame, device=device, engine=engine)
+    template = Template() if tokenizer is None else model.template(tokenizer)
+    return Bundle(model, model.description, tokenizer, template, device=device, engine=engine)
 
 
 def in_full_precision(model: Model) -> Model:

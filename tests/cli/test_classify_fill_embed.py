@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from regard.cli.text import Lines
-from regard.use import fill as filling
 from regard.use.guess import Guess
-from regard.use.load import load
+from regard.use.load import LoadedModel, load
 
 from ..use.made import image, run
 from .command import Command
@@ -61,7 +60,7 @@ def test_classify_images(regard, folder):
     found = regard("classify", *paths, "-m", folder / "vision").out.splitlines()
     assert [line.split("\t")[0] for line in found] == [guess.label for (guess,) in wanted]
     assert regard.refused("classify", "red dog", "-m", folder / "vision").startswith(
-        "red dog: there is no such image file; give paths of images"
+        "red dog: no such image file; give paths of images"
     )
 
 
@@ -77,7 +76,7 @@ def test_fill(regard, folder):
     objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
     assert [len(one["masks"]) for one in objects] == [1, 0, 2]
     assert objects[0]["masks"][0][0]["label"] == wanted[0][0][0].label
-    assert regard.refused("fill", "[MASK]", "red", "-m", folder / "masked").startswith("line 2: there is no [MASK]")
+    assert regard.refused("fill", "[MASK]", "red", "-m", folder / "masked").startswith("line 2: has no [MASK]")
 
 
 def test_embed(regard, folder):
@@ -104,7 +103,7 @@ def test_embed_into_an_array(regard, folder, lines):
 
 def test_an_array_is_not_text(regard, folder):
     assert regard.refused("embed", "red", "-m", folder / "language", "-o", "x.npy", "--json") == (
-        "x.npy would be an array, and --json asks for text; leave one of them out"
+        "x.npy would be an array, but --json asks for text; leave one of them out"
     )
 
 
@@ -116,7 +115,7 @@ def test_an_archive_of_arrays_is_not_written(regard, folder):
 
 def test_a_token_that_is_a_line_break_stays_on_its_line(regard, folder, monkeypatch):
     found = [[Guess("\n", 0.5), Guess("a\tb", 0.25), Guess("\\", 0.125)]]
-    monkeypatch.setattr(filling, "fillings", lambda *arguments: iter([found for _ in next(arguments[1])]))
+    monkeypatch.setattr(LoadedModel, "fill_lines", lambda *arguments: iter([("the [MASK]", found)]))
     done = regard("fill", "the [MASK]", "-m", folder / "masked")
     assert done.out == "\\n 0.5000\ta\\tb 0.2500\t\\\\ 0.1250\n"
 
@@ -137,7 +136,7 @@ def test_the_wrong_verb(regard, folder):
 def test_a_bar_is_told_of_every_line(verb, kind, regard, folder, monkeypatch):
     Path("in.txt").write_text("red [MASK]\n\n[MASK] dog\n")
     told: list[int] = []
-    monkeypatch.setattr(Lines, "done", lambda lines, count: told.append(count))
+    monkeypatch.setattr(Lines, "_done", lambda lines, count: told.append(count))
     assert regard(verb, "-m", folder / kind, "-f", "in.txt").code == 0
     assert sum(told) == 3
 
@@ -145,9 +144,11 @@ def test_a_bar_is_told_of_every_line(verb, kind, regard, folder, monkeypatch):
 def test_help_is_instant(regard):
     for verb in ("translate", "generate", "classify", "fill", "embed", "evaluate"):
         text = " ".join(regard(verb, "-h").out.split())
-        assert "--model -m" in text
+        assert "-m, --model RUN" in text
         assert "--device" in text
-        assert "--batch-tokens" in text
+        assert "--batch-tokens N" in text
+        assert f"regard {verb} " in text  # an example
+        assert "<" not in text  # the name of a type
 
 
 @pytest.mark.parametrize(
@@ -160,4 +161,4 @@ def test_precision(verb, kind, text, regard, folder):
     assert plain
     assert small
     assert plain != small
-    assert regard.refused(*asked, "bfloat16").startswith("bfloat16 is not for the CPU; take --precision int8 or")
+    assert regard.refused(*asked, "bfloat16").startswith("bfloat16 is slow on the CPU; use --precision int8 or")

@@ -133,7 +133,7 @@ def test_precision(regard):
     )
     assert 0 < abs(small - plain) < 0.01
     assert regard.refused("evaluate", "-m", "language", "--precision", "int9").startswith(
-        "there is no precision 'int9'; did you mean 'int8'?"
+        "unknown precision 'int9'; did you mean 'int8'?"
     )
 
 

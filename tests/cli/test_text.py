@@ -21,7 +21,7 @@ from regard.cli.stdin import read_available
 from regard.cli.text import Lines, Sink, answer_all
 from regard.errors import InputError, RegardError
 from regard.use import batches
-from regard.use import translate as translating
+from regard.use.load import LoadedModel
 
 from ..processes import PATIENCE, patient
 from ..use.made import run
@@ -89,7 +89,10 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     verb = ["translate", "-m", folder / "translation"]
     wanted = "name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face"
     assert regard.refused("translate", "red") == wanted
-    assert regard.refused(*verb, "red", "-f", "in.txt") == "there are texts and the file in.txt; give one or the other"
+    assert (
+        regard.refused(*verb, "red", "-f", "in.txt")
+        == "both texts and the file in.txt were given; leave one of them out"
+    )
     assert regard.refused(*verb, "-f", "in.txt") == "in.txt: no such file; check the path"
     Path("bad.txt").write_bytes(b"fine\n" * 3000 + b"\xff\n")
     assert regard.refused(*verb, "-f", "bad.txt", "-o", "out.txt").startswith(
@@ -99,13 +102,13 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     say(monkeypatch, b"fine\nso \xe9\n")
     assert regard.refused(*verb) == "standard input:2: not valid UTF-8 (byte 0xe9); give it as UTF-8"
     assert regard.refused(*verb, "red", "-o", "no/out.txt") == (
-        "no/out.txt: cannot be written: No such file or directory; make room, or choose another -o"
+        "no/out.txt: cannot be written: No such file or directory; free some space, or choose another file"
     )
     assert regard.refused("translate", "red", "-m", ".").startswith(".: is not the folder of a run")
     assert "is a language model and cannot translate; use `generate`" in regard.refused(
         "translate", "red", "-m", folder / "language"
     )
-    assert regard.refused(*verb, "red", "--engine", "fast").startswith("there is no engine 'fast'; use one of auto, ")
+    assert regard.refused(*verb, "red", "--engine", "fast").startswith("unknown engine 'fast'; use one of auto, ")
     assert regard.refused(*verb, "red", "--device", "cpux").startswith("unknown device 'cpux'; use auto, ")
     half = b"\xff".decode(errors="surrogateescape")
     assert "Unicode" in regard.refused(*verb, half) or "character" in regard.refused(*verb, half)
@@ -131,15 +134,15 @@ def test_an_empty_file_has_an_empty_answer(regard, folder, name, pack):
 
 def test_what_was_done_is_kept_when_interrupted(regard, folder, monkeypatch):
     Path("in.txt").write_text("red dog\n" * 3)
-    found = translating.translations
+    found = LoadedModel.translate_lines
 
     def interrupted(*arguments):
         yield from list(found(*arguments))[:2]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(translating, "translations", interrupted)
+    monkeypatch.setattr(LoadedModel, "translate_lines", interrupted)
     done = regard("translate", "-m", folder / "translation", *FAST, "-f", "in.txt", "-o", "out.txt")
-    assert (done.code, done.err) == (130, "regard: stopped; what was done is in out.txt.part\n")
+    assert (done.code, done.err) == (130, "regard: stopped; the answers so far are in out.txt.part\n")
     assert Path("out.txt.part").read_text().count("\n") == 2
     assert not Path("out.txt").exists()
 
@@ -147,9 +150,9 @@ def test_what_was_done_is_kept_when_interrupted(regard, folder, monkeypatch):
         yield from list(found(*arguments))[:1]
         raise InputError("line 2: is odd")
 
-    monkeypatch.setattr(translating, "translations", mistaken)
+    monkeypatch.setattr(LoadedModel, "translate_lines", mistaken)
     assert regard.refused("translate", "-m", folder / "translation", *FAST, "-f", "in.txt", "-o", "new.txt") == (
-        "line 2: is odd (what was done before is in new.txt.part)"
+        "line 2: is odd (the answers so far are in new.txt.part)"
     )
 
 
@@ -162,17 +165,17 @@ def test_what_was_done_is_kept_when_interrupted(regard, folder, monkeypatch):
     ],
 )
 def test_too_little_memory_is_a_message(regard, folder, monkeypatch, error):
-    found = translating.translations
+    found = LoadedModel.translate_lines
 
     def greedy(*arguments):
         yield next(found(*arguments))
         raise error
 
-    monkeypatch.setattr(translating, "translations", greedy)
+    monkeypatch.setattr(LoadedModel, "translate_lines", greedy)
     verb = ["translate", "-m", folder / "translation", *FAST, "red", "dog"]
-    rule = "there is not enough memory; less is needed with a smaller --batch-tokens, fewer beams, or a smaller model"
+    rule = "not enough memory; try a smaller --batch-tokens, fewer beams, or a smaller model"
     assert regard.refused(*verb) == rule
-    assert regard.refused(*verb, "-o", "out.txt") == f"{rule} (what was done before is in out.txt.part)"
+    assert regard.refused(*verb, "-o", "out.txt") == f"{rule} (the answers so far are in out.txt.part)"
     error.args = ("something else",)
     if isinstance(error, RuntimeError):
         with pytest.raises(RuntimeError, match="something else"):
@@ -183,12 +186,11 @@ def test_long_lines_are_counted(regard, folder):
     long = " ".join(["red"] * 20)
     verb = ["translate", "-m", folder / "translation", *FAST]
     done = regard(*verb, "red", long)
-    assert done.err == (
-        "regard: 1 line was cut at the end, being over 11 tokens (first: line 2); --long split keeps all of it\n"
-    )
+    cut = "1 line was cut at the end, being over 11 tokens (first: line 2)"
+    assert done.err == f'regard: {cut}; long="split" (--long split) keeps all of it\n'
     done = regard(*verb, "red", long, "--long", "split")
     assert (done.err, done.out.count("\n")) == ("", 2)
-    assert regard.refused(*verb, "red", "--long", "drop").startswith("long='drop' is no way to treat long lines; ")
+    assert regard.refused(*verb, "red", "--long", "drop").startswith("unknown long='drop'; ")
 
 
 # --- standard input ---------------------------------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def test_a_pipe_that_pauses_is_answered(monkeypatch):
 def test_a_full_pipe_is_answered_some_thousand_lines_at_a_time(monkeypatch):
     monkeypatch.setattr(batches, "CHUNK", 10)
     say(monkeypatch, b"red\n" * 25)
-    assert [len(chunk) for chunk in Lines(None, None).chunks()] == [10, 10, 5]
+    assert [len(chunk) for chunk in Lines(None, None).chunks().lists] == [10, 10, 5]
 
 
 @pytest.mark.parametrize("text", [b"red", b"red\n", b"red\ndog"])
@@ -234,10 +236,9 @@ def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
     assert {line for chunk in chunks for line in chunk} == {"some line of text"}
 
 
-def test_lines_are_paired_with_their_answers():
+def test_texts_of_the_command_are_not_counted():
     lines = Lines(["a", "b", "c"], None)
-    answers = (line.upper() for chunk in lines.chunks() for line in chunk)
-    assert list(lines.paired(answers)) == [("a", "A"), ("b", "B"), ("c", "C")]
+    assert list(lines.chunks().lists) == [["a", "b", "c"]]
     assert lines.total is None
 
 
@@ -245,7 +246,11 @@ def test_a_file_is_counted(tmp_path):
     path = tmp_path / "a.txt"
     for text, count in (("a\nb\n", 2), ("a\nb", 2), ("\n", 1), ("\n\nx", 3)):
         path.write_text(text)
-        assert Lines(None, path).total == count == len([line for chunk in Lines(None, path).chunks() for line in chunk])
+        assert (
+            Lines(None, path).total
+            == count
+            == len([line for chunk in Lines(None, path).chunks().lists for line in chunk])
+        )
 
 
 def test_what_is_no_file_keeps_its_name(regard, folder):
@@ -267,16 +272,16 @@ def test_what_is_no_file_keeps_its_name(regard, folder):
 
 
 def test_a_bar_moves_before_there_are_answers(monkeypatch, tmp_path):
-    """Answers of some thousand lines come together; who waits for them wants to see that something happens."""
+    """Answers of some thousand lines come together; the bar shows that work is being done."""
     leader, follower = pty.openpty()
     monkeypatch.setenv("NO_COLOR", "1")
     (tmp_path / "in.txt").write_text("red\n" * 4)
     lines, sink = Lines(None, tmp_path / "in.txt"), Sink(tmp_path / "out.txt")
 
     def answers():
-        for chunk in lines.chunks():
+        for chunk in lines.chunks().lists:
             for _ in range(3):
-                lines.done(1)
+                lines.feedback().done(1)
             raise KeyboardInterrupt
             yield chunk
 
@@ -292,7 +297,7 @@ def test_a_full_disk_is_a_message():
     sink = Sink(None)
     with (
         open("/dev/full", "wb", buffering=0) as sink.file,
-        pytest.raises(RegardError, match=r"standard output: cannot be written: No space left on device; make room"),
+        pytest.raises(RegardError, match=r"standard output: cannot be written: No space left on device; free some"),
     ):
         sink.write(b"red")
 
@@ -323,7 +328,7 @@ def test_on_a_terminal(folder, tmp_path):
             answer = process.stdout.readline()
             assert answer.startswith(typed), answer or process.stderr.read()
         process.send_signal(signal.SIGINT)
-        assert process.communicate() == ("", "one line after the other; Ctrl-D ends\n")
+        assert process.communicate() == ("", "type one line after the other; Ctrl-D ends\n")
     assert process.returncode == 130
 
     (tmp_path / "in.txt").write_text("red\n" * 4)
@@ -333,7 +338,7 @@ def test_on_a_terminal(folder, tmp_path):
     os.close(follower)
     with patient(process):
         shown = b""
-        with suppress(OSError):  # with which a terminal says that nobody writes any more
+        with suppress(OSError):  # raised when the last writer has closed the terminal
             while block := os.read(leader, 4096):  # while it is written, for a terminal holds a few bars only
                 shown += block
         answers = process.communicate()[0].splitlines()

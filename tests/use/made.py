@@ -1,7 +1,9 @@
-"""Models ready to use, and folders of runs that were never trained: small weights by chance, in float64."""
+"""Loaded models, and folders of runs that were never trained: small random weights, in float64."""
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,8 +14,9 @@ from regard.decode.engine import eager
 from regard.models.model import Model, StepModel
 from regard.models.recipe import build
 from regard.models.store import save_model
-from regard.use.load import Loaded
-from regard.use.ready import usual_frame
+from regard.models.template import Template
+from regard.use.bundle import Bundle
+from regard.use.load import LoadedModel
 
 from ..laws.cases import SHRINK
 from ..tasks.corpora import sentences, write
@@ -55,25 +58,27 @@ def model_of(kind: str, tokenizer: str = "word", recipe: str | None = None, *cha
     return model.eval()
 
 
-def loaded(kind: str, tokenizer: str = "word", recipe: str | None = None, *changes: str, **facts: object) -> Loaded:
+def loaded(
+    kind: str, tokenizer: str = "word", recipe: str | None = None, *changes: str, **facts: object
+) -> LoadedModel:
     """A model ready to use, without a folder."""
     model = model_of(kind, tokenizer, recipe, *changes)
-    words = None if kind == "vision" else tokenizer_of(tokenizer)
+    text = None if kind == "vision" else tokenizer_of(tokenizer)
     engine = eager(model) if isinstance(model, StepModel) else None
     images = {"mean": (0.5,) * 3, "std": (0.2,) * 3} if kind == "vision" else {}
     classes = CLASSES if kind in ("classification", "vision") else ()
-    return Loaded(
-        **{
-            "model": model,
-            "name": "here",
-            "tokenizer": words,
-            "frame": usual_frame(model, words),
-            "classes": classes,
-            "engine": engine,
-            **images,
-            **facts,
-        }
-    )
+    known = {
+        "name": "here",
+        "tokenizer": text,
+        "template": Template() if text is None else model.template(text),
+        "classes": classes,
+    }
+    return LoadedModel(Bundle(**{"model": model, "engine": engine, **known, **images, **facts}))
+
+
+def answers(pairs: Iterator[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the answers without their lines."""
+    return (answer for _, answer in pairs)
 
 
 def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:

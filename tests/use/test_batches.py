@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from regard.errors import InputError
 from regard.use import batches as module
-from regard.use.batches import batches, by_line, default_tokens, in_chunks, listed, padded, single
+from regard.use.batches import (
+    Chunks,
+    batches,
+    by_line,
+    check_count,
+    check_text,
+    check_texts,
+    in_chunks,
+    pad_rows,
+    tokens_per_batch,
+)
 
 
 @given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 200))
@@ -27,13 +37,14 @@ def test_every_row_is_in_one_batch_and_no_batch_is_too_large(sizes, most):
 def test_answers_go_back_to_their_lines(lines, chunk, most):
     chunks = [lines[begin : begin + chunk] for begin in range(0, len(lines), chunk)]
     answers = by_line(
-        chunks,
+        Chunks(chunks),
         lambda lines: [line.split() for line in lines],  # a line of several words has several rows
         len,
         lambda rows: [row.upper() for row in rows],
         most,
+        lambda count: None,
     )
-    assert list(answers) == [line.upper().split() for line in lines]
+    assert list(answers) == [(line, line.upper().split()) for line in lines]
 
 
 def test_no_more_is_read_than_is_asked_for(monkeypatch):
@@ -46,8 +57,9 @@ def test_no_more_is_read_than_is_asked_for(monkeypatch):
             read += 1
             yield f"line {number}"
 
-    answers = by_line(in_chunks(source()), lambda lines: [[line] for line in lines], len, list, 100)
-    assert [next(answers) for _ in range(25)] == [[f"line {number}"] for number in range(25)]
+    chunks = Chunks(in_chunks(source()))
+    answers = by_line(chunks, lambda lines: [[line] for line in lines], len, list, 100, lambda count: None)
+    assert [next(answers) for _ in range(25)] == [(f"line {number}", [f"line {number}"]) for number in range(25)]
     assert read == 30
 
 
@@ -59,52 +71,59 @@ def test_long_lines_make_short_chunks(monkeypatch):
 
 def test_one_text_is_not_taken_for_a_list_of_letters():
     with pytest.raises(InputError, match=r"one text was given where a list of texts belongs; put it into brackets"):
-        listed("hello", "texts")
+        check_texts("hello", "texts")
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"a": 1}, {"a"}, b"hello", len])
 def test_what_is_no_list_of_texts_is_refused(wrong):
     with pytest.raises(InputError) as caught:
-        listed(wrong, "prompts")
+        check_texts(wrong, "prompts")
     assert str(caught.value) == f"prompts={wrong!r} must be a list of texts"
     with pytest.raises(InputError) as caught:
-        single(wrong, "prompt")
+        check_text(wrong, "prompt")
     assert str(caught.value) == f"prompt={wrong!r} must be one text"
 
 
 def test_what_is_no_text_in_a_list_is_refused_at_its_place():
-    texts = listed(("red", Path("a.png"), "dog"), "texts")
+    texts = check_texts(("red", Path("a.png"), "dog"), "texts")
     assert next(texts) == "red"
     with pytest.raises(InputError, match=r"^texts\[1\]=PosixPath\('a.png'\) must be a text$"):
         next(texts)
-    assert list(listed(["red", Path("a.png")], "texts", (str, Path))) == ["red", "a.png"]
+    assert list(check_texts(["red", Path("a.png")], "texts", (str, Path))) == ["red", "a.png"]
     with pytest.raises(InputError, match=r"^texts\[0\]=None must be a text$"):
-        list(listed([None], "texts", (str, Path)))
+        list(check_texts([None], "texts", (str, Path)))
 
 
 def test_texts_may_come_one_by_one():
-    assert next(listed(iter(str, "never"), "texts")) == ""
-    assert list(listed(np.array(["red", "dog"]), "texts")) == ["red", "dog"]
-    assert list(listed({"red": 1, "dog": 2}.keys(), "texts")) == ["red", "dog"]
-    assert single("red", "prompt") == "red"
+    assert next(check_texts(iter(str, "never"), "texts")) == ""
+    assert list(check_texts(np.array(["red", "dog"]), "texts")) == ["red", "dog"]
+    assert list(check_texts({"red": 1, "dog": 2}.keys(), "texts")) == ["red", "dog"]
+    assert check_text("red", "prompt") == "red"
 
 
 def test_rows_are_padded_on_the_right():
-    table, lengths = padded([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
+    table, lengths = pad_rows([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
     assert table.tolist() == [[1, 2, 3], [4, 9, 9]]
     assert lengths.tolist() == [3, 1]
 
 
 def test_an_accelerator_gets_larger_batches():
-    assert default_tokens(torch.device("cpu")) < default_tokens(torch.device("cuda"))
+    assert tokens_per_batch(None, torch.device("cpu")) < tokens_per_batch(None, torch.device("cuda"))
+    assert tokens_per_batch(7, torch.device("cuda")) == 7
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3"])
+def test_a_count_is_a_whole_number(wrong):
+    with pytest.raises(InputError, match=f"^top={wrong!r} must be a whole number, at least 1$"):
+        check_count(wrong, "top")
 
 
 def test_lines_are_told_as_their_batches_are_finished():
     """Long before the first answer of a chunk, and blank lines among them."""
     told: list[int] = []
     chunks = [["a"] * 6 + [""] * 2, [""] * 3]
-    answers = by_line(chunks, lambda lines: [line.split() for line in lines], len, list, 2, told.append)
-    assert next(answers) == ["a"]
+    answers = by_line(Chunks(chunks), lambda lines: [line.split() for line in lines], len, list, 2, told.append)
+    assert next(answers) == ("a", ["a"])
     assert [count for count in told if count] == [2, 3, 3]
     list(answers)
     assert sum(told) == 11

@@ -18,7 +18,11 @@ def test_labels_and_probabilities_are_the_models():
     assert found[10] == []
     for line, guesses in zip(LINES, found, strict=True):
         if line:
-            ids = [classifier.words.start, *classifier.words.encode([line])[0].tolist(), classifier.words.end]
+            ids = [
+                classifier.tokenizer.start,
+                *classifier.tokenizer.encode([line])[0].tolist(),
+                classifier.tokenizer.end,
+            ]
             with torch.no_grad():
                 wanted = classifier.model(torch.tensor([ids]))[0].softmax(-1)
             assert {guess.label: guess.probability for guess in guesses} == pytest.approx(
@@ -69,10 +73,10 @@ def test_an_image_of_another_size_is_fitted(tmp_path):
 
 def test_files_that_are_no_images(tmp_path):
     classifier = loaded("vision")
-    with pytest.raises(InputError, match=r"missing.png: there is no such image file; give paths of images, one a line"):
+    with pytest.raises(InputError, match=r"missing.png: no such image file; give paths of images, one per line"):
         classifier.classify([tmp_path / "missing.png"])
     (tmp_path / "broken.png").write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"broken.png: cannot be decoded as an image; is it whole"):
+    with pytest.raises(InputError, match=r"broken.png: cannot be decoded as an image; give a complete"):
         classifier.classify([tmp_path / "broken.png"])
 
 

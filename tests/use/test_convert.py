@@ -58,12 +58,12 @@ def written(tmp_path, monkeypatch, caplog):
 def test_texts_become_the_same_ids(written, tokenizer):
     ours, _, words = written("language", tokenizer)
     for text in TEXTS:
-        wanted = [*ours.frame.before, *ours.words.encode([text])[0].tolist(), *ours.frame.after]
+        wanted = [*ours.bundle.template.before, *ours.tokenizer.encode([text])[0].tolist(), *ours.bundle.template.after]
         assert words(text)["input_ids"] == wanted
-        assert words.decode(wanted, skip_special_tokens=True) == ours.words.decode([wanted])[0]
+        assert words.decode(wanted, skip_special_tokens=True) == ours.tokenizer.decode([wanted])[0]
     names = ("pad", "unk", "eos", "mask")
     found = [getattr(words, f"{name}_token_id") for name in names]
-    assert found == [ours.words.pad, ours.words.unk, ours.words.end, ours.words.mask]
+    assert found == [ours.tokenizer.pad, ours.tokenizer.unk, ours.tokenizer.end, ours.tokenizer.mask]
 
 
 def test_a_language_model_writes_the_same(written):
@@ -75,7 +75,7 @@ def test_a_language_model_writes_the_same(written):
         made = model.generate(**given, do_sample=False, max_new_tokens=9)
         (mine,) = ours.generate([text], tokens=9, temperature=0.0)
         assert words.decode(made[0], skip_special_tokens=True) == text + mine
-    assert model.generation_config.suppress_tokens == list(ours.frame.never)
+    assert model.generation_config.suppress_tokens == list(ours.bundle.template.never)
 
 
 def test_a_translator_writes_the_same(written):
@@ -87,7 +87,7 @@ def test_a_translator_writes_the_same(written):
         made = model.generate(**given, do_sample=False, num_beams=1, max_new_tokens=limit)
         assert ours.translate([text], beam=1) == [words.decode(made[0], skip_special_tokens=True)]
     long = words([" ".join(TEXTS * 9)], return_tensors="pt", truncation=True)
-    assert long["input_ids"].shape[1] == ours.room  # the length that it was trained on
+    assert long["input_ids"].shape[1] == ours.bundle.context  # the length that it was trained on
     model.generate(**long, min_new_tokens=200, max_new_tokens=200)  # their position table is long enough
 
 
@@ -95,7 +95,7 @@ def test_masked_words_are_the_same(written):
     ours, model, words = written("masked")
     given = words(["two [MASK] cats".replace("[MASK]", words.mask_token)], return_tensors="pt")
     scores = model(**given).logits[given["input_ids"] == words.mask_token_id][0]
-    scores[list(ours.frame.never)] = -torch.inf
+    scores[list(ours.bundle.template.never)] = -torch.inf
     ((guesses,),) = ours.fill(["two [MASK] cats"], top=3)
     found = scores.softmax(-1).topk(3)
     assert [one.probability for one in guesses] == pytest.approx(found.values.tolist())
@@ -116,7 +116,8 @@ def test_images_are_the_same(written, tmp_path):
     again = regard.load(tmp_path / "vision-theirs", "cpu")
     path = image(tmp_path / "a.png")
     assert again.classify([path], top=3) == ours.classify([path], top=3)
-    assert (again.mean, again.std, again.classes) == (ours.mean, ours.std, ours.classes)
+    one, two = again.bundle, ours.bundle
+    assert (one.mean, one.std, one.classes) == (two.mean, two.std, two.classes)
     table = json.loads((tmp_path / "vision-theirs" / "preprocessor_config.json").read_text())
     patches = ours.model.patches
     assert table["size"] == {"height": patches.height, "width": patches.width}
@@ -204,7 +205,7 @@ def test_an_old_folder_is_written_again(tmp_path):
     again = load_file(tmp_path / "new" / "model.safetensors")
     assert all(torch.equal(tensor, again[name]) for name, tensor in weights.items() if name in again)
     ours = regard.load(tmp_path / "new", "cpu")
-    assert ours.defaults["temperature"] == 0.6
+    assert ours.bundle.defaults["temperature"] == 0.6
     model, words = theirs("gpt2", tmp_path / "new")
     ids = words(LINES[0], return_tensors="pt")["input_ids"]
     torch.testing.assert_close(model(ids).logits, ours.model(ids), atol=1e-5, rtol=0)
@@ -236,6 +237,6 @@ def test_imported_trained_and_exported_again(tmp_path, monkeypatch):
             assert words.decode(made[0], skip_special_tokens=True) == LINES[0] + mine
         else:
             ids = given["input_ids"]
-            target = torch.tensor([[ours.first, 7, 9]])
+            target = torch.tensor([[ours.bundle.first, 7, 9]])
             wanted = model(input_ids=ids, decoder_input_ids=target).logits
             torch.testing.assert_close(ours.model(ids, target), wanted, atol=1e-4, rtol=1e-4)

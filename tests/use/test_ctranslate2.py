@@ -9,11 +9,11 @@ import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
 from regard.models.store import read_model, save_model
-from regard.use.generate import Writing
-from regard.use.translate import Translating
+from regard.use.generate import GenerateOptions
+from regard.use.translate import TranslateOptions
 
 from . import made
-from .made import model_of, run
+from .made import answers, model_of, run
 from .theirs import LINES, write
 
 TEXTS = ["one red dog sleeps", "", "two blue cats", "the dog", "x y z", "red", "the cat runs and the dog sleeps"]
@@ -42,22 +42,22 @@ def test_the_same_greedy_translations(tokenizer, tmp_path):
     assert theirs.translate(TEXTS, beam=1) == ours.translate(TEXTS, beam=1)
     assert theirs.translate(TEXTS, beam=1, longest_ratio=0.5) == ours.translate(TEXTS, beam=1, longest_ratio=0.5)
     assert theirs.translate(TEXTS, beam=1, prefix="blue") == ours.translate(TEXTS, beam=1, prefix="blue")
-    few = theirs.translations(TEXTS, Translating(beam=1, batch_tokens=20))
+    few = answers(theirs.translate_lines(TEXTS, TranslateOptions(beam=1, batch_tokens=20)))
     assert [one.text for one in few] == ours.translate(TEXTS, beam=1)
 
 
 def test_several_beams(tmp_path):
     ours, theirs = both(floats(run("translation", tmp_path / "run", "bpe")))
-    found = list(theirs.translations(TEXTS, Translating(beam=4, best=3, length_penalty=0.0)))
+    found = list(answers(theirs.translate_lines(TEXTS, TranslateOptions(beam=4, best=3, length_penalty=0.0))))
     assert [len(one.candidates) for one in found] == [3, 1, 3, 3, 3, 3, 3]
     for one in found:
         scores = [candidate.score for candidate in one.candidates]
         assert scores == sorted(scores, reverse=True)
     assert found[1].text == ""
     with pytest.raises(InputError, match="CTranslate2 gives no alignments; take another --engine"):
-        theirs.translations(TEXTS, Translating(alignments=True))
+        answers(theirs.translate_lines(TEXTS, TranslateOptions(alignments=True)))
     assert len(theirs.translate(TEXTS, coverage=0.2)) == len(TEXTS)
-    assert ours.outside is None
+    assert ours.bundle.external is None
 
 
 def test_translations_are_measured(tmp_path):
@@ -65,7 +65,7 @@ def test_translations_are_measured(tmp_path):
     found, wanted = theirs.evaluate(beam=1), ours.evaluate(beam=1)
     assert found == {name: wanted[name] for name in ("bleu", "bleu_lowercase", "chrf") if name in wanted}
     _, writer = both(floats(run("language", tmp_path / "other", "bpe")))
-    with pytest.raises(InputError, match="is run by CTranslate2, which gives no probabilities; take another --engine"):
+    with pytest.raises(InputError, match="CTranslate2 computes no probabilities; choose another --engine"):
         writer.evaluate()
 
 
@@ -89,13 +89,13 @@ def test_drawn_and_searched(tmp_path):
     drawn = theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
     assert drawn == theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
     assert drawn != theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=4)
-    tries = list(theirs.continuations(["red"], Writing(tokens=9, tries=3)))
+    tries = list(answers(theirs.generate_lines(["red"], GenerateOptions(tokens=9, tries=3))))
     assert len(set(tries[0])) > 1
-    searched = list(theirs.continuations(TEXTS, Writing(tokens=5, beam=3, tries=2)))
+    searched = list(answers(theirs.generate_lines(TEXTS, GenerateOptions(tokens=5, beam=3, tries=2))))
     assert [len(texts) for texts in searched] == [2] * len(TEXTS)
     assert "".join(theirs.stream("red", tokens=5)) != ""
     with pytest.raises(InputError, match="min_p=0.1 is unknown to CTranslate2; take another --engine"):
-        theirs.continuations(["red"], Writing(sampling=Sampling(min_p=0.1)))
+        answers(theirs.generate_lines(["red"], GenerateOptions(sampling=Sampling(min_p=0.1))))
 
 
 def test_a_folder_that_was_converted_is_used_by_itself(tmp_path):
@@ -112,8 +112,8 @@ def test_a_folder_that_was_converted_is_used_by_itself(tmp_path):
         else:
             assert whole.generate(TEXTS, tokens=9, temperature=0.0) == ours.generate(TEXTS, tokens=9, temperature=0.0)
             assert len(small.generate(TEXTS, tokens=9)) == len(TEXTS)
-        assert small.outside.model.compute_type.startswith("int8")
-        with pytest.raises(InputError, match="is run by CTranslate2, which cannot embed; use the model it was made of"):
+        assert small.bundle.external.model.compute_type.startswith("int8")
+        with pytest.raises(InputError, match="CTranslate2 cannot embed; use the model that it was converted from"):
             whole.embed(["red"])
         with pytest.raises(InputError, match="is a model for CTranslate2; leave --engine eager out"):
             regard.load(tmp_path / "whole" / kind, "cpu", engine="eager")
@@ -125,7 +125,7 @@ def test_their_folders(kind, tmp_path):
     assert theirs.generate(LINES) == ours.generate(LINES)
     regard.convert(tmp_path / kind, "ctranslate2", tmp_path / "out")
     again = regard.load(tmp_path / "out", "cpu")
-    assert again.defaults == ours.defaults
+    assert again.bundle.defaults == ours.bundle.defaults
     assert again.generate(LINES) == ours.generate(LINES)
 
 
@@ -176,6 +176,6 @@ def test_the_precision_is_handed_on(tmp_path):
     for precision, numbers in (("float32", "float32"), ("int8", "int8_float32")):
         theirs = regard.load(folder, "cpu", engine="ctranslate2", precision=precision)
         assert [bool(text) for text in theirs.translate(TEXTS, beam=1)] == [bool(text) for text in ours]
-        assert theirs.outside.model.compute_type == numbers
+        assert theirs.bundle.external.model.compute_type == numbers
     with pytest.raises(RegardError, match="CTranslate2 cannot load it: Requested float16 compute type"):
-        _ = theirs.outside.computing_in("float16").model
+        _ = theirs.bundle.external.in_precision("float16").model

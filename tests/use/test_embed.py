@@ -14,8 +14,8 @@ LINES = sentences(9, seed=2)
 
 
 def ids_of(ready, line: str) -> torch.Tensor:
-    ids = ready.words.encode([line])[0].tolist()
-    return torch.tensor([[*ready.frame.before, *ids, *ready.frame.after]])
+    ids = ready.tokenizer.encode([line])[0].tolist()
+    return torch.tensor([[*ready.bundle.template.before, *ids, *ready.bundle.template.after]])
 
 
 WAYS = {

@@ -6,7 +6,7 @@ import regard
 from regard.errors import InputError
 from regard.tasks.metric import translation_scores, translation_signatures
 from regard.use.evaluate import evaluate_model
-from regard.use.translate import Translating
+from regard.use.translate import TranslateOptions
 
 from ..tasks.corpora import sentences, write
 from .made import loaded, run
@@ -24,7 +24,7 @@ def test_a_translator_is_measured_by_what_it_translates(tmp_path):
     found = ready.evaluate(source, target, beam=3)
     scores = translation_scores(ready.translate(lines, beam=3), wanted)
     assert {name: found[name] for name in scores} == scores
-    task = ready.run.open_task([source, target])
+    task = ready.bundle.run.open_task([source, target])
     measured = task.measure(ready.model)  # by greedy search
     assert found["loss"] == pytest.approx(measured["loss"])
     greedy = ready.evaluate(source, target, beam=1)
@@ -36,7 +36,7 @@ def test_all_that_is_said(tmp_path):
     source = write(tmp_path / "x.de", ["red dog", "", "one two three " * 6])
     target = write(tmp_path / "x.en", ["dog red", "cat", "two"])
     said: list[str] = []
-    found = evaluate_model(ready, [source, target], Translating(beam=1), said.append)
+    found = evaluate_model(ready.bundle, [source, target], TranslateOptions(beam=1), said.append)
     assert found.signatures == translation_signatures()
     assert found.data["validation pairs"] == 2
     assert any(line.startswith("1 blank line skipped") for line in found.skipped)
@@ -51,5 +51,5 @@ def test_the_validation_data_of_the_run(tmp_path):
 
 
 def test_a_model_from_nowhere_has_nothing_to_be_measured_by():
-    with pytest.raises(InputError, match="here: does not come from a run, so it has no validation data; name"):
+    with pytest.raises(InputError, match="here: is not a run, so it has no validation data; name"):
         loaded("language").evaluate()

@@ -10,7 +10,7 @@ from .made import loaded
 
 
 def wanted(ready, ids: list[int], place: int, top: int) -> list[tuple[str, float]]:
-    words = ready.words
+    words = ready.tokenizer
     with torch.no_grad():
         logits = ready.model(torch.tensor([ids]))[0, place]
     logits[[words.pad, words.unk, words.start, words.end, words.mask]] = float("-inf")
@@ -23,7 +23,7 @@ def wanted(ready, ids: list[int], place: int, top: int) -> list[tuple[str, float
 @pytest.mark.parametrize("kind", ["word", "bpe", "char", "unigram"])
 def test_guesses_are_the_models(kind):
     ready = loaded("masked", kind)
-    words = ready.words
+    words = ready.tokenizer
     before, after = "one red", " runs"
     if kind == "char":  # where a blank is a token of its own, it is not part of what is masked
         before += " "
@@ -51,9 +51,9 @@ def test_several_masks_by_either_name_and_in_any_batch():
 
 def test_lines_that_cannot_be_filled():
     ready = loaded("masked")
-    with pytest.raises(InputError, match=r"^line 3: there is no \[MASK\] to fill; write one in place of a word$"):
+    with pytest.raises(InputError, match=r"^line 3: has no \[MASK\] to fill; write one in place of a word$"):
         ready.fill(["[MASK]", "", "red dog"])
-    apart = r"^line 2: from its first \[MASK\] to its last there are 42 tokens, and 30 fit; make several lines of it$"
+    apart = r"^line 2: from its first \[MASK\] to its last there are 42 tokens, but only 30 fit; split it into"
     with pytest.raises(InputError, match=apart):
         ready.fill(["[MASK]", "[MASK]" + " red" * 40 + " [MASK]"])
     with pytest.raises(InputError, match="top=0 must be a whole number, at least 1"):

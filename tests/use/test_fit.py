@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.use.fit import Fit, as_long, middle
+from regard.use.fit import Fit, as_long, find_middle_break
 
 from .made import tokenizer_of
 
@@ -64,7 +64,7 @@ def test_splitting_prefers_the_ends_of_sentences():
     ],
 )
 def test_the_middle_of_a_text(text, first):
-    assert text[: middle(text)] == first
+    assert text[: find_middle_break(text)] == first
 
 
 @given(st.text("ab. ,é日!", max_size=80), st.integers(4, 20))
@@ -83,5 +83,5 @@ def test_a_character_of_more_tokens_than_fit():
 
 def test_ways_to_treat_long_lines():
     assert as_long("split") == "split"
-    with pytest.raises(InputError, match=r"long='splt' is no way to treat long lines; did you mean 'split'\?"):
+    with pytest.raises(InputError, match=r"unknown long='splt'; did you mean 'split'\?"):
         as_long("splt")

@@ -1,4 +1,4 @@
-"""Writing on from prompts: seeds, tries, stops, streams, and prompts that are too long."""
+"""Continuing prompts: seeds, tries, stops, streams, and prompts that are too long."""
 
 from math import nan
 
@@ -7,9 +7,9 @@ import torch
 
 from regard.decode.choose import Sampling
 from regard.errors import ConfigError
-from regard.use.generate import Prompt, Writing, fit_for, seed_of, stream
+from regard.use.generate import GenerateOptions, Prompt, row_seed
 
-from .made import loaded
+from .made import answers, loaded
 
 PROMPTS = ["red dog", "", "two cats sleep", "one", "red dog"]
 
@@ -26,19 +26,19 @@ def test_the_same_seed_writes_the_same_text_in_any_batch(writer):
     assert len(set(alone)) == 4
     other = writer.generate(PROMPTS, tokens=12, seed=1)
     assert all(one != two for one, two in zip(alone, other, strict=True))
-    few = writer.continuations(PROMPTS, Writing(tokens=12, batch_tokens=20))
+    few = answers(writer.generate_lines(PROMPTS, GenerateOptions(tokens=12, batch_tokens=20)))
     assert [text for (text,) in few] == alone
 
 
 def test_several_tries(writer):
-    found = list(writer.continuations(PROMPTS, Writing(tokens=12, tries=3)))
+    found = list(answers(writer.generate_lines(PROMPTS, GenerateOptions(tokens=12, tries=3))))
     assert [len(set(texts)) for texts in found] == [3] * 5
     assert [texts[0] for texts in found] == writer.generate(PROMPTS, tokens=12)
 
 
 def test_without_temperature_the_most_likely_token_is_taken(writer):
     (text,) = writer.generate(["red dog"], tokens=6, temperature=0.0)
-    words, model = writer.words, writer.model
+    words, model = writer.tokenizer, writer.model
     ids = [words.end, *words.encode(["red dog"])[0].tolist()]
     begin = len(ids)
     for _ in range(6):
@@ -99,17 +99,17 @@ def test_a_stop_ends_the_work_too(monkeypatch):
 
 def test_beams_find_a_likelier_text():
     writer = loaded("language", "word")
-    options = Writing(tokens=5, beam=4, tries=2, length_penalty=0.0)
-    (found,) = writer.continuations(["red dog"], options)
+    options = GenerateOptions(tokens=5, beam=4, tries=2, length_penalty=0.0)
+    (found,) = answers(writer.generate_lines(["red dog"], options))
     assert len(found) == 2
-    alone = Writing(tokens=5, beam=4, length_penalty=0.0)
-    assert list(stream(writer, "red dog", alone, fit_for(writer, 5))) == [found[0]]
+    alone = GenerateOptions(tokens=5, beam=4, length_penalty=0.0)
+    assert list(writer.stream_line("red dog", alone)) == [found[0]]
     (greedy,) = writer.generate(["red dog"], tokens=5, temperature=0.0)
     assert likelihood(writer, "red dog", found[0]) >= likelihood(writer, "red dog", greedy) - 1e-9
 
 
 def likelihood(writer, prompt: str, text: str) -> float:
-    words = writer.words
+    words = writer.tokenizer
     ids = [words.end, *words.encode([prompt + text])[0].tolist(), words.end]
     begin = 1 + len(words.encode([prompt])[0])
     with torch.no_grad():
@@ -137,14 +137,14 @@ def test_writing_ends_where_the_positions_end():
 
 def test_a_recurrence_has_no_limit():
     writer = loaded("language", "char", "lstm", longest=8)
-    assert writer.limit is None
-    assert loaded("language", "char", "llama-like", longest=8).limit == 7
+    assert writer.bundle.text_limit is None
+    assert loaded("language", "char", "llama-like", longest=8).bundle.text_limit == 7
 
 
 def test_the_prompt_decides_the_seed_with_the_try():
-    seeds = {seed_of(seed, Prompt(ids, number)) for seed in (0, 1) for ids in ([1], [2], [1, 2]) for number in (0, 1)}
+    seeds = {row_seed(seed, Prompt(ids, number)) for seed in (0, 1) for ids in ([1], [2], [1, 2]) for number in (0, 1)}
     assert len(seeds) == 12
-    assert seed_of(0, Prompt([1, 2])) == seed_of(0, Prompt([1, 2]))
+    assert row_seed(0, Prompt([1, 2])) == row_seed(0, Prompt([1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -154,18 +154,23 @@ def test_the_prompt_decides_the_seed_with_the_try():
         ({"tries": 0}, "tries=0 must be at least 1"),
         ({"beam": 0}, "beam=0 must be at least 1"),
         ({"length_penalty": nan}, "length_penalty=nan must be a finite number"),
-        ({"tries": 3, "beam": 2}, "tries=3 must be at most beam=2: no more can be found; search with a wider beam"),
+        (
+            {"tries": 3, "beam": 2},
+            "tries=3 must be at most beam=2; search with a wider beam",
+        ),
         ({"stop": ("",)}, "stop='' would end every text at once; give at least one character"),
     ],
 )
 def test_options_that_cannot_be(changes, rule):
     with pytest.raises(ConfigError, match=f"{rule}$"):
-        Writing(**changes)
+        GenerateOptions(**changes)
 
 
 def test_a_repetition_penalty_is_heeded():
     writer = loaded("language", "word")
-    plain = Writing(tokens=12, sampling=Sampling(0.0))
-    varied = Writing(tokens=12, sampling=Sampling(0.0, repetition=50.0))
-    counts = [len(set(next(writer.continuations(["red"], options))[0].split())) for options in (plain, varied)]
+    plain = GenerateOptions(tokens=12, sampling=Sampling(0.0))
+    varied = GenerateOptions(tokens=12, sampling=Sampling(0.0, repetition=50.0))
+    counts = [
+        len(set(next(answers(writer.generate_lines(["red"], options)))[0].split())) for options in (plain, varied)
+    ]
     assert counts[1] > counts[0]

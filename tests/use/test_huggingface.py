@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
-from regard.use.generate import writing
-from regard.use.translate import translating
+from regard.use.generate import generate_options
+from regard.use.translate import translate_options
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
@@ -59,7 +59,10 @@ def test_an_empty_prompt_begins_with_their_first_token(folders):
 @pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
 def test_the_same_greedy_translation(kind, folders):
     ours = regard.load(folders[kind], "cpu")
-    limits = [2 * len(ours.frame.before + ours.frame.after) + 2 * len(ids) + 10 for ids in ours.words.encode(LINES)]
+    limits = [
+        2 * len(ours.bundle.template.before + ours.bundle.template.after) + 2 * len(ids) + 10
+        for ids in ours.tokenizer.encode(LINES)
+    ]
     wanted = [greedy(kind, folders[kind], line, limit) for line, limit in zip(LINES, limits, strict=True)]
     assert ours.translate(LINES, beam=1) == wanted
     assert any(wanted)
@@ -87,7 +90,9 @@ def test_the_same_words_for_a_mask(kind, folders):
     ids = tokenizer([text], return_tensors="pt")["input_ids"]
     chances = model(input_ids=ids).logits[ids == tokenizer.mask_token_id].softmax(-1)[0].topk(3)
     assert [one.probability for one in guesses] == pytest.approx(chances.values.tolist(), abs=1e-5)
-    assert [one.label for one in guesses] == [piece.strip() for piece in ours.words.pieces(chances.indices.tolist())]
+    assert [one.label for one in guesses] == [
+        piece.strip() for piece in ours.tokenizer.pieces(chances.indices.tolist())
+    ]
 
 
 def test_the_same_vectors(folders):
@@ -109,10 +114,10 @@ def test_images_are_normalised_as_they_say(folders, tmp_path):
     assert best.label == ("cat", "dog")[int(chances.argmax())]
     assert best.probability == pytest.approx(float(chances.max()), abs=1e-5)
     (folders["vit"] / "preprocessor_config.json").rename(tmp_path / "kept.json")
-    assert regard.load(folders["vit"], "cpu").mean == (0.5,) * 3
+    assert regard.load(folders["vit"], "cpu").bundle.mean == (0.5,) * 3
     for said, mean in (({"do_normalize": False}, (0.0,) * 3), ({"image_mean": [1, 0, 1]}, (1.0, 0.0, 1.0))):
         (folders["vit"] / "preprocessor_config.json").write_text(json.dumps(said))
-        assert regard.load(folders["vit"], "cpu").mean == mean
+        assert regard.load(folders["vit"], "cpu").bundle.mean == mean
     (folders["vit"] / "preprocessor_config.json").write_text('{"image_std": 3}')
     with pytest.raises(RegardError, match="preprocessor_config.json: image_std=3 must be a list of numbers"):
         regard.load(folders["vit"], "cpu")
@@ -131,7 +136,7 @@ def test_files_to_measure_on(folders, tmp_path):
     for label in ("cat", "dog"):
         (tmp_path / "images" / label).mkdir(parents=True)
         image(tmp_path / "images" / label / "a.png", size=(8, 8))
-    with pytest.raises(InputError, match="does not come from a run, so it has no validation data; name files"):
+    with pytest.raises(InputError, match="is not a run, so it has no validation data; name files"):
         regard.load(folders["vit"], "cpu").evaluate()
     with pytest.raises(InputError, match="is an encoder of texts and cannot classify"):
         regard.load(folders["distilbert"], "cpu").evaluate(text)
@@ -143,8 +148,10 @@ def test_files_to_measure_on(folders, tmp_path):
 def test_defaults_of_writing(tmp_path):
     folder = write("gpt2", tmp_path, do_sample=True, temperature=0.6, top_p=0.9, min_p=0.1, repetition_penalty=1.3)
     ours = regard.load(folder, "cpu")
-    assert writing(ours, {}).sampling == Sampling(0.6, 50, 0.9, 0.1, 1.3)
-    assert writing(ours, {"temperature": 1.0, "top_k": 7, "top_p": 1.0}).sampling == Sampling(1.0, 7, 1.0, 0.1, 1.3)
+    assert generate_options(ours.bundle, {}).sampling == Sampling(0.6, 50, 0.9, 0.1, 1.3)
+    assert generate_options(ours.bundle, {"temperature": 1.0, "top_k": 7, "top_p": 1.0}).sampling == Sampling(
+        1.0, 7, 1.0, 0.1, 1.3
+    )
     for said, options in (
         ({}, (200, None, 0.8)),
         ({"max_new_tokens": 7, "do_sample": False}, (7, None, 0.0)),
@@ -153,14 +160,14 @@ def test_defaults_of_writing(tmp_path):
         ({"num_beams": 3, "do_sample": True, "top_k": 0}, (200, None, 1.0)),
     ):
         (folder / "generation_config.json").write_text(json.dumps(said))
-        found = writing(regard.load(folder, "cpu"), {})
+        found = generate_options(regard.load(folder, "cpu").bundle, {})
         assert (found.tokens, found.beam, found.sampling.temperature) == options, said
         assert found.sampling.top_k is None
     (folder / "generation_config.json").write_text('{"num_beams": 3}')
     ours = regard.load(folder, "cpu")
-    assert translating(ours, {}).beam == 3
-    assert translating(ours, {"beam": 2}).beam == 2
-    assert writing(ours, {"temperature": 0.5}).beam is None  # who says how to draw wants to draw
+    assert translate_options(ours.bundle, {}).beam == 3
+    assert translate_options(ours.bundle, {"beam": 2}).beam == 2
+    assert generate_options(ours.bundle, {"temperature": 0.5}).beam is None  # who says how to draw wants to draw
     assert len(ours.generate(["red"], tokens=3)) == 1
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}')
     with pytest.raises(RegardError, match="generation_config.json: temperature='warm' must be a number"):
@@ -176,11 +183,13 @@ def test_several_ends_and_tokens_that_are_never_written(folders, tmp_path):
     ids = model.generate(**given, **settings)[0, given["input_ids"].shape[1] :].tolist()
     place = next(place for place in range(1, 6) if ids[place] not in ids[:place])
     folder = write("gpt2", tmp_path / "ends", eos_token_id=[0, ids[place]])
-    assert regard.load(folder, "cpu").generate([prompt], tokens=6, temperature=0.0) == plain.words.decode([ids[:place]])
+    assert regard.load(folder, "cpu").generate([prompt], tokens=6, temperature=0.0) == plain.tokenizer.decode(
+        [ids[:place]]
+    )
     folder = write("gpt2", tmp_path / "never", suppress_tokens=[ids[0]], bad_words_ids=[[ids[place]], [5, 6]])
     ours = regard.load(folder, "cpu")
-    assert ours.frame.never == tuple(sorted({ids[0], ids[place]}))
-    made = model.generate(**given, **settings, suppress_tokens=list(ours.frame.never))
+    assert ours.bundle.template.never == tuple(sorted({ids[0], ids[place]}))
+    made = model.generate(**given, **settings, suppress_tokens=list(ours.bundle.template.never))
     assert prompt + ours.generate([prompt], tokens=6, temperature=0.0)[0] == tokenizer.decode(made[0])
     for wrong in ({"suppress_tokens": ["x"]}, {"suppress_tokens": 5.5}, {"bad_words_ids": [[99999]]}):
         with pytest.raises(RegardError, match="generation_config.json: .* is the id of no token"):
@@ -188,11 +197,11 @@ def test_several_ends_and_tokens_that_are_never_written(folders, tmp_path):
 
 
 def test_a_forced_first_token(folders, tmp_path):
-    forced = regard.load(folders["bart"], "cpu").words.encode(["red"])[0].tolist()[:1]
+    forced = regard.load(folders["bart"], "cpu").tokenizer.encode(["red"])[0].tolist()[:1]
     folder = write("bart", tmp_path, forced_bos_token_id=forced[0])
     ours = regard.load(folder, "cpu")
-    assert ours.frame.forced == tuple(forced)
-    limit = 2 * (len(ours.words.encode(LINES[:1])[0]) + 2) + 10 + 1
+    assert ours.bundle.template.forced == tuple(forced)
+    limit = 2 * (len(ours.tokenizer.encode(LINES[:1])[0]) + 2) + 10 + 1
     assert ours.translate(LINES[:1], beam=1) == [greedy("bart", folder, LINES[0], limit)]
 
 
@@ -201,7 +210,7 @@ def test_a_forced_first_token(folders, tmp_path):
 
 def test_a_model_may_have_tokens_to_spare(tmp_path):
     ours = regard.load(write("marian", tmp_path, spare=7), "cpu")
-    assert ours.model.config.vocabulary == ours.words.size + 7
+    assert ours.model.config.vocabulary == ours.tokenizer.size + 7
     assert len(ours.translate(LINES[:2])) == 2
 
 

@@ -9,8 +9,9 @@ import torch
 import regard
 from regard.errors import InputError, RegardError
 from regard.models.store import save_model
-from regard.use.load import Loaded, make_engine
-from regard.use.ready import Frame, usual_frame
+from regard.models.template import Template
+from regard.use.bundle import Bundle
+from regard.use.load import LoadedModel, make_engine
 
 from ..processes import PATIENCE
 from .made import loaded, model_of, run, tokenizer_of
@@ -20,24 +21,24 @@ from .made import loaded, model_of, run, tokenizer_of
 def test_a_folder_is_opened_with_what_its_task_says(kind, tmp_path):
     ready = regard.load(run(kind, tmp_path / "run"), device="cpu")
     wanted = loaded(kind)
-    assert ready.name == str(tmp_path / "run")
+    assert ready.bundle.name == str(tmp_path / "run")
     assert not ready.model.training
-    assert (ready.frame, ready.classes) == (usual_frame(wanted.model, wanted.tokenizer), wanted.classes)
-    assert ready.longest == {"translation": 12, "classification": 256, "vision": None}.get(kind, 16)
-    assert (ready.mean, ready.std) == (wanted.mean, wanted.std)
+    assert (ready.bundle.template, ready.bundle.classes) == (wanted.bundle.template, wanted.bundle.classes)
+    assert ready.bundle.longest == {"translation": 12, "classification": 256, "vision": None}.get(kind, 16)
+    assert (ready.bundle.mean, ready.bundle.std) == (wanted.bundle.mean, wanted.bundle.std)
     assert (ready.tokenizer is None) == (kind == "vision")
     if kind == "language":
         assert ready.generate(["red dog"], tokens=5) == wanted.generate(["red dog"], tokens=5)
 
 
-def test_frames_are_those_of_training():
+def test_templates_are_those_of_training():
     words = tokenizer_of()
     start, end = words.start, words.end
-    assert usual_frame(model_of("translation"), words) == Frame((), (end,), start)
-    assert usual_frame(model_of("language"), words).before == (end,)
-    assert usual_frame(model_of("classification"), words) == Frame((start,), (end,))
-    assert end not in usual_frame(model_of("language"), words).never
-    assert end in usual_frame(model_of("masked"), words).never
+    assert model_of("translation").template(words) == Template((), (end,), start)
+    assert model_of("language").template(words).before == (end,)
+    assert model_of("classification").template(words) == Template((start,), (end,))
+    assert end not in model_of("language").template(words).never
+    assert end in model_of("masked").template(words).never
 
 
 WRONG = {
@@ -94,7 +95,7 @@ for use in (
         "prompt=3 must be one text",
         "texts={'red': 1} must be a list of texts",
         "texts=None must be a list of texts",
-        "beam='5' must be a whole number, at least 1",
+        'TranslateOptions: beam="5" must be a whole number, at least 1',
         "prefix=3 must be one text",
         "stop=3 must be a list of texts",
         "stop[1]=3 must be a text",
@@ -123,11 +124,11 @@ def test_folders_that_cannot_be_opened(tmp_path):
 
 def test_a_model_of_text_needs_a_tokenizer():
     with pytest.raises(InputError, match=r"^here: has no tokenizer.json; put the one it was trained with"):
-        Loaded(model_of("language"), "here").generate(["red"])
+        LoadedModel(Bundle(model_of("language"), "here")).generate(["red"])
 
 
 def test_engines():
-    with pytest.raises(InputError, match=r"there is no engine 'eagre'; did you mean 'eager'\?"):
+    with pytest.raises(InputError, match=r"unknown engine 'eagre'; did you mean 'eager'\?"):
         make_engine("eagre", model_of("language"))
     assert make_engine("auto", model_of("vision")) is None
     assert make_engine("eager", model_of("language")) is not None

@@ -7,7 +7,7 @@ import regard
 from regard.decode.quantise import Int8
 from regard.errors import InputError
 from regard.models.store import read_model, save_model
-from regard.use.precision import check_together, dtype_for
+from regard.use.precision import check_combination, dtype_for
 
 from .made import CLASSES, image, model_of, run
 from .theirs import write
@@ -78,11 +78,11 @@ def test_on_cuda_what_writes_is_in_bfloat16_and_what_reads_as_it_was_stored():
     for model in (writer, reader):
         assert dtype_for(model, "float32", "cuda") == torch.float32
         assert dtype_for(model, "bfloat16", "cuda") == torch.bfloat16
-    check_together("bfloat16", "cuda", "captured")
+    check_combination("bfloat16", "cuda", "captured")
 
 
 WRONG = {
-    ("int4", "auto"): "there is no precision 'int4'; did you mean 'int8'? (one of auto, bfloat16, float32, int8)",
+    ("int4", "auto"): "unknown precision 'int4'; did you mean 'int8'? (one of auto, bfloat16, float32, int8)",
     ("bfloat16", "auto"): "bfloat16 is not for the CPU; take --precision int8 or float32, or another --device",
     ("int8", "compiled"): "int8 is not for the engine 'compiled'; leave out the one or the other",
 }
@@ -98,4 +98,4 @@ def test_what_cannot_be_had(precision, engine, tmp_path):
 
 def test_int8_is_for_the_cpu():
     with pytest.raises(InputError, match="^int8 is for the CPU, not for cuda; take --device cpu, or --precision bf"):
-        check_together("int8", "cuda", "auto")
+        check_combination("int8", "cuda", "auto")

@@ -16,7 +16,7 @@ from regard.decode.engine import eager
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.parts.attend import Tape
-from regard.use.load import Loaded
+from regard.use.load import LoadedModel
 from regard.viewer.manifest import Manifest
 from regard.viewer.model_handle import ModelHandle, load_in_background
 from regard.viewer.query import Query
@@ -40,7 +40,7 @@ ASKED: dict[str, dict[str, object]] = {
 }
 
 
-def models() -> dict[str, Loaded]:
+def models() -> dict[str, LoadedModel]:
     """Return small models of every kind, in float32, with random weights."""
     alibi = ("model.embed.position=none", "model.layers.block.mixer.position.kind=alibi")
     made = {
@@ -55,7 +55,7 @@ def models() -> dict[str, Loaded]:
     return {name: in_float32(name, ready) for name, ready in made.items()}
 
 
-def in_float32(name: str, ready: Loaded) -> Loaded:
+def in_float32(name: str, ready: LoadedModel) -> LoadedModel:
     model = copy.deepcopy(ready.model).float()
     return replace(ready, name=name, model=model, engine=None if ready.engine is None else eager(model))
 
@@ -63,7 +63,7 @@ def in_float32(name: str, ready: Loaded) -> Loaded:
 class Known(ModelHandle):
     """A model in memory, which is "loaded" as soon as the test allows it."""
 
-    def __init__(self, ready: Loaded) -> None:
+    def __init__(self, ready: LoadedModel) -> None:
         super().__init__(Path("/runs") / ready.name, ready.name)
         self.ready, self.may_load, self.trouble = ready, Event(), ""
         self.may_load.set()
@@ -87,7 +87,7 @@ class Shown:
     address: str
     store: RecordingStore
     ids: dict[str, str]
-    models: dict[str, Loaded]
+    models: dict[str, LoadedModel]
 
     def recording(self, name: str) -> Recording:
         return self.store.find(self.ids[name]).recording

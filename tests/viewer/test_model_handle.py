@@ -13,7 +13,7 @@ from rich.console import Console
 from regard.errors import InputError, RegardError
 from regard.training import start
 from regard.use import load as use_load
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
 from regard.viewer.model_handle import ModelHandle, load_in_background, make_handles
 from regard.viewer.query import Query
 from regard.viewer.recording_store import RecordingStore
@@ -108,7 +108,7 @@ def test_the_number_of_tokens(tmp_path):
 def test_half_precision_is_loaded_as_float32(tmp_path, monkeypatch):
     plain = use_load.open_folder
 
-    def halved(*arguments: object) -> Ready:
+    def halved(*arguments: object) -> Bundle:
         ready = plain(*arguments)
         ready.model.to(torch.bfloat16)
         return ready
@@ -120,7 +120,7 @@ def test_half_precision_is_loaded_as_float32(tmp_path, monkeypatch):
 
 
 def test_a_ctranslate2_model_is_rejected(tmp_path, monkeypatch):
-    monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(outside=object()))
+    monkeypatch.setattr(use_load, "open_folder", lambda *arguments: SimpleNamespace(external=object()))
     with pytest.raises(
         InputError, match="run: CTranslate2 does not expose attention; use the model that it was converted from"
     ):

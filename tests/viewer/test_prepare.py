@@ -7,7 +7,7 @@ import torch
 
 from regard.decode.engine import eager
 from regard.errors import InputError
-from regard.use.ready import Frame, Outside, Ready
+from regard.use.bundle import Bundle, ExternalEngine, Template
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
@@ -35,7 +35,7 @@ def test_a_translator_shows_the_translation_of_translate(recipe, beam):
     manifest = recording.manifest()
     assert manifest["written"] == wanted
     assert manifest["next"] | {"vocabulary": 0} == {"sequence": "target", "begin": 1, "vocabulary": 0}
-    words = ready.words
+    words = ready.tokenizer
     assert ids(recording, "source") == [*words.encode(["one red dog"])[0].tolist(), words.end]
     written = ids(recording, "target")
     assert written[0] == words.start
@@ -48,7 +48,7 @@ def test_a_translator_shows_the_translation_of_translate(recipe, beam):
 def test_a_given_target():
     ready = loaded("translation", "bpe")
     recording = record(ready, Query("one red dog", target="two cats"))
-    words = ready.words
+    words = ready.tokenizer
     assert ids(recording, "target") == [words.start, *words.encode(["two cats"])[0].tolist()]
     assert recording.manifest()["written"] == "two cats"
     blank = record(ready, Query("one red dog", target=" "))  # is the same as no target
@@ -57,10 +57,11 @@ def test_a_given_target():
 
 def test_forced_first_tokens_of_a_translation():
     ready = loaded("translation", "bpe")
-    forced = tuple(ready.words.encode(["two"])[0].tolist())
-    framed = loaded("translation", "bpe", frame=Frame((), (ready.words.end,), ready.words.start, forced=forced))
+    forced = tuple(ready.tokenizer.encode(["two"])[0].tolist())
+    template = Template((), (ready.tokenizer.end,), ready.tokenizer.start, forced=forced)
+    framed = loaded("translation", "bpe", template=template)
     for recording in (record(framed, Query("one red dog")), record(framed, Query("one red dog", target="red"))):
-        assert ids(recording, "target")[: 1 + len(forced)] == [framed.words.start, *forced]
+        assert ids(recording, "target")[: 1 + len(forced)] == [framed.tokenizer.start, *forced]
         assert recording.manifest()["next"]["begin"] == 1 + len(forced)
         assert recording.manifest()["written"].startswith("two")
 
@@ -68,7 +69,7 @@ def test_forced_first_tokens_of_a_translation():
 def test_a_translation_ends_where_the_table_of_positions_does():
     changes = ("model.embed.position.kind=learned", "model.embed.position.length=5")
     ready = loaded("translation", "word", None, *changes)
-    assert ready.words.end not in ids(record(ready, Query("one red")), "target")
+    assert ready.tokenizer.end not in ids(record(ready, Query("one red")), "target")
     assert len(ids(record(ready, Query("one red", beam=1)), "target")) <= 5
 
 
@@ -94,10 +95,11 @@ def test_a_language_model_generates(recipe):
     (wanted,) = ready.generate(["one red dog"], tokens=5, temperature=0.0)
     assert manifest["written"] == wanted
     begin = manifest["next"]["begin"]
-    assert ids(recording, "tokens")[:begin] == [ready.words.end, *ready.words.encode(["one red dog"])[0].tolist()]
+    prompt = ready.tokenizer.encode(["one red dog"])[0].tolist()
+    assert ids(recording, "tokens")[:begin] == [ready.tokenizer.end, *prompt]
     assert begin < len(ids(recording, "tokens")) <= begin + 5
     scores = blobs.following(recording)
-    scores[:, list(ready.frame.never)] = -1e9
+    scores[:, list(ready.bundle.template.never)] = -1e9
     assert scores.argmax(1)[begin - 1 : -1].tolist() == ids(recording, "tokens")[begin:]
 
 
@@ -170,7 +172,7 @@ def test_a_classifier_answers():
     ((*guesses,),) = ready.classify(["one red dog"], top=3)
     assert [guess["text"] for guess in answer["guesses"]] == [guess.label for guess in guesses]
     assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx([g.probability for g in guesses])
-    words = ready.words
+    words = ready.tokenizer
     assert ids(recording, "tokens") == [words.start, *words.encode(["one red dog"])[0].tolist(), words.end]
     counted = record(loaded("classification", classes=()), Query("one red dog")).manifest()["answers"][0]["guesses"]
     assert {guess["text"] for guess in counted} == {"0", "1", "2"}
@@ -222,7 +224,7 @@ def test_ids_of_both_sides():
     recording = record(model, Query([7, 8], target=[3, 9, 9]))
     assert (ids(recording, "source"), ids(recording, "target")) == ([7, 8], [3, 9, 9])
     assert recording.manifest()["written"] is None
-    started = Ready(model, frame=Frame(first=3, ends=(2,)), engine=eager(model))
+    started = Bundle(model, template=Template(first=3, ends=(2,)), engine=eager(model))
     assert ids(record(started, Query([7, 8])), "target")[0] == 3
 
 
@@ -289,6 +291,6 @@ def test_wrong_queries():
 
 
 def test_a_model_that_ctranslate2_runs():
-    elsewhere = type("Elsewhere", (Outside,), dict.fromkeys(Outside.__abstractmethods__))
+    elsewhere = type("Elsewhere", (ExternalEngine,), dict.fromkeys(ExternalEngine.__abstractmethods__))
     with pytest.raises(InputError, match="here: CTranslate2 does not expose attention; use the model that it was"):
-        record(loaded("translation", outside=elsewhere()), Query("red"))
+        record(loaded("translation", external=elsewhere()), Query("red"))

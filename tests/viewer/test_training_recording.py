@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from regard.errors import RegardError
 from regard.training.run import open_run
-from regard.use.ready import Ready
+from regard.use.bundle import Bundle
 from regard.viewer.blobs import all_blobs
 from regard.viewer.query import Query
 from regard.viewer.record import record
@@ -57,7 +57,7 @@ def test_weights_and_statistics_are_those_of_each_step(case):
     for step, model in enumerate(models):
         if "images" in inputs:
             task = open_run(training.folder).config.task
-            live = record(Ready(model, mean=task.mean, std=task.std), Query(image=pixels(training)))
+            live = record(Bundle(model, mean=task.mean, std=task.std), Query(image=pixels(training)))
         else:
             rows = {name: tensor[0].tolist() for name, tensor in inputs.items()}
             live = record(model, Query(rows.get("tokens") or rows["source"], target=rows.get("target"), tokens=0))

@@ -1,0 +1,98 @@
+"""A model with everything the verbs need: its tokenizer, its template, its limits, its device and its engine.
+
+Nothing here depends on a run of ours, so a model from another library is used in the same way.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from regard.data.tokenizer import Tokenizer
+from regard.decode.engine import Engine
+from regard.errors import InputError
+from regard.models.model import Model
+from regard.models.template import Template
+from regard.runs.folder import RunFolder
+
+
+class ExternalEngine(ABC):
+    """A library that runs a model with its own search."""
+
+    @abstractmethod
+    def in_precision(self, precision: str) -> "ExternalEngine":
+        """Return the same model in this precision; with `auto` the library chooses."""
+
+    @abstractmethod
+    def translator(self, bundle: Any, options: Any) -> Callable[[list[Any]], list[Any]]:
+        """Return a function that translates a batch, as `translate.BatchTranslator` does."""
+
+    @abstractmethod
+    def generator(self, bundle: Any, options: Any) -> Any:
+        """Return an object that generates for a batch, as `generate.BatchGenerator` does."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model with what belongs to it; a kind of model leaves out what it does not need."""
+
+    model: Model
+    name: str = "this model"  # used in messages
+    tokenizer: Tokenizer | None = None
+    template: Template = field(default_factory=Template)
+    longest: int | None = None  # tokens of the texts it was trained on, with the template
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()  # of the colours of images, to normalise them
+    std: tuple[float, ...] = ()
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  # immutable
+    engine: Engine | None = None  # of models that write
+    run: RunFolder | None = None  # the run that it comes from
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the options that the user did not choose
+    external: ExternalEngine | None = None  # the library that runs it; then the model here has no weights
+
+    def check(self, verb: str) -> None:
+        """Raise an error if this kind of model cannot do what a verb asks."""
+        if verb not in self.model.verbs:
+            fits = " or ".join(f"`{name}`" for name in self.model.verbs)
+            raise InputError(f"{self.name}: is {self.model.description} and cannot {verb}; use {fits}")
+        if self.external is not None and verb not in ("translate", "generate"):
+            raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
+
+    def need_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer; raise an error if there is none."""
+        if self.tokenizer is None:
+            raise InputError(f"{self.name}: has no tokenizer.json; put the one it was trained with into its folder")
+        return self.tokenizer
+
+    def need_engine(self) -> Engine:
+        """Return the engine of a model that writes."""
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end what is written."""
+        return (self.need_tokenizer().end,) if self.template.ends is None else self.template.ends
+
+    @property
+    def first(self) -> int:
+        """The first token of a translation."""
+        return self.need_tokenizer().start if self.template.first is None else self.template.first
+
+    def resolve(self, chosen: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+        """Lay the options that a user chose (None: did not choose) over the model's defaults of the `known` options."""
+        own = {name: value for name, value in self.defaults.items() if name in set(known)}
+        return own | {name: value for name, value in chosen.items() if value is not None}
+
+    @property
+    def context(self) -> int | None:
+        """The most tokens that can be read; None: any number."""
+        return self.model.context(self.longest)
+
+    @property
+    def text_limit(self) -> int | None:
+        """The most tokens of a text that fit into the context with the template around them."""
+        around = len(self.template.before) + len(self.template.after)
+        return None if self.context is None else max(self.context - around, 1)
