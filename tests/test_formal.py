@@ -243,9 +243,9 @@ def test_a_query_that_sees_nothing_gets_zeros(draw: Draw) -> None:
         output = formal.attention(X, Z, weights, mask)
     np.testing.assert_array_equal(output[:, 1], 0)
     np.testing.assert_allclose(output[:, 0], formal.single_query_attention(X[:, 0], Z, weights))
-    nobody = np.zeros((2, 0))
-    np.testing.assert_array_equal(formal.attention(X, nobody, weights, everywhere(nobody, X)), np.zeros((7, 2)))
-    np.testing.assert_array_equal(formal.single_query_attention(X[:, 0], nobody, weights), np.zeros(7))
+    empty = np.zeros((2, 0))
+    np.testing.assert_array_equal(formal.attention(X, empty, weights, everywhere(empty, X)), np.zeros((7, 2)))
+    np.testing.assert_array_equal(formal.single_query_attention(X[:, 0], empty, weights), np.zeros(7))
 
 
 def test_one_head_joined_by_the_identity_is_attention(draw: Draw) -> None:

@@ -1,4 +1,4 @@
-"""Convolution over time (Gehring et al. 2017): each output sees `kernel` neighbours, so far words need many layers."""
+"""Convolution over time (Gehring et al. 2017): an output sees `kernel` neighbours, distant words need many layers."""
 
 from dataclasses import dataclass
 
@@ -35,17 +35,17 @@ class Convolution(Mixer):
     ) -> Float[Tensor, "B T D"]:
         """Convolve along T."""
         if includes(mask, Documents) or includes(mask, Prefix):
-            raise InputError("a convolution sees a fixed stretch: it knows no packed documents and no prefix")
+            raise InputError("a convolution sees a fixed range of tokens; packed documents and prefixes need attention")
         if state is not None:
             return self.convolve(self.extend(x, positions if includes(mask, Padding) else None, state))
         if includes(mask, Causal):
             return self.convolve(F.pad(x, (0, 0, self.reach, 0)))
-        if positions is not None and includes(mask, Padding):  # padding must not leak into the last words
+        if positions is not None and includes(mask, Padding):  # padding must not reach the last words
             x = x * (positions >= 0)[..., None]
         return self.convolve(F.pad(x, (0, 0, self.reach // 2, self.reach - self.reach // 2)))
 
     def convolve(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B T D"]:
-        """Torch convolves along the last dimension."""
+        """Convolve along T; torch convolves along the last dimension."""
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
 
     def extend(self, x: Tensor, positions: Tensor | None, state: Hidden) -> Tensor:
@@ -60,13 +60,13 @@ class Convolution(Mixer):
         return x
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
-        """Nothing came before: zeros."""
+        """Return zeros: nothing came before."""
         weight = self.conv.weight
         return Hidden((weight.new_zeros(batch, self.reach, weight.shape[1]),))
 
     @property
     def residual_outputs(self) -> list[Tensor]:
-        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        """Return the matrix whose product is added to the residual stream (see `models/init.py`)."""
         return [self.conv.weight]
 
     def flops(self, tokens: int, keys: int) -> int:
@@ -84,5 +84,5 @@ class ConvolutionConfig(MixerConfig):
     """Distance between these tokens."""
 
     def build(self, dim: int) -> Convolution:
-        """Make it for width `dim`."""
+        """Build the convolution for vectors of width `dim`."""
         return Convolution(dim, self.kernel, self.dilation)

@@ -1,4 +1,4 @@
-"""From words and images to vectors: tokens, segments (Devlin et al. 2018), patches (Dosovitskiy et al. 2020)."""
+"""Embeddings of tokens, segments (Devlin et al. 2018) and image patches (Dosovitskiy et al. 2020)."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -33,7 +33,7 @@ class Tokens(nn.Module):
 
 
 def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
-    """Name the first id that is not in 0 .. known-1; only where that needs no waiting for an accelerator."""
+    """Return the first id outside 0 .. known-1 and its place; checked only where this needs no synchronisation."""
     if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
         return None
     low, high = ids.aminmax()
@@ -104,7 +104,7 @@ class Patches(nn.Module):
 
     @property
     def count(self) -> int:
-        """How many patches an image has."""
+        """Return the number of patches of an image."""
         return (self.height // self.patch) * (self.width // self.patch)
 
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
@@ -116,7 +116,7 @@ class Patches(nn.Module):
                 f"the images are {channels} x {height} x {width} (channels x height x width), "
                 f"but the model was made for {wanted[0]} x {wanted[1]} x {wanted[2]}; resize them first"
             )
-        images = images.to(self.conv.weight.dtype)  # pixels come in float32, whatever the model computes in
+        images = images.to(self.conv.weight.dtype)  # pixels are float32, whatever the precision of the model
         return rearrange(self.conv(images), "B D h w -> B (h w) D")
 
     def summary(self) -> str:
@@ -144,10 +144,10 @@ class EmbedConfig(Config):
     def validate(self) -> None:
         """Check the rules between values."""
         if self.concatenate is not None and self.position is None:
-            raise ConfigError(f"concatenate={self.concatenate} needs a position to concatenate")
+            raise ConfigError(f"concatenate={self.concatenate} needs a position table to concatenate")
 
     def build(self, vocabulary: int, dim: int) -> Embedding:
-        """Make it for a vocabulary and a width."""
+        """Build the embedding for a vocabulary and a width."""
         beside = self.concatenate or 0
         if beside >= dim:
             raise ConfigError(f"concatenate={beside} must leave some of dim={dim} to the token")
@@ -183,5 +183,5 @@ class PatchesConfig(Config):
             raise ConfigError(f"height={self.height} and width={self.width} must be multiples of patch={self.patch}")
 
     def build(self, dim: int) -> Patches:
-        """Make it for width `dim`."""
+        """Build the patches for vectors of width `dim`."""
         return Patches(self.height, self.width, self.patch, self.channels, dim)

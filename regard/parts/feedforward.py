@@ -1,4 +1,6 @@
-"""What happens to each token on its own: MLP (Vaswani et al. 2017), GLU (Dauphin et al. 2017; Shazeer 2020)."""
+"""Feed-forward layers, which treat each token on its own: MLP (Vaswani et al. 2017), GLU (Dauphin et al. 2017; Shazeer
+2020), mixture of experts (`moe.py`).
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from regard.parts.moe import Experts, MixtureOfExperts, Router
 
 
 def relu_squared(x: Tensor) -> Tensor:
-    """max(x, 0)^2 (So et al. 2021)."""
+    """Return max(x, 0)^2 (So et al. 2021)."""
     return F.relu(x).square()
 
 
@@ -47,11 +49,11 @@ class OneLayer(nn.Module):
 
     @property
     def residual_outputs(self) -> list[Tensor]:
-        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        """Return the matrix whose product is added to the residual stream (see `models/init.py`)."""
         return [self.down.weight]
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """g(Wx + b)."""
+        """Return g(Wx + b)."""
         return self.dropout(self.activation(self.down(x)))
 
 
@@ -67,11 +69,11 @@ class MLP(nn.Module):
 
     @property
     def residual_outputs(self) -> list[Tensor]:
-        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        """Return the matrix whose product is added to the residual stream (see `models/init.py`)."""
         return [self.down.weight]
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """W_2 g(W_1 x + b_1) + b_2."""
+        """Return W_2 g(W_1 x + b_1) + b_2."""
         hidden = self.activation(self.up(x))
         return self.down(self.dropout(hidden) if self.training else hidden)
 
@@ -89,11 +91,11 @@ class GLU(nn.Module):
 
     @property
     def residual_outputs(self) -> list[Tensor]:
-        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        """Return the matrix whose product is added to the residual stream (see `models/init.py`)."""
         return [self.down.weight]
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """W_2 (g(W_g x) * W_1 x)."""
+        """Return W_2 (g(W_g x) * W_1 x)."""
         hidden = self.activation(self.gate(x)) * self.up(x)
         return self.down(self.dropout(hidden) if self.training else hidden)
 
@@ -120,7 +122,7 @@ class MLPConfig(FeedForwardConfig):
     """Share of the hidden features that training sets to zero."""
 
     def build(self, dim: int) -> nn.Module:
-        """Make it for width `dim`."""
+        """Build the layer for vectors of width `dim`."""
         if self.hidden is None:
             return OneLayer(dim, self.activation, self.bias, self.dropout)
         return MLP(dim, self.hidden, self.activation, self.bias, self.dropout)
@@ -140,7 +142,7 @@ class GLUConfig(FeedForwardConfig):
     """Share of the hidden features that training sets to zero."""
 
     def build(self, dim: int) -> nn.Module:
-        """Make it for width `dim`."""
+        """Build the layer for vectors of width `dim`."""
         return GLU(dim, self.hidden, self.activation, self.bias, self.dropout)
 
 
@@ -176,7 +178,7 @@ class MoEConfig(FeedForwardConfig):
             raise ConfigError(f"chosen={self.chosen} must be at most {candidates}, the experts in the chosen groups")
 
     def build(self, dim: int) -> nn.Module:
-        """Make it for width `dim`."""
+        """Build the layer for vectors of width `dim`."""
         router = Router(dim, self.experts, self.chosen, self.groups, self.chosen_groups, self.scale)
         shared = GLU(dim, self.shared * self.hidden, "silu", bias=False) if self.shared else None
         return MixtureOfExperts(router, Experts(self.experts, dim, self.hidden), shared)

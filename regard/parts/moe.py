@@ -40,7 +40,7 @@ class Router(nn.Module):
     def forward(
         self, x: Float[Tensor, "tokens D"]
     ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
-        """Give the weights and the numbers of the experts of each token."""
+        """Return the weights and the numbers of the experts of each token."""
         scores = self.scores(x)
         choice = scores + self.bias
         if self.groups > 1:
@@ -57,13 +57,13 @@ class Router(nn.Module):
         return self
 
     def scores(self, x: Float[Tensor, "tokens D"]) -> Float[Tensor, "tokens N"]:
-        """Give the affinities, at least in float32: in bfloat16 many experts would tie, and the bias be lost."""
+        """Return the affinities, at least in float32: in bfloat16 many experts would tie and the bias would be lost."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         with without_autocast(x):
             return F.linear(x.to(dtype), self.affinity.weight.to(dtype)).sigmoid()
 
     def best_groups(self, choice: Float[Tensor, "tokens N"]) -> Float[Tensor, "tokens N"]:
-        """Leave only the experts of the strongest groups."""
+        """Set the choice of all experts outside the strongest groups to -inf."""
         grouped = rearrange(choice, "tokens (groups n) -> tokens groups n", groups=self.groups)
         strength = grouped.topk(2, dim=-1).values.sum(-1)
         best = strength.topk(self.chosen_groups, dim=-1).indices
@@ -72,7 +72,7 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def balance(self, rate: float) -> None:
-        """After an update: raise the bias of experts with little load, lower that of the others, by `rate`."""
+        """Raise the bias of experts with little load by `rate` and lower that of the others; called after an update."""
         self.bias += rate * torch.sign(self.load.float().mean() - self.load)
         self.load.zero_()
 
@@ -85,13 +85,13 @@ class Experts(nn.Module):
         self.gate = nn.Parameter(torch.empty(experts, dim, hidden))
         self.up = nn.Parameter(torch.empty(experts, dim, hidden))
         self.down = nn.Parameter(torch.empty(experts, hidden, dim))
-        for weight in self.parameters():  # as a Linear begins when it is made by hand
+        for weight in self.parameters():  # as nn.Linear does; `models/init.py` fills them again
             limit = weight.shape[1] ** -0.5
             nn.init.uniform_(weight, -limit, limit)
 
     @property
     def residual_outputs(self) -> list[Tensor]:
-        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        """Return the matrix whose product is added to the residual stream (see `models/init.py`)."""
         return [self.down]
 
     def flops(self, tokens: int, keys: int) -> int:
@@ -99,7 +99,7 @@ class Experts(nn.Module):
         return 2 * tokens * sum(weights[0].numel() for weights in self.parameters())
 
     def forward(self, x: Float[Tensor, "rows D"], counts: Int[Tensor, "N"]) -> Float[Tensor, "rows D"]:
-        """Serve rows that are sorted by expert, `counts` rows to each."""
+        """Apply the experts to rows that are sorted by expert, `counts` rows for each."""
         hidden = F.silu(grouped_product(x, self.gate, counts)) * grouped_product(x, self.up, counts)
         return grouped_product(hidden, self.down, counts)
 
@@ -117,7 +117,7 @@ def grouped_product(
 
 @torch.library.custom_op("regard::product_by_expert", mutates_args=())
 def product_by_expert(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """`grouped_product` where torch's grouped kernel does not serve: it takes only bfloat16, in rows of 16 bytes."""
+    """Compute `grouped_product` where torch's grouped kernel cannot: it takes only bfloat16, in rows of 16 bytes."""
     parts = zip(torch.split(x, counts.tolist()), weights, strict=True)
     return torch.cat([rows @ weight for rows, weight in parts])
 
@@ -129,7 +129,7 @@ def _(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
 
 @torch.library.custom_op("regard::weights_by_expert", mutates_args=())
 def weights_by_expert(x: Tensor, gradient: Tensor, counts: Tensor) -> Tensor:
-    """The gradient of `product_by_expert` for the weights: x^T gradient, for the rows of each expert."""
+    """Return the gradient of `product_by_expert` for the weights: x^T gradient, for the rows of each expert."""
     sizes = counts.tolist()
     return torch.stack([a.T @ b for a, b in zip(torch.split(x, sizes), torch.split(gradient, sizes), strict=True)])
 
@@ -162,7 +162,7 @@ class MixtureOfExperts(nn.Module):
         self.shared = shared
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Send each token to its experts and add up what they say."""
+        """Send each token to its experts and sum their weighted outputs."""
         tokens = x.flatten(0, 1)
         weights, index = self.router(tokens)
         order = index.flatten().argsort(stable=True)

@@ -26,7 +26,7 @@ class RMSNorm(nn.RMSNorm):
 class BatchNorm(nn.Module):
     """(x - mean) / sqrt(variance + eps) * gamma + beta, of each feature over all tokens of the batch.
 
-    The contrast to layer norm: what a token becomes in training depends on who else is in the batch. When not
+    In contrast to layer norm, what a token becomes in training depends on the other tokens of the batch. Outside
     training, running averages of mean and variance are used.
     """
 
@@ -57,7 +57,7 @@ class LayerNormConfig(NormConfig):
     """Whether beta is added."""
 
     def build(self, dim: int) -> nn.Module:
-        """Make the norm for width `dim`."""
+        """Build the norm for vectors of width `dim`."""
         return LayerNorm(dim, eps=self.eps, bias=self.bias)
 
 
@@ -69,7 +69,7 @@ class RMSNormConfig(NormConfig):
     """What is added to the mean square."""
 
     def build(self, dim: int) -> nn.Module:
-        """Make the norm for width `dim`."""
+        """Build the norm for vectors of width `dim`."""
         return RMSNorm(dim, eps=self.eps)
 
 
@@ -81,7 +81,7 @@ class BatchNormConfig(NormConfig):
     """What is added to the variance."""
 
     def build(self, dim: int) -> nn.Module:
-        """Make the norm for width `dim`."""
+        """Build the norm for vectors of width `dim`."""
         return BatchNorm(dim, eps=self.eps)
 
 

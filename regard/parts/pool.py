@@ -1,4 +1,4 @@
-"""From many vectors to one: the plain averages that attention generalises."""
+"""Pooling: from the vectors of a row to one vector. Attention generalises these averages."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Pool(nn.Module):
 
 
 def real(x: Tensor, positions: Tensor | None) -> Bool[Tensor, "B T 1"]:
-    """Mark what is not padding."""
+    """Return a mask that is true where there is no padding."""
     if positions is None:
         return x.new_ones(*x.shape[:2], 1).bool()
     return (positions >= 0)[..., None]
@@ -28,15 +28,15 @@ class First(Pool):
     """y = x_1: the class token of BERT and ViT."""
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
-        """The first vector."""
+        """Return the first vector."""
         return x[:, 0]
 
 
 class Last(Pool):
-    """y = x_T, the last that is no padding: where a recurrence has seen everything."""
+    """y = x_T, the last vector that is not padding, where a recurrence has seen everything."""
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
-        """The last real vector."""
+        """Return the last real vector."""
         last = real(x, positions).sum(1, keepdim=True).clamp(min=1) - 1
         return x.take_along_dim(last, dim=1)[:, 0]
 
@@ -45,7 +45,7 @@ class Mean(Pool):
     """y = 1/T sum_t x_t: every vector counts the same."""
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
-        """The average."""
+        """Return the mean."""
         there = real(x, positions)
         return (x * there).sum(1) / there.sum(1).clamp(min=1)
 
@@ -58,7 +58,7 @@ class Weighted(Pool):
         self.score = nn.Linear(dim, 1, bias=False)
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
-        """The weighted average."""
+        """Return the weighted mean."""
         scores = self.score(x)
         weights = scores.masked_fill(~real(x, positions), torch.finfo(scores.dtype).min).softmax(1)
         return (weights * x).sum(1)
@@ -77,7 +77,7 @@ class FirstConfig(PoolConfig):
     """The first vector: the class token of BERT and ViT."""
 
     def build(self, dim: int) -> Pool:
-        """Make it."""
+        """Build the pool for vectors of width `dim`."""
         return First()
 
 
@@ -86,7 +86,7 @@ class LastConfig(PoolConfig):
     """The last vector, where a recurrence has seen everything."""
 
     def build(self, dim: int) -> Pool:
-        """Make it."""
+        """Build the pool for vectors of width `dim`."""
         return Last()
 
 
@@ -95,7 +95,7 @@ class MeanConfig(PoolConfig):
     """The mean of all vectors."""
 
     def build(self, dim: int) -> Pool:
-        """Make it."""
+        """Build the pool for vectors of width `dim`."""
         return Mean()
 
 
@@ -104,7 +104,7 @@ class WeightedConfig(PoolConfig):
     """A learned weighted mean: attention with one query (Hassani et al. 2021)."""
 
     def build(self, dim: int) -> Pool:
-        """Make it."""
+        """Build the pool for vectors of width `dim`."""
         return Weighted(dim)
 
 

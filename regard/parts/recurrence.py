@@ -1,8 +1,9 @@
 """The loops over time behind the recurrent layers, as operators that torch.compile does not look into.
 
-So time is never unrolled. `fused_recurrence` runs torch's own kernels (cuDNN on CUDA) for Elman, LSTM and torch's GRU.
-`gated_recurrence` is the one recurrence of which GRU and MUT1 to MUT3 are forms, with a hand-written gradient: the
-products of the inputs come in ready made, and the gradients of the weights are one product each after the loop.
+Time is therefore never unrolled. `fused_recurrence` runs torch's own kernels (cuDNN on CUDA) for Elman, LSTM and
+torch's GRU. `gated_recurrence` is the one recurrence of which GRU and MUT1 to MUT3 are forms, with a hand-written
+gradient: the products of the inputs are computed before the loop, and the gradient of each weight is one product
+after it.
 
 Shapes: T time, B batch, D width of the input, H width of the hidden state.
 """
@@ -27,13 +28,13 @@ KERNELS: dict[str, Callable[..., Any]] = {
 def run_kernel(
     kind: str, x: Tensor, start: tuple[Tensor, ...], weights: tuple[Tensor, ...]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """One layer of torch's RNN over x (T, B, D): the hidden states (T, B, H) and the last state.
+    """Run one layer of torch's RNN over x (T, B, D); return the hidden states (T, B, H) and the last state.
 
-    Without autocast, since torch's kernels (and `out=` products) take tensors of one dtype only.
+    Autocast is off, because torch's kernels (and `out=` products) take tensors of one dtype only.
     """
     with without_autocast(x):
-        hidden = [value.unsqueeze(0).contiguous() for value in start]  # cuDNN takes no views
-        # The flag `train` keeps what the gradient needs; without dropout it means nothing else.
+        hidden = [value.unsqueeze(0).contiguous() for value in start]  # cuDNN does not accept views
+        # The flag `train` keeps what the gradient needs; without dropout it has no other effect.
         out, *last = KERNELS[kind](
             x, hidden if kind == "LSTM" else hidden[0], weights, True, 1, 0.0, torch.is_grad_enabled(), False, False
         )
@@ -44,7 +45,7 @@ def run_kernel(
 def fused_recurrence(
     kind: str, x: Tensor, h: Tensor, c: Tensor | None, W_x: Tensor, W_h: Tensor, b_x: Tensor, b_h: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`run_kernel` for the compiler: the hidden states, and the last c of an LSTM (else nothing)."""
+    """Run `run_kernel` as one operator; return the hidden states, and the last c of an LSTM (otherwise empty)."""
     out, last = run_kernel(kind, x, (h,) if c is None else (h, c), (W_x, W_h, b_x, b_h))
     # An operator's outputs may not share memory.
     return out.contiguous(), x.new_empty(0) if c is None else last[1].clone()
@@ -73,14 +74,14 @@ def fused_recurrence_backward(
     b_x: Tensor,
     b_h: Tensor,
 ) -> list[Tensor]:
-    """The gradients of x, the start and the weights.
+    """Return the gradients of x, of the start and of the weights.
 
-    It runs the kernel again: what the kernel keeps for its gradient differs between devices and has no place among
-    an operator's outputs.
+    The kernel is run again: what it keeps for its gradient differs between devices and cannot be an output of the
+    operator.
     """
     given = [x, h, W_x, W_h, b_x, b_h] if c is None else [x, h, c, W_x, W_h, b_x, b_h]
     leaves = [value.detach().requires_grad_() for value in given]
-    # Inside an operator torch records no gradients, even with enable_grad, unless it dispatches as outside of one.
+    # Inside an operator torch records no gradients, even with enable_grad, unless it dispatches as outside.
     with torch._C._ForceDispatchKeyGuard(*DISPATCH_OUTSIDE), torch.enable_grad():
         out, last = run_kernel(kind, leaves[0], tuple(leaves[1:-4]), tuple(leaves[-4:]))
         outs, d_outs = ([out], [d_out]) if c is None else ([out, last[1]], [d_out, d_last])
@@ -128,15 +129,15 @@ fused_recurrence.register_autograd(_fused_backward, setup_context=_keep_for_fuse
 def gated_recurrence(
     x_r: Tensor, x_z: Tensor, x_n: Tensor, h: Tensor, W_r: Tensor, W_z: Tensor | None, W_n: Tensor, squash: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """h_t, r_t, z_t and n_t of all time steps, each (T, B, H), from the input products and the start h (B, H).
+    """Return h_t, r_t, z_t and n_t of all steps, each (T, B, H), from the input products and the start h (B, H).
 
     r = σ(x_r + W_r h); z = σ(x_z + W_z φ(h)); n = tanh(x_n + W_n (r * h)); h' = h + z * (n - h),
-    where φ is tanh if `squash`, else nothing; without W_z, z does not see h.
+    where φ is tanh if `squash`, otherwise the identity; without W_z, z does not see h.
     """
     hs, rs, ns = torch.empty_like(x_r), torch.empty_like(x_r), torch.empty_like(x_r)
     zs = torch.empty_like(x_r) if W_z is not None else torch.sigmoid(x_z)
     with without_autocast(h):
-        # Every result is written to its place: on CUDA the number of kernels started is what this loop costs.
+        # Results are written in place: on CUDA the cost of this loop is the number of kernels it starts.
         for t in range(x_r.shape[0]):
             r, z, n = rs[t], zs[t], ns[t]
             torch.addmm(x_r[t], h, W_r.t(), out=r).sigmoid_()
@@ -167,7 +168,7 @@ def gated_recurrence_backward(
     W_z: Tensor | None,
     W_n: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The loop of the gradient, last step first: gradients of x_r, x_z, x_n (T, B, H) and of the start (B, H).
+    """Loop over the gradient, last step first; return those of x_r, x_z, x_n (T, B, H) and of the start (B, H).
 
     With d the gradient of h_t: d_n = d * by_n, d_z = d * by_z, u = d_n W_n, d_r = u * by_r, and that of h_{t-1} is
     d * keep + u * r + d_r W_r + (d_z W_z) * slope.

@@ -43,7 +43,7 @@ class Recurrent(Mixer):
         self.hidden = hidden
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
-        """The state before the first token: zeros, of a size that never grows."""
+        """Return the state before the first token: zeros, of a size that never grows."""
         like = next(self.parameters())
         shape = (batch, self.hidden)  # not `like.new_zeros`: where weights are spread over processes, the state is not
         return Hidden(tuple(torch.zeros(shape, dtype=like.dtype, device=like.device) for _ in self.state_names))
@@ -56,13 +56,13 @@ class Recurrent(Mixer):
         positions: Int[Tensor, "B T"] | None = None,
         state: Hidden | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """The hidden state after each token. A recurrence looks only back, so `mask` only tells of padding.
+        """Return the hidden state after each token. A recurrence looks only back, so `mask` matters only for padding.
 
-        `positions` is -1 at padding, which stands on the right. A `state` is where the recurrence starts, and
-        afterwards holds the state after each row's last real token.
+        `positions` is -1 at padding, which is on the right. The recurrence starts from `state`, which afterwards holds
+        the state after each row's last real token.
         """
         if includes(mask, Documents) or includes(mask, Prefix):
-            raise InputError("a recurrence only looks back along its row: it knows no packed documents and no prefix")
+            raise InputError("a recurrence only looks back along its row; packed documents and prefixes need attention")
         if state is None:
             out, _ = self.run(x, self.start(x.shape[0]).values, None)
             return out
@@ -75,7 +75,7 @@ class Recurrent(Mixer):
     def run(
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
-        """The hidden states, and the state after each row's first `lengths` tokens (None: after all)."""
+        """Return the hidden states, and the state after each row's first `lengths` tokens (None: after all)."""
         raise NotImplementedError
 
     def flops(self, tokens: int, keys: int) -> int | None:
@@ -88,14 +88,14 @@ class Recurrent(Mixer):
 
 
 def real_lengths(positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B"] | None:
-    """The number of real tokens in each row; None if the mask speaks of no padding."""
+    """Return the number of real tokens in each row; None if the mask does not hide padding."""
     return (positions >= 0).sum(1) if positions is not None and includes(mask, Padding) else None
 
 
 def after_last_real(
     out: Float[Tensor, "B T H"], start: Float[Tensor, "B H"], lengths: Int[Tensor, "B"] | None
 ) -> Float[Tensor, "B H"]:
-    """h after each row's last real token; a row without any keeps its start."""
+    """Return h after each row's last real token; a row without any keeps its start."""
     if lengths is None:
         return out[:, -1]
     last = out.take_along_dim((lengths - 1).clamp(min=0)[:, None, None], dim=1).squeeze(1)
@@ -108,7 +108,7 @@ def after_last_real(
 class Fused(Recurrent):
     """A layer that runs in torch's kernels. Its weights are laid out as those of torch.nn.RNNBase.
 
-    It cannot hold an nn.LSTM, since torch.compile refuses to look at one.
+    It does not hold an nn.LSTM, because torch.compile cannot trace one.
     """
 
     kind: ClassVar[str]
@@ -134,16 +134,16 @@ class Fused(Recurrent):
         """Count the products with the input and with the state."""
         return 2 * tokens * (self.W_x.numel() + self.W_h.numel())
 
-    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has its weights apart
+    def __setstate__(self, state: dict[str, Any]) -> None:  # the weights of a copy are not in one block
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._flatten()
 
-    def _load_from_state_dict(self, *arguments: Any) -> None:  # loading may put new weights in place of the old
+    def _load_from_state_dict(self, *arguments: Any) -> None:  # loading may replace the weights
         super()._load_from_state_dict(*arguments)
         self._flatten()
 
     def _flatten(self) -> None:
-        """Put the weights into one block of memory, as cuDNN wants them; else it copies them at every call."""
+        """Put the weights into one block of memory, as cuDNN needs them; otherwise it copies them at every call."""
         if self.W_x.is_cuda and torch._use_cudnn_rnn_flatten_weight():
             mode = cudnn_rnn.get_cudnn_mode(self.kind)
             with torch.no_grad():
@@ -152,7 +152,7 @@ class Fused(Recurrent):
                 )
 
     def weights(self) -> tuple[Tensor, ...]:
-        """In the order of torch's kernels."""
+        """Return the weights in the order of torch's kernels."""
         return self.W_x, self.W_h, self.b_x, self.b_h
 
     def run(
@@ -161,7 +161,7 @@ class Fused(Recurrent):
         """See `Recurrent.run`."""
         time_major = x.transpose(0, 1).to(self.W_x.dtype)
         start = tuple(value.to(self.W_x.dtype) for value in start)
-        if torch.compiler.is_compiling() or x.is_meta:  # without memory, torch would go step by step for nothing
+        if torch.compiler.is_compiling() or x.is_meta:  # on meta, torch would loop over time for nothing
             c = start[1] if len(start) == 2 else None
             out, last_c = fused_recurrence(self.kind, time_major, start[0], c, *self.weights())
             last = (out[-1], last_c)[: len(start)]
@@ -179,7 +179,7 @@ class Elman(Fused):
 
 
 class TorchGRU(Fused):
-    """The GRU with the reset after the product, which torch's kernels know (bias b_h inside the reset).
+    """The GRU with the reset after the product, as torch's kernels compute it (bias b_h inside the reset).
 
     r, z = σ(W_x x_t + W_h h_{t-1} + b); h~ = tanh(W_xh x_t + b_xh + r * (W_hh h_{t-1} + b_hh));
     h_t = z * h_{t-1} + (1 - z) * h~. The rows of the weights are in the order r, z, h~.
@@ -202,7 +202,7 @@ class LSTM(Fused):
     def run(
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
-        """See `Recurrent.run`. Rows of unequal lengths are packed, since the kernel gives only the last c."""
+        """See `Recurrent.run`. Rows of unequal lengths are packed, because the kernel returns only the last c."""
         if lengths is None:
             return super().run(x, start, None)
         if x.shape[1] == 1:
@@ -215,7 +215,7 @@ class LSTM(Fused):
     def _run_packed(
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"]
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
-        """Lengths go to the host, so this is not for the inside of a compiled graph: prompts only."""
+        """Run packed rows. Lengths are copied to the host, so this is not used in compiled graphs: prompts only."""
         packed = pack_padded_sequence(
             x.to(self.W_x.dtype), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
@@ -232,7 +232,7 @@ class LSTM(Fused):
 
 
 class Gated(Recurrent):
-    """A layer of the form of `gated_recurrence`; it supplies `products`."""
+    """A layer of the form of `gated_recurrence`; a subclass supplies `products` and `update_weight`."""
 
     squash: ClassVar[bool] = False
 
@@ -242,11 +242,11 @@ class Gated(Recurrent):
         self.W_hh = nn.Linear(hidden, hidden, bias=False)
 
     def products(self, x: Float[Tensor, "T B D"]) -> tuple[Float[Tensor, "T B H"], ...]:
-        """What the inputs of all time steps add to reset, update and candidate."""
+        """Return what the inputs of all time steps add to reset, update and candidate."""
         raise NotImplementedError
 
     def update_weight(self) -> Float[Tensor, "H H"] | None:
-        """What the update gate multiplies the hidden state with, if anything."""
+        """Return the matrix by which the update gate multiplies the hidden state, if there is one."""
         raise NotImplementedError
 
     def run(
@@ -274,12 +274,12 @@ class GRU(Gated):
         self.W_hz = nn.Linear(hidden, hidden, bias=False)
 
     def products(self, x: Float[Tensor, "T B D"]) -> tuple[Float[Tensor, "T B H"], ...]:
-        """See `Gated.products`. Here z keeps the old state, there the new: 1 - σ(a) = σ(-a)."""
+        """See `Gated.products`. Here z keeps the old state, there the new one: 1 - σ(a) = σ(-a)."""
         reset, update, candidate = self.W_x(x).chunk(3, -1)
         return reset, -update, candidate
 
     def update_weight(self) -> Float[Tensor, "H H"] | None:
-        """See `products` for the sign."""
+        """Return -W_hz; see `products` for the sign."""
         return -self.W_hz.weight
 
 
@@ -301,7 +301,7 @@ class MUT1(Gated):
         return reset, update, x.tanh() + self.b_h
 
     def update_weight(self) -> Float[Tensor, "H H"] | None:
-        """The update gate sees only the input."""
+        """Return None: the update gate sees only the input."""
         return None
 
 
@@ -324,7 +324,7 @@ class MUT2(Gated):
         return x + self.b_r, update, candidate
 
     def update_weight(self) -> Float[Tensor, "H H"] | None:
-        """W_hz."""
+        """Return W_hz."""
         return self.W_hz.weight
 
 
@@ -346,15 +346,15 @@ class MUT3(Gated):
         return self.W_x(x).chunk(3, -1)
 
     def update_weight(self) -> Float[Tensor, "H H"] | None:
-        """W_hz."""
+        """Return W_hz."""
         return self.W_hz.weight
 
 
 def require_equal_widths(name: str, input_dim: int, hidden: int) -> None:
-    """MUT1 and MUT2 add the input itself to a vector as wide as the hidden state."""
+    """Check the widths of MUT1 and MUT2, which add the input itself to a vector as wide as the hidden state."""
     if input_dim != hidden:
         raise ConfigError(
-            f"{name}: input_dim {input_dim}, hidden {hidden}: they must be equal, since {name} adds its input to"
+            f"{name}: input_dim {input_dim}, hidden {hidden}: they must be equal, because {name} adds its input to"
             " the hidden state unprojected; use gru or mut3 where the widths differ"
         )
 
@@ -382,10 +382,10 @@ class Bidirectional(Mixer):
         positions: Int[Tensor, "B T"] | None = None,
         state: Hidden | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """The hidden states of both directions side by side. Takes no state: it must see the whole row."""
+        """Return the hidden states of both directions side by side. A state is refused: the whole row is needed."""
         if state is not None:
             raise ConfigError(
-                "bidirectional = true: the layer reads each row to its end and cannot go on from a state;"
+                "bidirectional = true: the layer reads each row to its end and cannot continue from a state;"
                 " use it in encoders only, and bidirectional = false where tokens are generated"
             )
         ahead = self.forward_layer(x)
@@ -413,7 +413,7 @@ class RecurrentConfig(MixerConfig):
     """Whether a second layer reads from the end (Schuster, Paliwal 1997); each then has half of the width."""
 
     def build(self, dim: int, input_dim: int | None = None) -> Mixer:
-        """The layer."""
+        """Build the layer; `input_dim` is the width of its input, `dim` unless given."""
         width = dim if input_dim is None else input_dim
         if not self.bidirectional:
             return self.layer(width, dim)

@@ -1,4 +1,4 @@
-"""How the sublayers of a layer are joined: residual connections (He et al. 2016) and where the norm stands.
+"""How the sublayers of a layer are joined: residual connections (He et al. 2016) and the place of the norm.
 
 Post-norm is the Transformer of 2017, pre-norm that of GPT-2 and after (Xiong et al. 2020), around is Gemma 2's and
 CogView's sandwich, parallel is GPT-J's and PaLM's, plain is a stack of recurrent layers with no residual at all.
@@ -16,7 +16,7 @@ Sublayer = Callable[[Tensor], Tensor]
 
 
 class Residual(nn.Module):
-    """Joins the named sublayers f of one layer; its norms are named after them."""
+    """Join the named sublayers f of one layer; the norms are named after the sublayers."""
 
     def __init__(self, norms: Mapping[str, nn.Module], dropout: float = 0.0) -> None:
         super().__init__()
@@ -24,12 +24,12 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def drop(self, x: Tensor) -> Tensor:
-        """Drop some features in training; else not even ask, since small steps are many."""
+        """Apply dropout in training. Otherwise do not even call it: decode steps are many and small."""
         return self.dropout(x) if self.training else x
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """Name the norms that these sublayers need."""
+        """Return the names of the norms that these sublayers need."""
         return list(sublayers)
 
 
@@ -37,7 +37,7 @@ class Pre(Residual):
     """x + f(norm(x))."""
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """One sublayer after the other."""
+        """Apply one sublayer after the other."""
         for name, f in sublayers.items():
             x = x + self.drop(f(self.norms[name](x)))
         return x
@@ -47,7 +47,7 @@ class Post(Residual):
     """norm(x + f(x))."""
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """One sublayer after the other."""
+        """Apply one sublayer after the other."""
         for name, f in sublayers.items():
             x = self.norms[name](x + self.drop(f(x)))
         return x
@@ -57,14 +57,14 @@ class Around(Residual):
     """x + norm_after(f(norm(x)))."""
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """One sublayer after the other."""
+        """Apply one sublayer after the other."""
         for name, f in sublayers.items():
             x = x + self.drop(self.norms[f"{name}_after"](f(self.norms[name](x))))
         return x
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """Two to each."""
+        """Return two norms for each sublayer."""
         return [norm for name in sublayers for norm in (name, f"{name}_after")]
 
 
@@ -72,7 +72,7 @@ class Parallel(Residual):
     """x + f_1(norm(x)) + f_2(norm(x)) + ..."""
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """All sublayers at once."""
+        """Apply all sublayers to the same input."""
         normed = self.norms["shared"](x)
         for f in sublayers.values():
             x = x + self.drop(f(normed))
@@ -80,7 +80,7 @@ class Parallel(Residual):
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """One for all."""
+        """Return one norm for all sublayers."""
         return ["shared"]
 
 
@@ -88,14 +88,14 @@ class Plain(Residual):
     """f(x)."""
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        """One sublayer after the other."""
+        """Apply one sublayer after the other."""
         for f in sublayers.values():
             x = self.drop(f(x))
         return x
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """None."""
+        """Return none."""
         return []
 
 
@@ -115,7 +115,7 @@ ResidualName = Annotated[str, RESIDUALS]
 def build_residual(
     name: ResidualName, sublayers: Sequence[str], dim: int, norm: NormConfig | None, dropout: float
 ) -> Residual:
-    """Make the residual of a layer with these sublayers; without a norm, nothing is normalised."""
+    """Build the residual of a layer with these sublayers; without a norm, nothing is normalised."""
     kind = RESIDUALS[name]
     norms = {norm_name: nn.Identity() if norm is None else norm.build(dim) for norm_name in kind.names(sublayers)}
     return kind(norms, dropout)

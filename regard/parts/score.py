@@ -1,11 +1,11 @@
-"""How alike are a query and a key?
+"""Scores: how similar are a query and a key?
 
 Dot product (Luong et al. 2015), scaled (Vaswani et al. 2017), soft-capped (Gemma 2, 2024), additive (Bahdanau et al.
-2015), bilinear or multiplicative (Luong et al. 2015), reduced rank (Vaswani et al. 2017 do it with heads; here as a
-score of its own).
+2015), bilinear or multiplicative (Luong et al. 2015), reduced rank (as the heads of Vaswani et al. 2017, here as
+a score of its own).
 
-Each score prepares queries and keys on their own, then compares them. The comparison of all but the additive score
-is a dot product, so fused kernels serve them too.
+Each score prepares queries and keys one by one, then compares all pairs. Except for the additive score the comparison
+is a dot product, so fused kernels can be used.
 """
 
 from dataclasses import dataclass
@@ -66,11 +66,11 @@ class Cosine(Score):
         super().__init__(scale=1.0)
 
     def query(self, query: Vectors) -> Vectors:
-        """q / |q|."""
+        """Return q / |q|."""
         return nn.functional.normalize(query, dim=-1)
 
     def key(self, key: Vectors) -> Vectors:
-        """k / |k|."""
+        """Return k / |k|."""
         return nn.functional.normalize(key, dim=-1)
 
 
@@ -82,7 +82,7 @@ class Bilinear(Score):
         self.weight = nn.Linear(query_dim, key_dim, bias=False)
 
     def query(self, query: Vectors) -> Vectors:
-        """q^T W."""
+        """Return q^T W."""
         return self.weight(query)
 
 
@@ -95,11 +95,11 @@ class ReducedRank(Score):
         self.reduce_key = nn.Linear(key_dim, rank, bias=False)
 
     def query(self, query: Vectors) -> Vectors:
-        """U q."""
+        """Return U q."""
         return self.reduce_query(query)
 
     def key(self, key: Vectors) -> Vectors:
-        """V k."""
+        """Return V k."""
         return self.reduce_key(key)
 
     def pair_flops(self, key_dim: int) -> int:
@@ -108,7 +108,7 @@ class ReducedRank(Score):
 
 
 class Additive(Score):
-    """e = v . tanh(W q + U k + b): a small network that looks at both."""
+    """e = v . tanh(W q + U k + b): a small network that sees both."""
 
     is_dot = False
 
@@ -119,11 +119,11 @@ class Additive(Score):
         self.energy = nn.Linear(hidden, 1, bias=False)
 
     def query(self, query: Vectors) -> Vectors:
-        """W q."""
+        """Return W q."""
         return self.from_query(query)
 
     def key(self, key: Vectors) -> Vectors:
-        """U k + b: the same for every query, so computed once."""
+        """Return U k + b: the same for every query, so computed once."""
         return self.from_key(key)
 
     def forward(self, query: Float[Tensor, "B H T F"], key: Float[Tensor, "B H S F"]) -> Float[Tensor, "B H T S"]:
@@ -158,7 +158,7 @@ class DotConfig(ScoreConfig):
     """Soft limit of the scores: cap * tanh(score / cap) (Gemma 2, 2024)."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
-        """Make the score for queries and keys of one width."""
+        """Build the score for queries and keys of one width."""
         _same_width(query_dim, key_dim)
         return Dot(query_dim, self.scale, self.cap)
 
@@ -168,7 +168,7 @@ class CosineConfig(ScoreConfig):
     """e = cos(q, k): the angle between query and key."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
-        """Make the score for queries and keys of one width."""
+        """Build the score for queries and keys of one width."""
         _same_width(query_dim, key_dim)
         return Cosine()
 
@@ -184,7 +184,7 @@ class BilinearConfig(ScoreConfig):
     """e = q^T W k: bilinear or multiplicative (Luong et al. 2015)."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
-        """Make the score."""
+        """Build the score."""
         return Bilinear(query_dim, key_dim)
 
 
@@ -196,7 +196,7 @@ class ReducedRankConfig(ScoreConfig):
     """Width in which queries and keys are compared; absent: half the width of the query."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
-        """Make the score."""
+        """Build the score."""
         return ReducedRank(query_dim, key_dim, self.rank or max(query_dim // 2, 1))
 
 
@@ -208,7 +208,7 @@ class AdditiveConfig(ScoreConfig):
     """Width of the hidden layer; absent: that of the query."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
-        """Make the score."""
+        """Build the score."""
         return Additive(query_dim, key_dim, self.hidden or query_dim)
 
 

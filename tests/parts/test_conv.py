@@ -139,7 +139,7 @@ def test_packed_documents_are_refused() -> None:
     made = convolution(3)
     prefix = Prefix(torch.tensor([2]))
     for mask, state in ((Causal() & documents, None), (prefix, None), (Causal() & documents, made.start(1, None))):
-        with pytest.raises(InputError, match="it knows no packed documents and no prefix"):
+        with pytest.raises(InputError, match="packed documents and prefixes need attention"):
             made(random(1, 4, 3), mask=mask, state=state)
 
 

@@ -167,7 +167,7 @@ def test_low_precision_stays_low() -> None:
 
 
 def test_concatenate_needs_a_position() -> None:
-    with pytest.raises(ConfigError, match="concatenate=2 needs a position to concatenate"):
+    with pytest.raises(ConfigError, match="concatenate=2 needs a position table to concatenate"):
         EmbedConfig(concatenate=2)
     with pytest.raises(ConfigError, match="concatenate=2 needs"):
         from_table({"concatenate": 2}, EmbedConfig)

@@ -13,7 +13,7 @@ def random(*shape: int) -> Tensor:
 
 
 def fill(norm: nn.Module) -> nn.Module:
-    """Give gamma and beta values of their own, so that neither can be forgotten."""
+    """Set gamma and beta to values of their own, so that a test notices when one is left out."""
     for number, parameter in enumerate(norm.parameters()):
         parameter.data = 1 + number + 0.1 * torch.arange(parameter.numel(), dtype=torch.float64)
     return norm.double()

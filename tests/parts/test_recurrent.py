@@ -219,7 +219,7 @@ def test_both_directions():
 
 def test_both_directions_take_no_state():
     module = Bidirectional(make(GRU), make(GRU))
-    with pytest.raises(ConfigError, match="cannot go on from a state"):
+    with pytest.raises(ConfigError, match="cannot continue from a state"):
         module(random(2, 6, 5), state=module.forward_layer.start(2))
 
 
