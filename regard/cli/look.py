@@ -82,17 +82,14 @@ def look_command(
     device: DeviceName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Show what a model attends to, in the browser.
-
-    Without arguments, show a bundled sample.
+    """Show what a model attends to, in the browser. Without arguments, show a bundled sample.
 
     Examples:
-
       regard look
-
       regard look "the river bank" -m runs/translation-1
-
-      regard look "a text" -m RUN --export page.html
+      regard look "Once upon a time" -m runs/language-1 --tokens 20
+      regard look photo.jpg -m runs/vision-1
+      regard look "a text" -m runs/a -m runs/b --export page.html
     """
     from regard.viewer.model_handle import make_handles
     from regard.viewer.query import Query

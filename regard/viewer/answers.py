@@ -14,18 +14,18 @@ from regard.viewer.tokens import token_text
 TOP = 5
 
 
-def best_answers(ready: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
+def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
     """Return the most probable answers to every question that the model answers."""
     if model.classes is not None:
         assert captured.output is not None
         question = "What is in this image?" if model.reads == "image" else "Which label has this text?"
-        return [_answer(question, captured.output[None], ready.classes)]
+        return [_answer(question, captured.output[None], bundle.classes)]
     if not prepared.masks:
         return []
     assert captured.below is not None
     rows = vocabulary_scores(model, captured.below[prepared.masks])
-    rows[:, list(ready.template.never)] = -torch.inf
-    texts = [token_text(ready.tokenizer, id) for id in range(rows.shape[1])]
+    rows[:, list(bundle.template.never)] = -torch.inf
+    texts = [token_text(bundle.tokenizer, id) for id in range(rows.shape[1])]
     questions = ["Which word is [MASK]?"]
     if len(prepared.masks) > 1:
         questions = [f"Which word is [MASK] {number}?" for number in range(1, len(prepared.masks) + 1)]

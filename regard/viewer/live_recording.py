@@ -42,10 +42,10 @@ class LiveRecording(ComputedRecording):
     """A recording of a model in memory."""
 
     def __init__(
-        self, ready: Bundle, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
+        self, bundle: Bundle, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
     ) -> None:
-        self.ready, self.model, self.prepared, self.captured = ready, model, prepared, captured
-        self.title = title or Path(ready.name).name
+        self.bundle, self.model, self.prepared, self.captured = bundle, model, prepared, captured
+        self.title = title or Path(bundle.name).name
         self.attentions = describe_attentions(model, captured)
         queries = {one["queries"] for one in self.attentions}
         self.sequences = prepared.sequences | ({"written": written_by(self)} if "written" in queries else {})
@@ -82,7 +82,7 @@ class LiveRecording(ComputedRecording):
                 for sequence, layers in self.captured.hidden.items()
             ],
             "next": self._next(),
-            "answers": best_answers(self.ready, self.model, prepared, self.captured),
+            "answers": best_answers(self.bundle, self.model, prepared, self.captured),
             "positions": [one.info() for one in self._positions],
             "image": None if image is None else image.info(),
             "rollout": self._has_rollout(),
@@ -215,7 +215,7 @@ class LiveRecording(ComputedRecording):
 
     def make_vocabulary(self) -> bytes:
         """The texts of all tokens."""
-        return encode_json([token_text(self.ready.tokenizer, id) for id in range(self._vocabulary())])
+        return encode_json([token_text(self.bundle.tokenizer, id) for id in range(self._vocabulary())])
 
     def make_position(self, table: int) -> bytes:
         """A position table."""
@@ -240,7 +240,7 @@ def written_by(live: LiveRecording) -> list[Token]:
     assert live.captured.below is not None
     following = int(vocabulary_scores(live.model, live.captured.below[-1:]).argmax())
     ids = [token["id"] for token in live.prepared.sequences["target"][1:]]
-    return describe_tokens(live.ready.tokenizer, [*ids, following])
+    return describe_tokens(live.bundle.tokenizer, [*ids, following])
 
 
 def f32(numbers: Tensor) -> bytes:

@@ -48,17 +48,17 @@ class ModelHandle:
         from regard.use.load import make_engine, open_folder
 
         device = choose_device(self.device)
-        ready = open_folder(self.folder, device, self.allow_pickle)
-        if ready.external is not None:
+        bundle = open_folder(self.folder, device, self.allow_pickle)
+        if bundle.external is not None:
             raise InputError(
                 f"{self.folder}: CTranslate2 does not expose attention; use the model that it was converted from"
             )
-        model = ready.model.eval()
+        model = bundle.model.eval()
         if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
             model = model.float()
         self.what, self.verbs = model.description, model.verbs
         self.reads_images = model.reads == "image"
-        self.loaded = replace(ready, model=model, device=device, engine=make_engine("eager", model))
+        self.loaded = replace(bundle, model=model, device=device, engine=make_engine("eager", model))
 
     def record(self, query: Query) -> Recording:
         """Run the model on a query; the caller holds the lock."""

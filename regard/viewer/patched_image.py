@@ -60,12 +60,14 @@ def cut_into_patches(shape: ImageInput, pixels: UInt8[np.ndarray, "H W C"]) -> P
     return PatchedImage(pixels, shape.rows, shape.columns, shape.first)
 
 
-def image_tensor(ready: Bundle, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
+def image_tensor(bundle: Bundle, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
     """Return the pixels as the model's input; without a stored mean and deviation, scaled to -1..1."""
     channels = picture.pixels.shape[2]
-    mean, std = (torch.tensor(numbers or (0.5,) * channels, device=ready.device) for numbers in (ready.mean, ready.std))
-    dtype = next(ready.model.parameters()).dtype
-    return normalise(to_device(picture.pixels[None].copy(), ready.device), mean, std).to(dtype)
+    mean, std = (
+        torch.tensor(numbers or (0.5,) * channels, device=bundle.device) for numbers in (bundle.mean, bundle.std)
+    )
+    dtype = next(bundle.model.parameters()).dtype
+    return normalise(to_device(picture.pixels[None].copy(), bundle.device), mean, std).to(dtype)
 
 
 def _decode(image: Image, shape: tuple[int, int, int]) -> UInt8[np.ndarray, "H W C"]:

@@ -40,26 +40,26 @@ class Prepared:
     picture: PatchedImage | None = None
 
 
-def prepare_query(ready: Bundle, query: Query) -> Prepared:
+def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     """Prepare a query for a model of any kind."""
-    if ready.external is not None:
+    if bundle.external is not None:
         raise InputError(
-            f"{ready.name}: CTranslate2 does not expose attention; use the model that it was converted from"
+            f"{bundle.name}: CTranslate2 does not expose attention; use the model that it was converted from"
         )
     if query.longest < 1 or (query.tokens is not None and query.tokens < 0):
         raise InputError(f"tokens={query.tokens} must be 0 or more, and longest={query.longest} at least 1")
-    model = ready.model
+    model = bundle.model
     if model.image is not None:
-        return _prepare_image(ready, model.image, query)
+        return _prepare_image(bundle, model.image, query)
     if query.image is not None:
-        raise InputError(f"{ready.name}: is {model.description} and reads texts; leave the image out")
+        raise InputError(f"{bundle.name}: is {model.description} and reads texts; leave the image out")
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
-    reader = TextReader(ready, query, prepared)
+    reader = TextReader(bundle, query, prepared)
     if writes(model) and model.has_source:
         reader.translate(model, text)
     elif query.target is not None:
-        raise InputError(f"{ready.name}: is {model.description}, not a translator; leave the target out")
+        raise InputError(f"{bundle.name}: is {model.description}, not a translator; leave the target out")
     elif writes(model):
         reader.generate(model, text)
     else:
@@ -67,42 +67,42 @@ def prepare_query(ready: Bundle, query: Query) -> Prepared:
     return prepared
 
 
-def _prepare_image(ready: Bundle, shape: ImageInput, query: Query) -> Prepared:
+def _prepare_image(bundle: Bundle, shape: ImageInput, query: Query) -> Prepared:
     text, image = query.text, query.image
     if image is None and isinstance(text, str) and text.strip():
         image = text.strip()  # the path of a file
     if image is None:
-        raise InputError(f"{ready.name}: is {ready.model.description} and needs an image; give a file")
+        raise InputError(f"{bundle.name}: is {bundle.model.description} and needs an image; give a file")
     picture = read_image(shape, image)
     shown = text if isinstance(text, str) and text else "an image"
-    return Prepared(shown, {"images": image_tensor(ready, picture)}, {"patches": picture.tokens()}, picture=picture)
+    return Prepared(shown, {"images": image_tensor(bundle, picture)}, {"patches": picture.tokens()}, picture=picture)
 
 
 class TextReader:
     """Encodes texts for one model, and fills in a `Prepared` with them."""
 
-    def __init__(self, ready: Bundle, query: Query, prepared: Prepared) -> None:
-        self.ready, self.query, self.prepared = ready, query, prepared
-        self.room = min(query.longest, ready.context or query.longest)
+    def __init__(self, bundle: Bundle, query: Query, prepared: Prepared) -> None:
+        self.bundle, self.query, self.prepared = bundle, query, prepared
+        self.context = min(query.longest, bundle.context or query.longest)
 
     def read(self, text: QueryText) -> None:
         """Read a text, which may contain masks."""
-        before, after = self.frame(text)
-        ids = self.cut(self.encode(text), self.room - len(before) - len(after), "first")
+        before, after = self.template(text)
+        ids = self.cut(self.encode(text), self.context - len(before) - len(after), "first")
         row = [*before, *ids, *after]
-        if "fill" in self.ready.model.verbs and self.ready.tokenizer is not None:
-            self.prepared.masks = [index for index, id in enumerate(row) if id == self.ready.tokenizer.mask]
+        if "fill" in self.bundle.model.verbs and self.bundle.tokenizer is not None:
+            self.prepared.masks = [index for index, id in enumerate(row) if id == self.bundle.tokenizer.mask]
             if not self.prepared.masks:
                 self.prepared.notes.append("The text contains no [MASK], so there is nothing to fill in.")
         self.add_sequence("tokens", row)
 
     def generate(self, model: StepModel, text: QueryText) -> None:
         """Read a prompt and what the model generates after it."""
-        before, _ = self.frame(text)
+        before, _ = self.template(text)
         wanted = TOKENS if self.query.tokens is None else self.query.tokens
-        tokens = min(wanted, (self.room - len(before)) // 2)
-        prompt = [*before, *self.cut(self.encode(text), self.room - len(before) - tokens, "last")]
-        tokens = min(wanted, self.room - len(prompt))
+        tokens = min(wanted, (self.context - len(before)) // 2)
+        prompt = [*before, *self.cut(self.encode(text), self.context - len(before) - tokens, "last")]
+        tokens = min(wanted, self.context - len(prompt))
         written: list[int] = []
         if tokens > 0:
             given = Given(self.row(prompt))
@@ -114,38 +114,38 @@ class TextReader:
                     limits=[tokens],
                     sampling=Sampling(temperature=0.0),
                     seeds=[0],
-                    forbidden=self.ready.template.never,
+                    forbidden=self.bundle.template.never,
                 )
         self.add_sequence("tokens", [*prompt, *written])
         self.prepared.begin = len(prompt)
-        if self.ready.tokenizer is not None:
-            stream = TextStream(self.ready.tokenizer, prompt)
+        if self.bundle.tokenizer is not None:
+            stream = TextStream(self.bundle.tokenizer, prompt)
             self.prepared.written = stream.push(written) + stream.end()
 
     def translate(self, model: StepModel, text: QueryText) -> None:
         """Read a source, and the translation that the query gives or the model finds."""
-        before, after = self.frame(text)
-        ids = self.cut(self.encode(text), self.room - len(before) - len(after), "first")
+        before, after = self.template(text)
+        ids = self.cut(self.encode(text), self.context - len(before) - len(after), "first")
         source = [*before, *ids, *after]
         target = self.query.target
         if target is None or (isinstance(target, str) and not target.strip()):
             begin = self.beginning()
             written = self.search(model, source, begin)
         elif self.is_plain(target):
-            begin, written = [], self.cut(self.encode(target, other_side=True), self.room, "first")
+            begin, written = [], self.cut(self.encode(target, other_side=True), self.context, "first")
         else:
             begin = self.beginning()
-            written = self.cut(self.encode(target, other_side=True), self.room - len(begin), "first")
+            written = self.cut(self.encode(target, other_side=True), self.context - len(begin), "first")
         self.add_sequence("source", source)
         self.add_sequence("target", [*begin, *written])
         self.prepared.begin = len(begin) or 1
-        if self.ready.tokenizer is not None:
+        if self.bundle.tokenizer is not None:
             forced = [*begin, *written][1:]
-            self.prepared.written = self.ready.tokenizer.decode([forced])[0]
+            self.prepared.written = self.bundle.tokenizer.decode([forced])[0]
 
     def search(self, model: StepModel, source: list[int], begin: list[int]) -> list[int]:
         """Translate as `regard translate` does, but keep the end token, which is read too."""
-        options = translate_options(self.ready, {"beam": self.query.beam})
+        options = translate_options(self.bundle, {"beam": self.query.beam})
         given = Given(self.row(begin), None, self.row(source))
         most = min(int(options.longest_ratio * len(source)) + SPARE, self.query.longest - len(begin))
         with in_use(model):
@@ -156,48 +156,48 @@ class TextReader:
                 limits=fit_limits(model, given, [most]),
                 beam=options.beam,
                 length_penalty=options.length_penalty,
-                forbidden=self.ready.template.never,
+                forbidden=self.bundle.template.never,
             )
         longest = model.longest()
         return best.ids if longest is None else best.ids[: longest - len(begin)]
 
     def beginning(self) -> list[int]:
         """Return the tokens that every translation begins with."""
-        if self.ready.tokenizer is None and self.ready.template.first is None:
+        if self.bundle.tokenizer is None and self.bundle.template.first is None:
             raise InputError(
-                f"{self.ready.name}: has no tokenizer, so the first token of a translation is unknown; give target"
+                f"{self.bundle.name}: has no tokenizer, so the first token of a translation is unknown; give target"
             )
-        return [self.ready.first, *self.ready.template.forced]
+        return [self.bundle.first, *self.bundle.template.forced]
 
     def ends(self) -> tuple[int, ...]:
         """Return the tokens that end a text, if they are known."""
-        return () if self.ready.tokenizer is None and self.ready.template.ends is None else self.ready.ends
+        return () if self.bundle.tokenizer is None and self.bundle.template.ends is None else self.bundle.ends
 
     def engine(self, model: StepModel) -> Engine:
         """Return the engine that runs decode steps; a bare model runs eagerly."""
-        return self.ready.engine or eager(model)
+        return self.bundle.engine or eager(model)
 
     # --- text to ids -------------------------------------------------------------------------------------------------
 
     def is_plain(self, text: QueryText) -> bool:
         """Return whether a text is token ids, which are read as they are."""
-        return self.ready.tokenizer is None or not isinstance(text, str)
+        return self.bundle.tokenizer is None or not isinstance(text, str)
 
-    def frame(self, text: QueryText) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def template(self, text: QueryText) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special tokens before and after a text."""
-        return ((), ()) if self.is_plain(text) else (self.ready.template.before, self.ready.template.after)
+        return ((), ()) if self.is_plain(text) else (self.bundle.template.before, self.bundle.template.after)
 
     def encode(self, text: QueryText, other_side: bool = False) -> list[int]:
         """Return the token ids of a text: at least one."""
-        tokenizer = self.ready.tokenizer
+        tokenizer = self.bundle.tokenizer
         if isinstance(text, str) and not text.strip():
             raise InputError("the text is empty; write at least one word")
         if tokenizer is None or not isinstance(text, str):
             ids = self.known(self.parse(text) if isinstance(text, str) else [int(id) for id in text], other_side)
         elif other_side:
             ids = tokenizer.encode_target([text])[0].tolist()
-        elif "fill" in self.ready.model.verbs:
-            pieces = tokenizer.encode(MaskedRows(self.ready).pattern.split(text))
+        elif "fill" in self.bundle.model.verbs:
+            pieces = tokenizer.encode(MaskedRows(self.bundle).pattern.split(text))
             ids = [id for piece in pieces for id in (*piece.tolist(), tokenizer.mask)][:-1]
         else:
             ids = tokenizer.encode([text])[0].tolist()
@@ -211,11 +211,11 @@ class TextReader:
             return [int(word) for word in text.replace(",", " ").split()]
         except ValueError:
             remedy = "write token ids, such as 5 12 7, put its tokenizer.json into its folder, or pass tokenizer="
-            raise InputError(f"{self.ready.name}: has no tokenizer; {remedy}") from None
+            raise InputError(f"{self.bundle.name}: has no tokenizer; {remedy}") from None
 
     def known(self, ids: list[int], other_side: bool) -> list[int]:
         """Reject ids outside the vocabulary."""
-        sequences = list(self.ready.model.sequences().values())
+        sequences = list(self.bundle.model.sequences().values())
         vocabulary = sequences[-1 if other_side else 0].vocabulary
         assert vocabulary is not None
         for index, id in enumerate(ids):
@@ -228,16 +228,16 @@ class TextReader:
         limit = max(limit, 1)
         if len(ids) <= limit:
             return ids
-        known = self.ready.context
-        why = "this model cannot read more" if known == self.room else "the viewer does not show more"
+        known = self.bundle.context
+        why = "this model cannot read more" if known == self.context else "the viewer does not show more"
         self.prepared.notes.append(f"Cut to the {keep} {limit} of {len(ids)} tokens; {why}.")
         return ids[:limit] if keep == "first" else ids[-limit:]
 
     def row(self, ids: list[int]) -> Tensor:
         """Return ids as a batch of one."""
-        return torch.tensor([ids], dtype=torch.long, device=self.ready.device)
+        return torch.tensor([ids], dtype=torch.long, device=self.bundle.device)
 
     def add_sequence(self, name: str, ids: list[int]) -> None:
         """Add a sequence of tokens that the model reads."""
         self.prepared.arguments[name] = self.row(ids)
-        self.prepared.sequences[name] = describe_tokens(self.ready.tokenizer, ids)
+        self.prepared.sequences[name] = describe_tokens(self.bundle.tokenizer, ids)

@@ -34,14 +34,14 @@ def record(
     A translator translates the text, unless the query has a target; a language model generates greedily. A bare model
     may come with its `tokenizer`. The model's weights must not change while the recording is in use.
     """
-    ready = make_bundle(model, tokenizer)
-    prepared = prepare_query(ready, query)
-    observed = in_full_precision(ready.model)
+    bundle = make_bundle(model, tokenizer)
+    prepared = prepare_query(bundle, query)
+    observed = in_full_precision(bundle.model)
     dtype = next(observed.parameters()).dtype
     arguments = {
         name: value.to(dtype) if value.is_floating_point() else value for name, value in prepared.arguments.items()
     }
-    return LiveRecording(ready, observed, prepared, capture(observed, arguments), title)
+    return LiveRecording(bundle, observed, prepared, capture(observed, arguments), title)
 
 
 def make_bundle(model: LoadedModel | Bundle | nn.Module, tokenizer: Tokenizer | None) -> Bundle:
