@@ -1,8 +1,8 @@
 """Loading a model of Hugging Face: GPT-2 124M in float32, against reading its file once, and the memory that it takes.
 
 `python -m bench.load` writes such a folder with random weights and reads it: the file itself, the model by
-`regard.hub.folder.load_huggingface` (its weights stay in the file until they are used, so all of them are touched here), and by
-`regard.load`, which lays them out for writing. Memory is the most that a process of its own had resident.
+`load_huggingface` of `regard.hub.folder` (its weights stay in the file until they are used, so all of them are touched
+here), and by `regard.load`, which prepares them for decoding. Memory is the peak resident size of a process of its own.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""CTranslate2 as an engine: the library translates and writes by itself, with a search of its own.
+"""CTranslate2 as an engine: the library translates and generates with its own search.
 
-A folder for it (`regard convert --to ctranslate2`) also holds the tokenizer and what the verbs need to know, so it is
-used like any other. Of a run or a folder of Hugging Face one is made in the cache, in float32.
+A folder that `regard convert --to ctranslate2` wrote also contains the tokenizer and what the verbs need to know, so it
+is used like a run. For a run or a Hugging Face folder, such a folder is written once into the cache, in float32.
 """
 
 import json
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+from regard.atomic import make_folder, write_folder
 from regard.config import from_table, to_json
 from regard.data.corpus import cache_folder, file_key
 from regard.data.tokenizer import load_tokenizer
@@ -30,7 +30,6 @@ from regard.hub.ctranslate2 import (
 )
 from regard.hub.details import GENERATION, GENERATION_KEYS
 from regard.hub.weights import read_json
-from regard.models.language import LanguageModel
 from regard.models.recipe import ModelConfig, build_empty
 from regard.models.template import Template
 from regard.use.bundle import Bundle, ExternalEngine
@@ -40,13 +39,13 @@ from regard.use.huggingface import generation_defaults
 from regard.use.translate import BatchTranslator, Candidate, TranslatedLine, TranslateOptions
 
 WEIGHTS = "model.bin"
-KEPT = "regard.json"
-FORMAT = 1
+SETTINGS = "regard.json"
+FORMAT = 1  # of the folders in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What the verbs need to know of a model that only the library can read."""
+class CTranslate2Settings:
+    """What the verbs need to know about a model whose weights only the library can read."""
 
     model: ModelConfig
     frame: Template  # the name in files
@@ -57,159 +56,161 @@ class Kept:
 
 
 def is_ctranslate2(folder: Path) -> bool:
-    """Tell whether a folder is one of CTranslate2."""
+    """Return whether a folder contains a CTranslate2 model."""
     return (folder / WEIGHTS).is_file() and (folder / "config.json").is_file()
 
 
-def write_ctranslate2_folder(ready: Bundle, source: Path, folder: Path, quantization: Quantization = "float32") -> None:
-    """Write a model for CTranslate2, with what using it needs."""
-    words, model = ready.need_tokenizer(), ready.model
-    names = words.names(model.config.vocabulary)
-    special = TokenNames(names, names[ready.first], names[ready.ends[0]], names[words.unk])
+def write_ctranslate2_folder(
+    bundle: Bundle, source: Path, folder: Path, quantization: Quantization = "float32"
+) -> None:
+    """Write a model for CTranslate2, with its tokenizer and settings."""
+    tokenizer, model = bundle.need_tokenizer(), bundle.model
+    names = tokenizer.names(model.config.vocabulary)
+    special = TokenNames(names, names[bundle.first], names[bundle.ends[0]], names[tokenizer.unk])
     write_ctranslate2(model, special, folder, quantization)
-    words.save(folder)
-    (folder / KEPT).write_text(to_json(Kept(model=model.config, frame=ready.template, longest=ready.longest)), "utf-8")
+    tokenizer.save(folder)
+    (folder / SETTINGS).write_text(
+        to_json(CTranslate2Settings(model=model.config, frame=bundle.template, longest=bundle.longest)), "utf-8"
+    )
     if (source / GENERATION).exists():
         shutil.copyfile(source / GENERATION, folder / GENERATION)
 
 
 def open_ctranslate2(folder: Path, device: torch.device) -> Bundle:
-    """Open a folder that `regard convert` wrote. The model in it has no weights: those are with the library."""
-    if not (folder / KEPT).exists():
-        remedy = "convert the model it came from: regard convert MODEL --to ctranslate2 NEW"
-        raise RegardError(f"{folder}: there is no {KEPT}, so `regard convert` did not write it; {remedy}")
-    kept = from_table(read_json(folder / KEPT), Kept)
-    said = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
+    """Open a folder that `regard convert` wrote. The returned model has no weights; the library has them."""
+    if not (folder / SETTINGS).exists():
+        remedy = "convert the original model: regard convert MODEL --to ctranslate2 NEW"
+        raise RegardError(f"{folder}: has no {SETTINGS}, so it was not written by `regard convert`; {remedy}")
+    settings = from_table(read_json(folder / SETTINGS), CTranslate2Settings)
+    generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
     return Bundle(
-        model=build_empty(kept.model),
+        model=build_empty(settings.model),
         name=str(folder),
         tokenizer=load_tokenizer(folder),
-        template=kept.frame,
-        longest=kept.longest,
+        template=settings.frame,
+        longest=settings.longest,
         device=device,
-        external=Library(folder, device),
-        defaults=generation_defaults({key: said[key] for key in GENERATION_KEYS if said.get(key) is not None}, folder),
+        external=CTranslate2Engine(folder, device),
+        defaults=generation_defaults(
+            {key: generation[key] for key in GENERATION_KEYS if generation.get(key) is not None}, folder
+        ),
     )
 
 
-def through_ctranslate2(ready: Bundle, source: Path, device: torch.device) -> Bundle:
-    """Let the library run a model of ours, written for it once and kept in the cache."""
-    reason = ctranslate2_obstacle(ready.model.config)
+def through_ctranslate2(bundle: Bundle, source: Path, device: torch.device) -> Bundle:
+    """Return the bundle with the library as its engine; the converted model is settings in the cache."""
+    reason = ctranslate2_obstacle(bundle.model.config)
     if reason is not None:
-        raise RegardError(f"{source}: cannot be run by CTranslate2: {reason}; take another --engine")
-    folder = cache_folder() / "ctranslate2" / _key(ready, source)
+        raise RegardError(f"{source}: cannot be run by CTranslate2: {reason}; use another --engine")
+    folder = cache_folder() / "ctranslate2" / _key(bundle, source)
     if not is_ctranslate2(folder):
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=folder.parent) as beside:
-                part = Path(beside) / "part"
-                write_ctranslate2_folder(ready, source, part)
-                shutil.rmtree(folder, ignore_errors=True)
-                part.rename(folder)
-        except OSError as error:
-            remedy = "make room, or let REGARD_CACHE name another folder"
-            raise RegardError(f"{folder}: the model cannot be written: {error.strerror}; {remedy}") from None
-    shell = build_empty(ready.model.config)
-    return replace(ready, model=shell, device=device, external=Library(folder, device))
+        remedy = "free some space, or set REGARD_CACHE to another folder"
+        make_folder(folder.parent, remedy)
+        with write_folder(folder, existing="replace", remedy=remedy) as part:
+            write_ctranslate2_folder(bundle, source, part)
+    return replace(
+        bundle, model=build_empty(bundle.model.config), device=device, external=CTranslate2Engine(folder, device)
+    )
 
 
-def _key(ready: Bundle, source: Path) -> str:
-    """Name a model by the files it comes from."""
+def _key(bundle: Bundle, source: Path) -> str:
+    """Return a name for the converted model that follows from its source files."""
     files = [file_key(path) for path in sorted(source.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]
-    key = {"files": files, "tokenizer": ready.need_tokenizer().fingerprint(), "format": FORMAT}
+    key = {"files": files, "tokenizer": bundle.need_tokenizer().fingerprint(), "format": FORMAT}
     return sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
-class Library(ExternalEngine):
-    """A model that the library has loaded, or will when it is first asked."""
+class CTranslate2Engine(ExternalEngine):
+    """A model of the library, loaded when it is first used."""
 
     def __init__(self, folder: Path, device: torch.device, precision: str = "auto") -> None:
         self.folder, self.device = folder, device
-        self.numbers = "default" if precision == "auto" else precision
+        self.compute_type = "default" if precision == "auto" else precision
         self.module = import_ctranslate2()
 
-    def in_precision(self, precision: str) -> "Library":
-        """Return the same model in this precision; `auto` is as the folder has it, or as suits the processor."""
-        return Library(self.folder, self.device, precision)
+    def in_precision(self, precision: str) -> "CTranslate2Engine":
+        """Return the same model in this precision; `auto` lets the library choose."""
+        return CTranslate2Engine(self.folder, self.device, precision)
 
     @cached_property
     def model(self) -> Any:
         """The library's own translator or generator."""
-        kept = from_table(read_json(self.folder / KEPT), Kept)
-        kind = self.module.Generator if isinstance(build_empty(kept.model), LanguageModel) else self.module.Translator
+        settings = from_table(read_json(self.folder / SETTINGS), CTranslate2Settings)
+        model = build_empty(settings.model)
+        kind = self.module.Translator if model.has_source else self.module.Generator
         try:
             return kind(
                 str(self.folder),
                 device=self.device.type,
-                compute_type=self.numbers,
+                compute_type=self.compute_type,
                 intra_threads=torch.get_num_threads(),
             )
         except (RuntimeError, ValueError) as error:
             raise RegardError(f"{self.folder}: CTranslate2 cannot load it: {error}") from None
 
-    def sow(self, seed: int) -> None:
-        """Let chance begin with this seed: the threads of a model take theirs when it is loaded."""
+    def set_seed(self, seed: int) -> None:
+        """Seed the sampling. The library reads the seed when it loads a model, so the model is loaded again."""
         self.module.set_random_seed(seed % 2**32)
         self.__dict__.pop("model", None)
 
-    def translator(self, ready: Bundle, options: TranslateOptions) -> "LibraryTranslator":
+    def translator(self, bundle: Bundle, options: TranslateOptions) -> "CTranslate2Translator":
         """Return a function that translates a batch."""
-        return LibraryTranslator(ready, options, self)
+        return CTranslate2Translator(bundle, options, self)
 
-    def generator(self, ready: Bundle, options: GenerateOptions) -> "LibraryGenerator":
+    def generator(self, bundle: Bundle, options: GenerateOptions) -> "CTranslate2Generator":
         """Return an object that generates for a batch."""
-        return LibraryGenerator(ready, options, self)
+        return CTranslate2Generator(bundle, options, self)
 
 
-class Names:
-    """Tokens by name, as the library wants them."""
+class TokenTable:
+    """Converts between token ids and the names that the library uses."""
 
-    def __init__(self, ready: Bundle) -> None:
-        self.names = ready.need_tokenizer().names(ready.model.config.vocabulary)
+    def __init__(self, bundle: Bundle) -> None:
+        self.names = bundle.need_tokenizer().names(bundle.model.config.vocabulary)
         self.ids = {name: id for id, name in enumerate(self.names)}
-        self.ends = [self.names[id] for id in ready.ends]
-        self.never = [[self.names[id]] for id in ready.template.never] or None
+        self.ends = [self.names[id] for id in bundle.ends]
+        self.never = [[self.names[id]] for id in bundle.template.never] or None
 
-    def of(self, ids: Sequence[int]) -> list[str]:
-        """Name a row of ids."""
+    def names_of(self, ids: Sequence[int]) -> list[str]:
+        """Return the names of a row of ids."""
         return [self.names[id] for id in ids]
 
 
-class LibraryTranslator(BatchTranslator):
-    """Translates one batch by the library."""
+class CTranslate2Translator(BatchTranslator):
+    """Translates a batch with the library."""
 
-    def __init__(self, ready: Bundle, options: TranslateOptions, library: Library) -> None:
-        super().__init__(ready, options)
+    def __init__(self, bundle: Bundle, options: TranslateOptions, library: CTranslate2Engine) -> None:
+        super().__init__(bundle, options)
         if options.alignments:
-            raise InputError("CTranslate2 gives no alignments; take another --engine")
-        self.library, self.names = library, Names(ready)
+            raise InputError("CTranslate2 has no alignments; use another --engine")
+        self.library, self.tokens = library, TokenTable(bundle)
 
     def __call__(self, parts: list[Part]) -> list[TranslatedLine]:
-        """Translate texts that fit."""
+        """Translate texts that fit into the model's context."""
         options = self.options
         sources = self.sources(parts)
         known = self.limits(sources, self.given(sources))
         limits = [min(limit, POSITIONS - len(self.begin)) for limit in known]
         try:
             results = self.library.model.translate_batch(
-                [self.names.of(source) for source in sources],
-                [self.names.of(self.prefix)] * len(parts) if self.prefix else None,
+                [self.tokens.names_of(source) for source in sources],
+                [self.tokens.names_of(self.prefix)] * len(parts) if self.prefix else None,
                 beam_size=options.beam,
                 num_hypotheses=options.best,
                 length_penalty=options.length_penalty,
                 coverage_penalty=options.coverage,
                 max_input_length=0,
                 max_decoding_length=max(limits) + len(self.prefix),
-                end_token=self.names.ends,
-                suppress_sequences=self.names.never,
+                end_token=self.tokens.ends,
+                suppress_sequences=self.tokens.never,
                 return_scores=True,
             )
         except (RuntimeError, ValueError) as error:
             raise RegardError(f"{self.bundle.name}: CTranslate2 cannot translate this: {error}") from None
-        ids = self.names.ids
+        ids = self.tokens.ids
         rows = [
             [[ids[token] for token in tokens][: limit + len(self.prefix)] for tokens in result.hypotheses]
             for result, limit in zip(results, limits, strict=True)
@@ -218,68 +219,71 @@ class LibraryTranslator(BatchTranslator):
         return [TranslatedLine(tuple(Candidate(next(texts), score) for score in result.scores)) for result in results]
 
 
-class LibraryGenerator(BatchGenerator):
-    """Writes one batch by the library."""
+class CTranslate2Generator(BatchGenerator):
+    """Generates for a batch with the library."""
 
-    def __init__(self, ready: Bundle, options: GenerateOptions, library: Library) -> None:
-        super().__init__(ready, options)
+    def __init__(self, bundle: Bundle, options: GenerateOptions, library: CTranslate2Engine) -> None:
+        super().__init__(bundle, options)
         if options.sampling.min_p > 0:
-            raise InputError(f"min_p={options.sampling.min_p} is unknown to CTranslate2; take another --engine")
-        self.library, self.names = library, Names(ready)
+            raise InputError(f"min_p={options.sampling.min_p} is not supported by CTranslate2; use another --engine")
+        self.library, self.tokens = library, TokenTable(bundle)
         if options.beam is None and options.sampling.temperature > 0:
-            library.sow(options.seed)
+            library.set_seed(options.seed)
 
     def __call__(self, prompts: list[Prompt]) -> list[list[str]]:
-        """Write the texts of each prompt; those that may write equally much go together."""
+        """Generate for each prompt; prompts with the same limit of new tokens form a batch."""
         limits = self.limits(self.given(prompts))
         groups: dict[tuple[int, int], list[int]] = {}
-        for place, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
-            groups.setdefault((limit, self._apart(prompt)), []).append(place)
+        for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+            groups.setdefault((limit, self._batch_key(prompt)), []).append(index)
         found: dict[int, list[list[int]]] = {}
-        for (limit, _), places in groups.items():
-            results = self._ask("generate_batch", [self.names.of(prompts[place].ids) for place in places], limit)
-            found.update((place, result.sequences_ids) for place, result in zip(places, results, strict=True))
-        return [[self.text(prompt, ids) for ids in found[place]] for place, prompt in enumerate(prompts)]
+        for (limit, _), members in groups.items():
+            results = self._call(
+                "generate_batch", [self.tokens.names_of(prompts[index].ids) for index in members], limit
+            )
+            found.update((index, result.sequences_ids) for index, result in zip(members, results, strict=True))
+        return [[self.text(prompt, ids) for ids in found[index]] for index, prompt in enumerate(prompts)]
 
-    def _apart(self, prompt: Prompt) -> int:
-        """Keep prompts apart by length that may not be in one batch.
+    def _batch_key(self, prompt: Prompt) -> int:
+        """Return a key: prompts with different keys must not be in one batch.
 
-        The library reads at once what the shortest has but for its last token, and chooses the rest of the others step
-        by step. That counts for the score of beams; and if there is nothing to read, prompts come back with the text.
+        The library prefills all prompts of a batch with the length of the shortest, less one token, and forces the rest
+        token by token. These tokens count for the score of beams. If there is nothing to prefill (a prompt of one
+        token), the library returns the prompt as part of the text.
         """
         length = len(prompt.ids)
         return length if self.options.beam is not None else min(length, 2)
 
-    def _ask(self, how: str, given: Any, limit: int) -> Any:
+    def _call(self, method: str, given: Any, limit: int) -> Any:
         options, sampling = self.options, self.options.sampling
         greedy = options.beam is not None or sampling.temperature == 0
         settings = {
             "max_length": limit,
-            "end_token": self.names.ends,
-            "suppress_sequences": self.names.never,
+            "end_token": self.tokens.ends,
+            "suppress_sequences": self.tokens.never,
             "repetition_penalty": sampling.repetition,
             "sampling_topk": 1 if greedy else sampling.top_k or 0,
             "sampling_topp": 1.0 if greedy else sampling.top_p,
             "sampling_temperature": 1.0 if greedy else sampling.temperature,
         }
-        if how == "generate_batch":
+        if method == "generate_batch":
             settings |= {"beam_size": options.beam or 1, "num_hypotheses": options.tries if options.beam else 1}
             settings |= {"length_penalty": options.length_penalty, "include_prompt_in_result": False}
         try:
-            return getattr(self.library.model, how)(given, **settings)
+            return getattr(self.library.model, method)(given, **settings)
         except (RuntimeError, ValueError) as error:
-            raise RegardError(f"{self.bundle.name}: CTranslate2 cannot write on from this: {error}") from None
+            raise RegardError(f"{self.bundle.name}: CTranslate2 cannot continue this: {error}") from None
 
     def stream(self, prompt: str, fit: Fit) -> Iterator[str]:
-        """Write one text, piece by piece."""
+        """Generate one text, piece by piece."""
         (parts,) = fit([prompt])
         row = Prompt(self.with_template(parts))
-        if self.options.beam is not None:  # a search knows its text only when it has ended
+        if self.options.beam is not None:  # the text is known only at the end of a search
             yield self([row])[0][0]
             return
         (limit,) = self.limits(self.given([row]))
         shown, ends = GrowingText(self.tokenizer, row, self.options), set(self.bundle.ends)
-        for step in self._ask("generate_tokens", self.names.of(row.ids), limit) if limit > 0 else ():
+        for step in self._call("generate_tokens", self.tokens.names_of(row.ids), limit) if limit > 0 else ():
             if step.token_id in ends or shown.stops.found:
                 break
             if piece := shown.push([step.token_id]):

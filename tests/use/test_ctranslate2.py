@@ -1,4 +1,4 @@
-"""CTranslate2 behind the verbs: the answers of our own greedy search, from a run, their folder, or a converted one."""
+"""CTranslate2 as an engine: the same greedy output as our own search, for runs, Hugging Face and converted folders."""
 
 import json
 import shutil
@@ -26,12 +26,12 @@ def _cache(tmp_path, monkeypatch):
 
 
 def both(folder):
-    """The same model, run here and by the library."""
+    """Return the same model, run here and by the library."""
     return regard.load(folder, "cpu"), regard.load(folder, "cpu", engine="ctranslate2")
 
 
 def floats(folder):
-    """The weights of a run in float32, as those that were trained are."""
+    """Convert the weights of a run to float32, like those of a trained run."""
     save_model(read_model(folder).float(), folder)
     return folder
 
@@ -54,7 +54,7 @@ def test_several_beams(tmp_path):
         scores = [candidate.score for candidate in one.candidates]
         assert scores == sorted(scores, reverse=True)
     assert found[1].text == ""
-    with pytest.raises(InputError, match="CTranslate2 gives no alignments; take another --engine"):
+    with pytest.raises(InputError, match="CTranslate2 has no alignments; use another --engine"):
         answers(theirs.translate_lines(TEXTS, TranslateOptions(alignments=True)))
     assert len(theirs.translate(TEXTS, coverage=0.2)) == len(TEXTS)
     assert ours.bundle.external is None
@@ -84,7 +84,7 @@ def test_the_same_greedy_text(tokenizer, tmp_path):
     assert "".join(theirs.stream("red", tokens=9, temperature=0.0, stop=[stop])) == whole[: whole.index(stop)]
 
 
-def test_drawn_and_searched(tmp_path):
+def test_sampling_and_beam_search(tmp_path):
     _, theirs = both(floats(run("language", tmp_path / "run", "bpe")))
     drawn = theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
     assert drawn == theirs.generate(TEXTS, tokens=9, temperature=1.5, top_k=40, top_p=0.9, seed=3)
@@ -94,11 +94,11 @@ def test_drawn_and_searched(tmp_path):
     searched = list(answers(theirs.generate_lines(TEXTS, GenerateOptions(tokens=5, beam=3, tries=2))))
     assert [len(texts) for texts in searched] == [2] * len(TEXTS)
     assert "".join(theirs.stream("red", tokens=5)) != ""
-    with pytest.raises(InputError, match="min_p=0.1 is unknown to CTranslate2; take another --engine"):
+    with pytest.raises(InputError, match="min_p=0.1 is not supported by CTranslate2; use another --engine"):
         answers(theirs.generate_lines(["red"], GenerateOptions(sampling=Sampling(min_p=0.1))))
 
 
-def test_a_folder_that_was_converted_is_used_by_itself(tmp_path):
+def test_a_converted_folder_needs_no_other_files(tmp_path):
     for kind in ("translation", "language"):
         folder = floats(run(kind, tmp_path / kind, "bpe"))
         ours = regard.load(folder, "cpu")
@@ -120,7 +120,7 @@ def test_a_folder_that_was_converted_is_used_by_itself(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
-def test_their_folders(kind, tmp_path):
+def test_hugging_face_folders(kind, tmp_path):
     ours, theirs = both(write(kind, tmp_path / kind, spare=3, max_new_tokens=6, do_sample=False))
     assert theirs.generate(LINES) == ours.generate(LINES)
     regard.convert(tmp_path / kind, "ctranslate2", tmp_path / "out")
@@ -129,7 +129,7 @@ def test_their_folders(kind, tmp_path):
     assert again.generate(LINES) == ours.generate(LINES)
 
 
-def test_their_translator(tmp_path):
+def test_a_hugging_face_translator(tmp_path):
     ours, theirs = both(write("marian", tmp_path / "marian", num_beams=1))
     assert theirs.translate(LINES) == ours.translate(LINES)
 
@@ -151,8 +151,8 @@ def test_the_cache_notices_that_a_run_has_changed(tmp_path):
     )
 
 
-def test_what_cannot_be_run(tmp_path):
-    with pytest.raises(RegardError, match="cannot be run by CTranslate2: model: CTranslate2 runs .*; take another"):
+def test_models_that_cannot_be_run(tmp_path):
+    with pytest.raises(RegardError, match="cannot be run by CTranslate2: model: CTranslate2 runs .*; use another"):
         regard.load(run("masked", tmp_path / "masked"), "cpu", engine="ctranslate2")
     with pytest.raises(RegardError, match="cannot be written for CTranslate2: model: CTranslate2 runs encoder-decoder"):
         regard.convert(tmp_path / "masked", "ctranslate2", tmp_path / "out")
@@ -165,12 +165,12 @@ def test_what_cannot_be_run(tmp_path):
     with pytest.raises(RegardError, match="model: missing; must be"):
         regard.load(tmp_path / "out", "cpu")
     (tmp_path / "out" / "regard.json").unlink()
-    with pytest.raises(RegardError, match="there is no regard.json, so `regard convert` did not write it; convert the"):
+    with pytest.raises(RegardError, match="has no regard.json, so it was not written by `regard convert`; convert the"):
         regard.load(tmp_path / "out", "cpu")
 
 
-def test_the_precision_is_handed_on(tmp_path):
-    """Of numbers that it cannot compute with here, the library says so."""
+def test_the_precision_is_passed_to_the_library(tmp_path):
+    """For a precision that this machine cannot compute, the error is the library's."""
     folder = floats(run("translation", tmp_path / "run"))
     ours = regard.load(folder, "cpu").translate(TEXTS, beam=1)
     for precision, numbers in (("float32", "float32"), ("int8", "int8_float32")):
