@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.train import B, Plain, T, trainer
-from regard.training.planning import RunRequest, plan_run
+from regard.training.planning import plan_run
 from regard.training.ranks import Ranks
+from regard.training.request import RunRequest
 
 GOAL = 1.88
 UPDATES = 2000

@@ -19,9 +19,10 @@ from bench.timing import Row, milliseconds, show
 from regard.models.recipe import load_recipe
 from regard.training.log import Log
 from regard.training.loop import Trainer, Window
-from regard.training.planning import RunPlan, RunRequest, plan_run
+from regard.training.planning import RunPlan, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
+from regard.training.request import RunRequest
 from regard.training.run import create_run
 from regard.training.trial import build_model
 

@@ -15,6 +15,7 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
+from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -22,7 +23,6 @@ from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import (
-    framed,
     hold_out,
     in_chunks,
     learn_tokenizer,
@@ -132,7 +132,7 @@ class ClassificationConfig(TaskConfig):
         def write(writer: CorpusWriter) -> None:
             names: dict[str, int] = {}
             labels: list[int] = []
-            before, after = framed(tokenizer, (tokenizer.start,), (tokenizer.end,))
+            before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
             room = self.longest - len(before) - len(after)
             for chunk in in_chunks(self.read(files, found)):
                 for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
@@ -168,7 +168,7 @@ class Labelled:
         return self.corpus.lengths[self.rows]
 
     def take(self, rows: Indices) -> "Labelled":
-        """Use only some of the texts."""
+        """Return the same corpus with only some of the texts."""
         return Labelled(self.corpus, self.labels, self.classes, self.rows[rows])
 
     def to(self, device: torch.device) -> "Labelled":

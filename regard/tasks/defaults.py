@@ -21,7 +21,7 @@ PRETRAINED_RATE = 1e-4  # likewise, for a model that starts from trained weights
 WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # 1 / share of the steps, most steps
 PRETRAINED_WARMUP = (10, 100)
 COOLDOWN = 0.6  # the share of the steps over which a linear schedule falls
-VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))  # below so many bytes, so many pieces
+VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))  # (bytes of text, pieces below that)
 LARGEST_VOCABULARY = 32_000
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".parquet")
 
@@ -109,7 +109,7 @@ class TaskConfig(Config):
 
 
 def suggest_schedule(kind: str, steps: int, pretrained: bool) -> Table:
-    """Return how long a schedule warms up and cools down over so many steps."""
+    """Return how long a schedule of this many steps warms up and cools down."""
     share, most = PRETRAINED_WARMUP if pretrained else WARMUP.get(kind, WARMUP["cosine"])
     cooldown = {"cooldown": COOLDOWN} if kind == "linear" and not pretrained else {}
     return {"kind": kind, "warmup": min(steps // share, most), **cooldown}

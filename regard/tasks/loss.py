@@ -1,6 +1,7 @@
-"""What is minimised: cross-entropy, with label smoothing (Szegedy et al. 2016) and R-Drop (Liang et al. 2021).
+"""Losses: cross-entropy, with label smoothing (Szegedy et al. 2016) and R-Drop (Liang et al. 2021).
 
-All are sums over the places that count, so that they add up over micro-batches and ranks; who shows them divides.
+All are sums over the positions that count, so that they add up over micro-batches and ranks; callers divide by the
+count.
 """
 
 from typing import NamedTuple
@@ -10,21 +11,21 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-IGNORE = -100  # the label of a place that does not count: padding, a prompt, a token that was not masked
+IGNORE = -100  # the label of a position that does not count: padding, a prompt, a token that was not masked
 
 
 class Losses(NamedTuple):
-    """Sums over the places that count."""
+    """Sums over the positions that count."""
 
     objective: Tensor  # what is minimised: smoothed, regularised
     loss: Tensor  # the plain negative log-likelihood, detached
-    count: Tensor  # type: ignore[assignment]  # how many places count; nobody counts in a tuple of sums
+    count: Tensor  # type: ignore[assignment]  # of positions; hides `tuple.count`, which is not used
 
 
 def cross_entropy(logits: Float[Tensor, "*rows V"], labels: Int[Tensor, "*rows"], smoothing: float = 0.0) -> Losses:
     """L = -sum_t log p_t[y_t]; smoothed: sum_t (1 - e) (-log p_t[y_t]) + e mean_v (-log p_t[v]).
 
-    Computed in float32 at least. A label of `IGNORE` counts for nothing and gives no gradient.
+    Computed in float32 at least. A label of `IGNORE` adds nothing and gives no gradient.
     """
     logits, labels = _flat(logits), labels.reshape(-1).long()
     count = torch.count_nonzero(labels != IGNORE)
@@ -58,12 +59,12 @@ def r_drop(
 
 @torch.no_grad()
 def count_right(logits: Float[Tensor, "*rows V"], labels: Int[Tensor, "*rows"]) -> Int[Tensor, ""]:
-    """Count the places whose most likely token is the label. For validation: it costs as much as a softmax."""
+    """Count the positions whose most likely token is the label. For validation: it costs as much as a softmax."""
     return torch.count_nonzero(logits.argmax(-1) == labels)
 
 
 def _smoothed(log_p: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoothing: float) -> tuple[Tensor, Tensor]:
-    """Give the smoothed and the plain negative log-likelihood."""
+    """Return the smoothed and the plain negative log-likelihood."""
     loss = F.nll_loss(log_p, labels, ignore_index=IGNORE, reduction="sum")
     if smoothing == 0.0:
         return loss, loss
@@ -72,10 +73,10 @@ def _smoothed(log_p: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoot
 
 
 def _counted(values: Float[Tensor, "rows"], labels: Int[Tensor, "rows"]) -> Tensor:
-    """Sum over the places that count."""
+    """Sum over the positions that count."""
     return values.masked_fill(labels == IGNORE, 0.0).sum()
 
 
 def _flat(logits: Float[Tensor, "*rows V"]) -> Float[Tensor, "rows V"]:
-    """One row per place, in float32 at least: a sum of logarithms in half precision is too rough."""
+    """Return one row per position, in float32 at least: a sum of logarithms in half precision is too inexact."""
     return logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32))

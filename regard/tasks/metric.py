@@ -1,5 +1,5 @@
-"""What a model is judged by: BLEU (Papineni et al. 2002) and chrF (Popović 2015) as sacreBLEU (Post 2018) computes
-them, perplexity per token and per word, bits per byte, accuracy and F1.
+"""Metrics: BLEU (Papineni et al. 2002) and chrF (Popović 2015) by sacreBLEU (Post 2018), perplexity per token and per
+word, bits per byte, accuracy and F1.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ HIGHER_IS_BETTER = {
 
 
 def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
-    """Score whole translations, as plain text, against one reference each; from 0 to 100."""
+    """Score translations, as plain text, against one reference each; from 0 to 100."""
     if len(made) != len(wanted) or not made:
         raise InputError(
             f"{len(made)} translations cannot be scored against {len(wanted)} references; give one for each"
@@ -36,14 +36,15 @@ def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, 
 
 
 def translation_signatures() -> dict[str, str]:
-    """Say how each score of `translation_scores` is computed, in sacreBLEU's short form, for a paper to quote."""
+    """Return how each score of `translation_scores` is computed, in sacreBLEU's short form, to be quoted."""
     return {name: metric.get_signature().format() for name, metric in _translation_metrics([[""]]).items()}
 
 
 def perplexities(loss_sum: float, tokens: int, words: int, bytes_: int) -> dict[str, float]:
     """exp(L / tokens), exp(L / words) and L / (bytes ln 2), of L = -sum_t log p(x_t | x_<t) over one text.
 
-    Only the last two compare models with different tokenizers. Too much for a float is inf; of no unit, nan.
+    Only the last two compare models with different tokenizers. A value too large for a float is inf; without words or
+    bytes it is nan.
     """
 
     def per(unit: int) -> float:
@@ -57,7 +58,7 @@ def perplexities(loss_sum: float, tokens: int, words: int, bytes_: int) -> dict[
 
 
 def classification_scores(predicted: np.ndarray, wanted: np.ndarray, classes: Sequence[str]) -> dict[str, float]:
-    """Accuracy, and the mean of F1 = 2 right / (predicted + wanted) over the classes that occur on either side."""
+    """Return the accuracy, and the mean of F1 = 2 right / (predicted + wanted) over the classes that occur."""
     if predicted.shape != wanted.shape or not predicted.size:
         raise InputError(
             f"{predicted.size} predictions cannot be scored against {wanted.size} labels; give one for each"
@@ -65,8 +66,8 @@ def classification_scores(predicted: np.ndarray, wanted: np.ndarray, classes: Se
     for side, ids in (("prediction", predicted), ("label", wanted)):
         if wrong := ids[(ids < 0) | (ids >= len(classes))].tolist():
             raise InputError(
-                f"{side} {wrong[0]} is none of the {len(classes)} classes (0 to {len(classes) - 1}); "
-                f"do model and data belong together?"
+                f"{side} {wrong[0]} is not one of the {len(classes)} classes (0 to {len(classes) - 1}); "
+                f"use a model that was trained for this data"
             )
     right = np.bincount(wanted[predicted == wanted], minlength=len(classes))
     both = np.bincount(predicted, minlength=len(classes)) + np.bincount(wanted, minlength=len(classes))
@@ -76,20 +77,20 @@ def classification_scores(predicted: np.ndarray, wanted: np.ndarray, classes: Se
 
 
 def better(metric: str, new: float, old: float | None) -> bool:
-    """Whether a new value of the metric is better than the best so far (None: there is none). NaN never is."""
+    """Return whether a new value of the metric is better than the best so far, if there is one; NaN never is."""
     if metric not in HIGHER_IS_BETTER:
-        raise ConfigError(f"there is no metric {metric!r}; {choices(metric, HIGHER_IS_BETTER)}")
+        raise ConfigError(f"unknown metric {metric!r}; {choices(metric, HIGHER_IS_BETTER)}")
     if isnan(new) or old is None or isnan(old):
         return not isnan(new)
     return new > old if HIGHER_IS_BETTER[metric] else new < old
 
 
 def _translation_metrics(references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":
-    """Make sacreBLEU's metrics; told the references beforehand, they can sign without having scored."""
+    """Build sacreBLEU's metrics; with the references they know their signature before they score."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    # `force` only silences advice about text that looks tokenized, which a user who tokenized it has no use for.
+    # `force` only silences a warning about text that looks tokenized.
     return {
         "bleu": BLEU(force=True, references=references),
         "bleu_lowercase": BLEU(lowercase=True, force=True, references=references),

@@ -1,4 +1,4 @@
-"""Tokenised pairs of sentences: read once, found again in the cache, gathered several to a row."""
+"""Tokenised pairs of sentences: read once, kept in the cache, gathered several to a row."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -10,7 +10,8 @@ from regard.data.batches import EMPTY, Indices
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import Skipped, read_pairs
 from regard.data.tokenizer import Tokenizer
-from regard.tasks.text import framed, in_chunks, paths, skips, with_skips
+from regard.models.template import text_template
+from regard.tasks.text import in_chunks, paths, skips, with_skips
 
 Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 
@@ -28,7 +29,7 @@ def _longest(pair: tuple[np.ndarray, ...]) -> int:
 class Pairs:
     """Tokenised pairs: row 2i of the corpus is a source and row 2i + 1 its target; each ends with the end token.
 
-    `pairs` are those that are used.
+    Only the pairs with the numbers `pairs` are used.
     """
 
     def __init__(self, corpus: Corpus, files: Files, pairs: Indices) -> None:
@@ -37,7 +38,7 @@ class Pairs:
         self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
 
     def texts(self) -> list[tuple[str, str]]:
-        """Read the pairs as they were written, since not every tokenizer gives back what it was given."""
+        """Read the pairs from their files, because not every tokenizer decodes to the original text."""
         dropped = set(self.corpus.facts["dropped"])
         kept = (pair for number, pair in enumerate(read_all(*self.files, Skipped())) if number not in dropped)
         wanted = set(self.pairs.tolist())
@@ -45,7 +46,7 @@ class Pairs:
         return [found[number] for number in self.pairs.tolist()]
 
     def row(self, index: Indices, side: int) -> Indices:
-        """The row of one side (0: source, 1: target) of the pairs that are used; -1 stays."""
+        """Return the corpus row of one side (0: source, 1: target) of the pairs that are used; -1 stays -1."""
         return np.where(index < 0, EMPTY, 2 * self.pairs[index] + side)
 
     @classmethod
@@ -58,10 +59,10 @@ class Pairs:
         skipped: Skipped,
         variant: int | None,
     ) -> "Pairs":
-        """Find the tokenised pairs, or tokenise them; `variant` counts what BPE-dropout made of them, 0 is plain.
+        """Load the tokenised pairs, or tokenise them; `variant` numbers the results of BPE-dropout, 0 is without it.
 
-        All variants have the same pairs: one that got too long by dropout stays plain. What is only measured on (None)
-        keeps pairs that are too long, cut: a score is of all sentences, or cannot be compared.
+        All variants have the same pairs: a pair that dropout makes too long is tokenised without it. Pairs that are
+        too long are left out, but cut for validation (None): scores of different sentences cannot be compared.
         """
         names = [file_key(path) for path in (*paths(source), *paths(target))]
         key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
@@ -70,7 +71,7 @@ class Pairs:
 
         def write(writer: CorpusWriter) -> None:
             end = (tokenizer.end,)
-            edges = framed(tokenizer, (), end), ((), end)
+            edges = text_template(tokenizer, (), end), ((), end)
             room = longest - max(len(before) + len(after) for before, after in edges)
             line, dropped = 0, []
 
@@ -101,15 +102,15 @@ class Pairs:
         return cls(corpus, (source, target), np.arange(corpus.rows // 2))
 
     def take(self, index: Indices) -> "Pairs":
-        """Use only some of the pairs."""
+        """Return the same corpus with only some of the pairs."""
         return Pairs(self.corpus, self.files, self.pairs[index])
 
     def to(self, device: torch.device) -> "Pairs":
-        """Bring the tokens to a device."""
+        """Move the tokens to a device."""
         return Pairs(self.corpus.to(device), self.files, self.pairs)
 
     def places(self, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
-        """Where the tokens of packed rows are in the corpus, and which pair each belongs to; -1 where there is none."""
+        """Return where in the corpus the tokens of packed rows are, and the pair of each; -1 where there is none."""
         counts = [len(group) for group in members]
         index = np.concatenate([np.empty(0, np.int64), *members])
         lengths = self.lengths[index, side]

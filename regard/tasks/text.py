@@ -56,13 +56,6 @@ def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], I
         raise InputError(f"{files[0]}: holds no text to learn from; give files that hold some") from None
 
 
-def framed(
-    tokenizer: Tokenizer, before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the special tokens around a text: these, or those of a tokenizer from another library."""
-    return (before, after) if tokenizer.roles is None else tokenizer.around()
-
-
 def paths(names: Sequence[str]) -> list[Path]:
     """Return names as paths."""
     return [Path(name) for name in names]

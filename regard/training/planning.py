@@ -5,7 +5,7 @@ user wrote over both. Each value keeps where it comes from, with the name of the
 `regard train ... --dry-run` prints them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import ceil
 from pathlib import Path
@@ -13,20 +13,41 @@ from typing import Any
 
 from torch import nn
 
-from regard.config import Config, Positive, Table, field_types, from_table, to_table
+from regard.config import Table, from_table, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, choices
 from regard.models.count import cost
-from regard.models.recipe import MODELS, ModelConfig, build_empty, load_recipe
+from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
-from regard.recipe_files import merge, override, read_own, read_recipe, recipe_names
+from regard.recipe_files import merge, override, read_own, read_recipe
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
-from regard.training.config import RunConfig, Times, TrainConfig
+from regard.training.config import RunConfig, TrainConfig
+from regard.training.model_table import (
+    changed_values,
+    check_complete,
+    check_kind,
+    fill_missing,
+    find_size,
+    fit_to_data,
+    table_below,
+)
 from regard.training.pretrained import Pretrained
 from regard.training.ranks import Ranks
+from regard.training.request import (
+    BY_KIND,
+    RunRequest,
+    UserChoices,
+    apply_named,
+    check_tables,
+    kind_below,
+    read_user_choices,
+    sort_overrides,
+    with_absolute_paths,
+    with_plain_paths,
+)
 from regard.training.trial import time_updates
 
 Say = Callable[[str], None]
@@ -42,36 +63,9 @@ VALIDATIONS = 20  # of a run, at most every tenth update
 AUTO_SIZES = {"tiny": 500_000, "small": 20_000_000, "base": 1_000_000_000, "big": None}  # for fewer tokens than this
 AUTO_SIZES_CPU = {"tiny": 10_000_000, "small": None}  # larger ones would take days
 
-TABLES = ("task", "tokenizer", "model", "train")
 EXAMPLE = '{"kind": "language", "train": ["corpus.txt"]}'
 NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSING}
-BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides which other keys they have
 COMMAND_LINE = "command line"
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What the user asked for: the arguments of `regard.train`."""
-
-    what: Any  # the table of a task, or the path of a recipe that has one; checked by `read_request`
-    overrides: tuple[Any, ...] = ()
-    size: str = "auto"
-    recipe: str | Path | None = None
-    init_from: str | Path | None = None
-    allow_pickle: bool = False
-    model: nn.Module | None = None  # to be trained as it is
-
-
-@dataclass(frozen=True)
-class UserChoices(Config):
-    """What the user said of training that other values follow from; 0 or "" where nothing was said."""
-
-    seed: Times = 0  # decides what is held out
-    steps: int = 0  # decide the schedule and the validations
-    tokens: int = 0
-    minutes: Positive | None = None
-    optimizer: str = ""  # their kinds decide which other keys are in their tables
-    schedule: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,15 +148,15 @@ def read_request(draft: Draft) -> None:
     if not isinstance(what, str | Path | Mapping):
         raise ConfigError(f"{what!r} is not a task: give its table, such as {EXAMPLE}, or the path of a recipe")
     from_file = isinstance(what, str | Path)
-    draft.given = read_recipe(what) if isinstance(what, str | Path) else {"task": _plain(what)}
+    draft.given = read_recipe(what) if isinstance(what, str | Path) else {"task": with_plain_paths(what)}
     draft.own = read_own(what) if isinstance(what, str | Path) else draft.given
     draft.origin = f"recipe {what}" if from_file else COMMAND_LINE
     if "task" not in draft.given:
         kinds = choices("", TASKS)
         raise ConfigError(f"{what} says nothing about the task; add a [task] table; for its kind {kinds}")
-    _check_tables(draft.given)
-    draft.changes = _by_table(draft.request.overrides)
-    draft.choices, draft.given["train"] = _user_choices(draft.given.get("train", {}), draft.changes["train"])
+    check_tables(draft.given)
+    draft.changes = sort_overrides(draft.request.overrides)
+    draft.choices, draft.given["train"] = read_user_choices(draft.given.get("train", {}), draft.changes["train"])
 
 
 def choose_task(draft: Draft) -> None:
@@ -210,7 +204,7 @@ def choose_architecture(draft: Draft) -> None:
 def choose_length(draft: Draft) -> None:
     """Choose how many tokens a row has: not more than the model has positions."""
     key, given = draft.task_config.length_key, draft.given.get("model", {})
-    positions = _size_at(merge(draft.base, given), draft.changes["model"], "model.embed.position", "length")
+    positions = find_size(merge(draft.base, given), draft.changes["model"], "model.embed.position", "length")
     if key is None:
         return
     if key in draft.task_table:
@@ -230,7 +224,7 @@ def choose_length(draft: Draft) -> None:
 def choose_tokenizer(draft: Draft) -> None:
     """Choose the tokenizer, if the task has one: the trained model's own, or one that is learned from the data."""
     config, given = draft.task_config, draft.given.get("tokenizer") or {}
-    said = _written({"tokenizer": given}, draft.changes["tokenizer"], "tokenizer.kind", "tokenizer.vocabulary")
+    said = apply_named({"tokenizer": given}, draft.changes["tokenizer"], "tokenizer.kind", "tokenizer.vocabulary")
     pieces = "vocabulary" in said["tokenizer"] and "kind" not in said["tokenizer"]
     suggested = config.suggest_tokenizer(pieces)
     draft.tokenizer = None
@@ -274,12 +268,12 @@ def choose_model(draft: Draft) -> None:
         # a tokenizer that was not learned from this data may leave some of the model's tokens unused
         needs = needs | {"vocabulary": max(base["vocabulary"], needs["vocabulary"])}
     if not whole and (adapted := draft.task.adapt(base)) is not base:
-        draft.note("model", _changed_values(base, adapted), _by("the data", draft.task.adapt))
+        draft.note("model", changed_values(base, adapted), _by("the data", draft.task.adapt))
         base = merge(adapted, own)
     fit_to_data(own, needs, strict=True)  # also what changes only a part must not contradict the data
     base = fit_to_data(base, needs, strict=whole)
     table = override({"model": base}, changes)["model"]
-    _check_complete(draft.kind, base["kind"], table)
+    check_complete(draft.kind, base["kind"], table)
     table = fit_to_data(table, needs, strict=True)
     table = _with_part_sizes(draft, table, base)
     draft.model = from_table(table, ModelConfig, "model")
@@ -384,33 +378,6 @@ def suggest_intervals(steps: int) -> Table:
     return {"validate_every": every, "checkpoint_every": every}
 
 
-def check_kind(task: str, kind: object) -> None:
-    """Check that a model can learn a task, as the task or the model says; name the recipes that can."""
-    kinds = (*TASKS[task].models, *(name for name, config in MODELS.items() if task in config.tasks))
-    if kind not in kinds:
-        fitting = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] in kinds]
-        rule = f"a model of the kind {kind!r} cannot be trained for {task}"
-        raise ConfigError(f"{rule}; recipes that can: {', '.join(fitting)}", "model.kind")
-
-
-def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool, path: str = "model") -> Table:
-    """Fill into a model's table what the data asks for; if `strict`, reject a table that says otherwise.
-
-    If not, a head of another kind is replaced as a whole.
-    """
-    if not strict:
-        return merge(model, needs)
-    table = dict(model)
-    for key, value in needs.items():
-        if isinstance(value, Mapping):
-            table[key] = fit_to_data(table.get(key, {}), value, strict, f"{path}.{key}")
-        elif key in table and table[key] != value:
-            raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")
-        else:
-            table[key] = value
-    return table
-
-
 def _by(reason: str, function: Callable[..., Any]) -> str:
     """Name the function that chose a value, and what it follows from."""
     return f"{reason} ({function.__qualname__})"
@@ -419,105 +386,13 @@ def _by(reason: str, function: Callable[..., Any]) -> str:
 def _run_config(draft: Draft) -> RunConfig:
     """Return the whole run as data; files are named from the root, so that it can be resumed from any folder."""
     table: Table = {key: draft.given[key] for key in ("about", "paper") if key in draft.given}
-    table["task"] = _absolute(to_table(draft.task.config), draft.task_config.file_keys)
+    table["task"] = with_absolute_paths(to_table(draft.task.config), draft.task_config.file_keys)
     table["train"] = draft.train_table
     if draft.model is not None:
         table["model"] = to_table(draft.model)
     if draft.tokenizer is not None:
-        table["tokenizer"] = _absolute(to_table(draft.tokenizer), ("path",))
+        table["tokenizer"] = with_absolute_paths(to_table(draft.tokenizer), ("path",))
     return from_table(table, RunConfig)
-
-
-# --- the request -----------------------------------------------------------------------------------------------------
-
-
-def _check_tables(given: Mapping[str, Any]) -> None:
-    """Check that a recipe has only known tables."""
-    for key, value in given.items():
-        if key not in (*TABLES, "about", "paper"):
-            raise ConfigError(f"unknown key; {choices(key, (*TABLES, 'about', 'paper'))}", key)
-        if key in TABLES and not isinstance(value, Mapping):
-            raise ConfigError(f"{value!r} must be a table", key)
-
-
-def _plain(task: Mapping[str, Any]) -> Table:
-    """Write paths as text, as a recipe does."""
-
-    def write(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [write(item) for item in value]
-        return str(value) if isinstance(value, Path) else value
-
-    return {key: write(value) for key, value in task.items()}
-
-
-def _absolute(table: Mapping[str, Any], keys: Sequence[str]) -> Table:
-    """Name the files below some keys from the root."""
-
-    def place(value: Any) -> Any:
-        if isinstance(value, str):
-            return str(Path(value).absolute())
-        return [place(item) for item in value] if isinstance(value, list) else value
-
-    return {key: place(value) if key in keys else value for key, value in table.items()}
-
-
-def _by_table(overrides: Sequence[object]) -> dict[str, list[str]]:
-    """Sort overrides by the table they change, since some must be known before others can be checked."""
-    sorted_: dict[str, list[str]] = {name: [] for name in TABLES}
-    for change in overrides:
-        if not isinstance(change, str):
-            raise ConfigError(f"override {change!r} must be text of the form table.key=value")
-        path, equals, _ = change.partition("=")
-        table, dot, _ = path.strip().partition(".")
-        if table not in sorted_ or not (equals and dot):
-            homes = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
-            hint = f"did you mean {homes[0]}.{change}?" if homes else f"tables: {', '.join(TABLES)}"
-            raise ConfigError(f"override {change!r} must have the form table.key=value; {hint}")
-        sorted_[table].append(change)
-    return sorted_
-
-
-def _known_keys() -> dict[str, set[str]]:
-    """Return the keys of each table."""
-    configs: dict[str, Sequence[Any]] = {
-        "task": list(TASKS.values()),
-        "tokenizer": [TokenizerConfig],
-        "model": list(MODELS.values()),
-        "train": [TrainConfig],
-    }
-    return {name: {key for config in found for key in field_types(config)} for name, found in configs.items()}
-
-
-def _written(table: Mapping[str, Any], changes: list[str], *names: str) -> Table:
-    """Lay the changes of these names over a table: those that must be known before the others."""
-    own = [change for change in changes if change.partition("=")[0].strip() in names]
-    return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
-
-
-def _user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:
-    """Find what must be known of training before the rest is planned; also return the recipe's table without what
-    the changes replace: a time replaces a number of updates, and the reverse.
-    """
-    changed = {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
-    if changed >= {"steps", "minutes"}:
-        raise ConfigError("train.steps and train.minutes each decide the length of the run; give one of them")
-    replaced = {"minutes": "steps", "steps": "minutes"}
-    train = {key: value for key, value in train.items() if replaced.get(key) not in changed}
-    numbers = ("seed", "steps", "tokens", "minutes")
-    names = [f"train.{key}" for key in numbers] + [f"train.{key}.kind" for key in BY_KIND]
-    table = _written({"train": train}, changes, *names)["train"]
-    found = {key: table[key] for key in numbers if key in table}
-    if "steps" in found:  # the recipe of a run says both: the time asked for, and the updates that were chosen
-        found.pop("minutes", None)
-    return from_table(found | {key: _kind(table, key) for key in BY_KIND}, UserChoices, "train"), train
-
-
-def _kind(table: Mapping[str, Any], key: str) -> str:
-    """Return the kind that a table names below a key; "" if it names none, or something that is rejected later."""
-    below = table.get(key)
-    kind = below.get("kind") if isinstance(below, Mapping) else None
-    return kind if isinstance(kind, str) else ""
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -564,14 +439,14 @@ def _scaled(draft: Draft) -> Table:
     if not draft.named or request.size != "auto":
         draft.size = choose_size(request.size, draft.task.amount(), draft.device)
     changes = [change for change in draft.changes["model"] if change.startswith("model.dim=")]
-    dim = _size_at({} if "kind" in given else given, changes, "model", "dim")
+    dim = find_size({} if "kind" in given else given, changes, "model", "dim")
     fixed = draft.pretrained is not None or request.model is not None
     if fixed or (draft.size is None and dim is None):
         return draft.base
     size = Size(dim or 0) if draft.size is None else SIZES[draft.size]
     scaled = scale_model(draft.base, replace(size, dim=dim or size.dim))
     reason = "model.dim" if draft.size is None else f"size {draft.size}"
-    draft.note("model", _changed_values(draft.base, scaled), _by(reason, scale_model))
+    draft.note("model", changed_values(draft.base, scaled), _by(reason, scale_model))
     if draft.named:
         return scaled
     suggested = draft.task_config.suggest_model(draft.size or "", draft.task.amount())
@@ -579,63 +454,18 @@ def _scaled(draft: Draft) -> Table:
     return merge(scaled, suggested)
 
 
-def _changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """Return the values of a table that are not as they were before."""
-    changed: Table = {}
-    for key, value in after.items():
-        old = before.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            if below := _changed_values(old, value):
-                changed[key] = below
-        elif value != old:
-            changed[key] = value
-    return changed
-
-
-def _size_at(model: Mapping[str, Any], changes: list[str], place: str, key: str) -> int | None:
-    """Find a size at a place in a model with the changes that concern it; None if there is no valid one."""
-    table = override({"model": model}, [change for change in changes if change.startswith(place)])
-    size = _below(table, place.split(".")).get(key)
-    return size if type(size) is int and size > 0 else None
-
-
-def _check_complete(task: str, before: str, table: Table) -> None:
-    """Check that a model is of a kind that can learn the task, and was not emptied by a change to another kind."""
-    kind = table.get("kind")
-    check_kind(task, kind)
-    if kind != before and "dim" not in table:
-        recipes = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] == kind]
-        rule = f"{kind!r} is another architecture than {before!r}, and every part of it would have to be given"
-        raise ConfigError(f"{rule}; choose one with --recipe: {', '.join(recipes)}", "model.kind")
-
-
 def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
     """Fill in the sizes of parts that a change asks for by their kind alone."""
     for change in draft.changes["model"]:
         *place, last = change.partition("=")[0].strip().split(".")[1:]
         if place and last == "kind" and isinstance(table.get("dim"), int):
-            heads = _below(base, place).get("heads")
-            kind = _below(table, place).get("kind")
+            heads = table_below(base, place).get("heads")
+            kind = table_below(table, place).get("kind")
             count = heads if isinstance(heads, int) else HEADS
             sizes = part_sizes(kind, table["dim"], count, draft.task.longest() or 0)
-            table = _fill(table, place, sizes)
+            table = fill_missing(table, place, sizes)
             draft.note(".".join(("model", *place)), sizes, _by("model.dim", part_sizes))
     return table
-
-
-def _below(table: Mapping[str, Any], keys: list[str]) -> Mapping[str, Any]:
-    """Return the table below some keys; an empty one if there is none."""
-    for key in keys:
-        below = table.get(key)
-        table = below if isinstance(below, Mapping) else {}
-    return table
-
-
-def _fill(table: Table, keys: list[str], sizes: Table) -> Table:
-    """Add what is missing in a table below a table."""
-    if not keys:
-        return {**sizes, **table}
-    return {**table, keys[0]: _fill(table[keys[0]], keys[1:], sizes)}
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -650,7 +480,7 @@ def _with_user_training(draft: Draft, plan: Table) -> Table:
     own = {
         key: value
         for key, value in given.items()
-        if key not in BY_KIND or _kind(given, key) in ("", getattr(draft.choices, key))
+        if key not in BY_KIND or kind_below(given, key) in ("", getattr(draft.choices, key))
     }
     replaced = {"steps"} if draft.choices.minutes is not None else set()
     if given.keys() | replaced >= NEEDED:  # a complete table is that of a run; what it leaves out was left out

@@ -22,11 +22,12 @@ from regard.tasks.task import Task
 from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan, RunRequest, Say, plan_run, suggest_intervals
+from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import draw_curves, write_report
+from regard.training.request import RunRequest
 from regard.training.run import Run, create_run, open_run, write_config
 from regard.training.trial import Trial, build_model, time_updates
 

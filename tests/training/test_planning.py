@@ -17,10 +17,10 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.vision import fit_patches
 from regard.training import planning
 from regard.training.config import TrainConfig
+from regard.training.model_table import check_kind
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
 from regard.training.planning import (
     RunPlan,
-    check_kind,
     choose_size,
     count_affordable,
     suggest_intervals,

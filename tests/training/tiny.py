@@ -8,9 +8,10 @@ import torch
 from rich.console import Console
 
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan, RunRequest, plan_run
+from regard.training.planning import RunPlan, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
+from regard.training.request import RunRequest
 from regard.training.run import Run
 from regard.training.trial import build_model
 

@@ -1,0 +1,76 @@
+"""The plan of a run as `regard train` prints it: what was decided, and where each value comes from."""
+
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.show import number, written_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from regard.training.planning import RunPlan
+    from regard.training.start import PlannedRun
+
+
+def print_plan(console: "Console", planned: "PlannedRun") -> None:
+    """Print what was decided, before training."""
+    from regard.config import to_table
+    from regard.models.count import cost
+    from regard.models.recipe import build_empty
+
+    config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
+    facts = task.facts()
+    assert config.model is not None  # modules are given in Python
+    model = to_table(config.model)
+    parameters = cost(build_empty(config.model)).parameters
+    rows = {"data": ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())}
+    if left_out := task.skipped.report():
+        rows["left out"] = "\n".join(left_out)
+    if config.tokenizer is not None and task.tokenizer is not None:
+        kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
+        rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
+    named = f"{planned.plan.size} " if planned.plan.size else ""
+    rows["model"] = f"{named}{model['kind']}, {number(parameters)} parameters, width {model['dim']}"
+    training = config.train
+    optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
+    asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""
+    rows["training"] = f"{training.steps:,} updates{asked} of {training.tokens:,} tokens, {optimizer}, {schedule}"
+    rows["can go to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
+    rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
+    rows["run"] = str(planned.folder)
+    console.print(_two_columns(rows.items()))
+    console.print()
+
+
+def source_table(plan: "RunPlan") -> "Table":
+    """Lay out every value that was decided, by where it comes from."""
+    from regard.config import to_table
+
+    groups: dict[str, list[str]] = {}
+    for path, value in _values(to_table(plan.config), ""):
+        if source := plan.sources.get(path):
+            groups.setdefault(source, []).append(f"{path}={value}")
+    return _two_columns((source, "\n".join(values)) for source, values in groups.items())
+
+
+def _values(table: Any, path: str) -> "Iterator[tuple[str, Any]]":
+    """Walk over the values of a table with their dotted paths."""
+    if not isinstance(table, dict):
+        yield path, f"{table:.3g}" if isinstance(table, float) else table
+        return
+    for key, value in table.items():
+        yield from _values(value, f"{path}.{key}" if path else key)
+
+
+def _two_columns(rows: "Iterable[tuple[str, str]]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    return table

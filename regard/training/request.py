@@ -1,0 +1,133 @@
+"""What the user asked for, in Python or on the command line: a recipe or a task, overrides, options."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regard.config import Config, Positive, Table, field_types, from_table
+from regard.data.tokenizer import TokenizerConfig
+from regard.errors import ConfigError, choices
+from regard.models.recipe import MODELS
+from regard.recipe_files import override
+from regard.tasks.kinds import TASKS
+from regard.training.config import Times, TrainConfig
+
+TABLES = ("task", "tokenizer", "model", "train")
+BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides which other keys they have
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What the user asked for: the arguments of `regard.train`."""
+
+    what: Any  # the table of a task, or the path of a recipe that has one; checked by `read_request`
+    overrides: tuple[Any, ...] = ()
+    size: str = "auto"
+    recipe: str | Path | None = None
+    init_from: str | Path | None = None
+    allow_pickle: bool = False
+    model: nn.Module | None = None  # to be trained as it is
+
+
+@dataclass(frozen=True)
+class UserChoices(Config):
+    """What the user said of training that other values follow from; 0 or "" where nothing was said."""
+
+    seed: Times = 0  # decides what is held out
+    steps: int = 0  # decide the schedule and the validations
+    tokens: int = 0
+    minutes: Positive | None = None
+    optimizer: str = ""  # their kinds decide which other keys are in their tables
+    schedule: str = ""
+
+
+def check_tables(given: Mapping[str, Any]) -> None:
+    """Check that a recipe has only known tables."""
+    for key, value in given.items():
+        if key not in (*TABLES, "about", "paper"):
+            raise ConfigError(f"unknown key; {choices(key, (*TABLES, 'about', 'paper'))}", key)
+        if key in TABLES and not isinstance(value, Mapping):
+            raise ConfigError(f"{value!r} must be a table", key)
+
+
+def with_plain_paths(task: Mapping[str, Any]) -> Table:
+    """Write paths as text, as a recipe does."""
+
+    def write(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [write(item) for item in value]
+        return str(value) if isinstance(value, Path) else value
+
+    return {key: write(value) for key, value in task.items()}
+
+
+def with_absolute_paths(table: Mapping[str, Any], keys: Sequence[str]) -> Table:
+    """Name the files below some keys from the root."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, str):
+            return str(Path(value).absolute())
+        return [place(item) for item in value] if isinstance(value, list) else value
+
+    return {key: place(value) if key in keys else value for key, value in table.items()}
+
+
+def sort_overrides(overrides: Sequence[object]) -> dict[str, list[str]]:
+    """Sort overrides by the table they change, since some must be known before others can be checked."""
+    sorted_: dict[str, list[str]] = {name: [] for name in TABLES}
+    for change in overrides:
+        if not isinstance(change, str):
+            raise ConfigError(f"override {change!r} must be text of the form table.key=value")
+        path, equals, _ = change.partition("=")
+        table, dot, _ = path.strip().partition(".")
+        if table not in sorted_ or not (equals and dot):
+            homes = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
+            hint = f"did you mean {homes[0]}.{change}?" if homes else f"tables: {', '.join(TABLES)}"
+            raise ConfigError(f"override {change!r} must have the form table.key=value; {hint}")
+        sorted_[table].append(change)
+    return sorted_
+
+
+def _known_keys() -> dict[str, set[str]]:
+    """Return the keys of each table."""
+    configs: dict[str, Sequence[Any]] = {
+        "task": list(TASKS.values()),
+        "tokenizer": [TokenizerConfig],
+        "model": list(MODELS.values()),
+        "train": [TrainConfig],
+    }
+    return {name: {key for config in found for key in field_types(config)} for name, found in configs.items()}
+
+
+def apply_named(table: Mapping[str, Any], changes: list[str], *names: str) -> Table:
+    """Lay the changes of these names over a table: those that must be known before the others."""
+    own = [change for change in changes if change.partition("=")[0].strip() in names]
+    return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
+
+
+def read_user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:
+    """Find what must be known of training before the rest is planned; also return the recipe's table without what
+    the changes replace: a time replaces a number of updates, and the reverse.
+    """
+    changed = {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
+    if changed >= {"steps", "minutes"}:
+        raise ConfigError("train.steps and train.minutes each decide the length of the run; give one of them")
+    replaced = {"minutes": "steps", "steps": "minutes"}
+    train = {key: value for key, value in train.items() if replaced.get(key) not in changed}
+    numbers = ("seed", "steps", "tokens", "minutes")
+    names = [f"train.{key}" for key in numbers] + [f"train.{key}.kind" for key in BY_KIND]
+    table = apply_named({"train": train}, changes, *names)["train"]
+    found = {key: table[key] for key in numbers if key in table}
+    if "steps" in found:  # the recipe of a run says both: the time asked for, and the updates that were chosen
+        found.pop("minutes", None)
+    return from_table(found | {key: kind_below(table, key) for key in BY_KIND}, UserChoices, "train"), train
+
+
+def kind_below(table: Mapping[str, Any], key: str) -> str:
+    """Return the kind that a table names below a key; "" if it names none, or something that is rejected later."""
+    below = table.get(key)
+    kind = below.get("kind") if isinstance(below, Mapping) else None
+    return kind if isinstance(kind, str) else ""
