@@ -1,7 +1,5 @@
 """The style of the pictures is readable."""
 
-from dataclasses import asdict
-
 import matplotlib
 import numpy as np
 import pytest
@@ -30,10 +28,6 @@ def test_text_and_curves_contrast_with_the_background(look):
     assert contrast(look.blue, look.ground) >= 3
     assert contrast(look.orange, look.ground) >= 3
     assert contrast(look.faint, look.card) > contrast(look.line, look.card)
-
-
-def test_light_and_dark_have_no_colour_in_common():
-    assert not set(asdict(draw.LIGHT).values()) & set(asdict(draw.DARK).values())
 
 
 def test_the_style_ends_with_its_block_whatever_happens():
