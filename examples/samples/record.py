@@ -47,7 +47,7 @@ def writer(run: Path) -> dict[str, Recording]:
 def vision(run: Path) -> dict[str, Recording]:
     """Record an image of trousers, with the names of the classes, which the files do not have."""
     trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
-    model = replace(regard.load(run), classes=CLOTHES)
+    model = replace(regard.load(run).bundle, classes=CLOTHES)
     whole = record(model, Query("trousers of Fashion-MNIST", image=trousers))
     return {"trousers": PartialRecording(whole, without=("hidden", "arithmetic"))}
 

@@ -16,7 +16,7 @@ from regard.decode.engine import eager
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.parts.attend import Tape
-from regard.use.load import LoadedModel
+from regard.use.bundle import Bundle
 from regard.viewer.manifest import Manifest
 from regard.viewer.model_handle import ModelHandle, load_in_background
 from regard.viewer.query import Query
@@ -40,7 +40,7 @@ ASKED: dict[str, dict[str, object]] = {
 }
 
 
-def models() -> dict[str, LoadedModel]:
+def models() -> dict[str, Bundle]:
     """Return small models of every kind, in float32, with random weights."""
     alibi = ("model.embed.position=none", "model.layers.block.mixer.position.kind=alibi")
     made = {
@@ -52,29 +52,29 @@ def models() -> dict[str, LoadedModel]:
         "writer": loaded("language", "word", "gpt2"),
         "translator": loaded("translation", "bpe", "transformer-base"),
     }
-    return {name: in_float32(name, ready) for name, ready in made.items()}
+    return {name: in_float32(name, one.bundle) for name, one in made.items()}
 
 
-def in_float32(name: str, ready: LoadedModel) -> LoadedModel:
-    model = copy.deepcopy(ready.model).float()
-    return replace(ready, name=name, model=model, engine=None if ready.engine is None else eager(model))
+def in_float32(name: str, bundle: Bundle) -> Bundle:
+    model = copy.deepcopy(bundle.model).float()
+    return replace(bundle, name=name, model=model, engine=None if bundle.engine is None else eager(model))
 
 
 class Known(ModelHandle):
     """A model in memory, which is "loaded" as soon as the test allows it."""
 
-    def __init__(self, ready: LoadedModel) -> None:
-        super().__init__(Path("/runs") / ready.name, ready.name)
-        self.ready, self.may_load, self.trouble = ready, Event(), ""
+    def __init__(self, bundle: Bundle) -> None:
+        super().__init__(Path("/runs") / bundle.name, bundle.name)
+        self.bundle, self.may_load, self.trouble = bundle, Event(), ""
         self.may_load.set()
 
     def load(self) -> None:
         self.may_load.wait()
         if self.trouble:
             raise RegardError(self.trouble)
-        self.what, self.verbs = self.ready.model.description, self.ready.model.verbs
-        self.reads_images = self.ready.model.reads == "image"
-        self.loaded = self.ready
+        self.what, self.verbs = self.bundle.model.description, self.bundle.model.verbs
+        self.reads_images = self.bundle.model.reads == "image"
+        self.loaded = self.bundle
 
     def training(self) -> None:
         return None
@@ -87,7 +87,7 @@ class Shown:
     address: str
     store: RecordingStore
     ids: dict[str, str]
-    models: dict[str, LoadedModel]
+    models: dict[str, Bundle]
 
     def recording(self, name: str) -> Recording:
         return self.store.find(self.ids[name]).recording
@@ -132,9 +132,9 @@ def readable(text: str) -> str:
 def show() -> Iterator[Shown]:
     """Run the viewer with all models ready, and a recording of each."""
     made, store = models(), RecordingStore({})
-    handles = {name: Known(ready) for name, ready in reversed(made.items())}
+    handles = {name: Known(bundle) for name, bundle in reversed(made.items())}
     load_in_background(list(handles.values()), store, None).join()
-    recordings = {name: record(ready, Query(**ASKED[name])) for name, ready in made.items()}
+    recordings = {name: record(bundle, Query(**ASKED[name])) for name, bundle in made.items()}
     ids = {name: store.put(one, handles[name].lock, keep=True) for name, one in recordings.items()}
     with running(store, *handles.values()) as port:
         yield Shown(f"http://127.0.0.1:{port}", store, ids, made)

@@ -76,7 +76,7 @@ def check_guesses(table: Locator, logits: np.ndarray, vocabulary: list[str], tem
 def test_next_shows_probabilities_at_any_temperature(tab: Tab, shown: Shown, name: str, id: str):
     _, logits = shown.watched(name)
     scores = logits[0].double().numpy()
-    vocabulary = [readable(text) for text in shown.models[name].words.pieces(range(scores.shape[1]))]
+    vocabulary = [readable(text) for text in shown.models[name].tokenizer.pieces(range(scores.shape[1]))]
     sequence, place = shown.manifest(name)["next"]["sequence"], shown.manifest(name)["next"]["begin"]
     tab.open(shown.ids[name], "next", attention=id, head=1, query=place, key=0)
     table = tab.page.get_by_role("table", name=f"The most likely next tokens, of {scores.shape[1]}")
@@ -124,7 +124,7 @@ def test_next_of_a_model_that_fills_in(tab: Tab, shown: Shown):
     _, logits = shown.watched("reader")
     place = shown.words("reader", "tokens").index("<mask>")
     scores = logits[0, place].double()
-    scores[list(shown.models["reader"].frame.never)] = -torch.inf  # these are never written
+    scores[list(shown.models["reader"].template.never)] = -torch.inf  # these are never written
     chances = scores.softmax(-1).numpy()
     tab.open(shown.ids["reader"], "next")
     (answer,) = shown.manifest("reader")["answers"]

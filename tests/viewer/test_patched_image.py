@@ -43,7 +43,7 @@ def test_patches_are_named_by_row_and_column():
 
 def test_pixels_are_normalised_as_in_training():
     ready = loaded("vision", mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
-    found = image_tensor(ready, read_image(ready.model.image, PIXELS))[0]
+    found = image_tensor(ready.bundle, read_image(ready.model.image, PIXELS))[0]
     wanted = (PIXELS / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.6, 0.7]
     np.testing.assert_allclose(found.permute(1, 2, 0).numpy(), wanted, atol=1e-6)
     assert found.dtype == torch.float64
