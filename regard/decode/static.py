@@ -1,8 +1,8 @@
-"""Steps of static shapes: on CUDA captured as a graph of kernels for each shape, and if wanted compiled before.
+"""Decode steps of static shapes: on CUDA captured as a CUDA graph for each shape, and compiled first if wanted.
 
-A small step is over before Python has asked for its kernels; a graph asks for all of them at once. It needs tensors
-that stay where they are: caches with fixed slots, and numbers of rows and widths of a source rounded up to a few.
-Capturing takes a fraction of a second; compiling takes many, and pays where single rows are written all day.
+A small step is limited by launching its kernels from Python; a graph launches all of them at once. It needs tensors
+at fixed addresses: static caches, and numbers of rows and widths of a source rounded up to a few values. Capturing
+takes a fraction of a second. Compiling takes many seconds, and pays where single rows are decoded for a long time.
 """
 
 from collections.abc import Callable
@@ -20,51 +20,51 @@ from regard.errors import RegardError
 from regard.models.model import StepModel
 from regard.parts.state import State, Step
 
-SHAPES = 24  # so many are kept at hand; the one that was not asked for longest goes
-WORKS = 8  # ways to search or to sample that are kept at hand for each of them
-MANY = 64  # rows beyond this are rounded up to its multiples
+SHAPES = 24  # shapes that are kept; the least recently used one is dropped
+WORKS = 8  # ways to search or to sample that are kept for each shape
+MANY = 64  # larger numbers of rows are rounded up to multiples of this
 CUDA_OPTIONS = {
-    "coordinate_descent_tuning": True,  # without it, products of single rows are not joined with what surrounds them
+    "coordinate_descent_tuning": True,  # otherwise products of single rows are not fused with their neighbours
     "combo_kernels": True,
-    "realize_opcount_threshold": 8,  # else a product works out its activation again for each number that it makes
+    "realize_opcount_threshold": 8,  # otherwise a product recomputes its activation for each output
 }
 
 
 def captured(model: StepModel) -> Engine:
-    """Give the engine that captures the steps of a model on CUDA as graphs."""
+    """Return the engine that captures the steps of a model as CUDA graphs."""
     if device_of(model).type != "cuda":
         raise RegardError("the engine 'captured' is for CUDA only; choose another, or another device")
-    shapes = Shapes(model, slots=64, width=16)
-    return lambda given, room: StaticSteps(shapes, given, room)
+    shapes = StaticShapes(model, slots=64, width=16)
+    return lambda given, capacity: StaticSteps(shapes, given, capacity)
 
 
 def compiled(model: StepModel) -> Engine:
-    """Give the engine that compiles the steps of a model; on CUDA it captures them, too."""
-    shapes = Shapes(model, slots=256, width=64)
+    """Return the engine that compiles the steps of a model; on CUDA it captures them, too."""
+    shapes = StaticShapes(model, slots=256, width=64)
     options: Any = CUDA_OPTIONS if device_of(model).type == "cuda" else {}
     shapes.score = torch.compile(shapes.score, dynamic=False, options=options)
-    return lambda given, room: StaticSteps(shapes, given, room)
+    return lambda given, capacity: StaticSteps(shapes, given, capacity)
 
 
 class StaticSteps(Steps):
-    """Reads what is given as the model is, then goes on with the step of the shape that fits."""
+    """Steps that read what is given eagerly, and continue with the captured step of a shape that fits."""
 
-    def __init__(self, shapes: "Shapes", given: Given, room: int) -> None:
+    def __init__(self, shapes: "StaticShapes", given: Given, capacity: int) -> None:
         self.shapes = shapes
-        self.given = widened(given, shapes.width)
-        self.state = start(shapes.model, self.given, multiple(room, shapes.slots))
-        self.rows, self.share = len(given.tokens), 1
-        self.shape: Shape | None = None  # where the state is now; None: in `state`
+        self.given = pad_source(given, shapes.width)
+        self.state = start(shapes.model, self.given, round_up(capacity, shapes.slots))
+        self.rows, self.beams = len(given.tokens), 1
+        self.shape: StaticShape | None = None  # where the state is now; None: in `self.state`
 
     def begin(self) -> Float[Tensor, "B V"]:
-        """Read what is given; score what follows it."""
+        """Read what is given (prefill); score what follows."""
         logits, self.state = self.shapes.model.step(self.given.tokens, self.state, self.given.lengths)
         return logits
 
     def step(self, tokens: Int[Tensor, "B"]) -> Float[Tensor, "B V"]:
-        """Read the next token of each row; score what follows it. The next step overwrites these scores."""
+        """Read the next token of each row; score what follows. The next step overwrites these scores."""
         if self.shape is None:
-            self._fill_up()
+            self._pad_rows()
             self.shape = self.shapes.find(self.state)
             self.shape.load(self.state)
         self.shape.tokens[: self.rows] = tokens
@@ -75,18 +75,18 @@ class StaticSteps(Steps):
     def apply(
         self, work: Work, logits: Float[Tensor, "B V"], rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
     ) -> tuple[Tensor, ...]:
-        """Give work(logits, *rows, *fixed), where the scores of a step are, and not of the beginning."""
+        """Return work(logits, *rows, *fixed), captured if the scores are those of a step, not of the prefill."""
         if self.shape is None:
             return super().apply(work, logits, rows, fixed)
-        return self.shape.apply(work, self.rows // self.share, rows, fixed)
+        return self.shape.apply(work, self.rows // self.beams, rows, fixed)
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
+        """Make each row `times` neighbouring rows."""
         self.state.repeat(times)
-        self.rows, self.share = self.rows * times, self.share * times
+        self.rows, self.beams = self.rows * times, self.beams * times
 
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was; fewer rows go on in a smaller shape."""
+        """Make row i what row index[i] was; fewer rows continue in a smaller shape."""
         if self.shape is not None and len(index) == self.rows:
             self.shape.index[: self.rows] = index
             self.shape.reorder()
@@ -97,18 +97,18 @@ class StaticSteps(Steps):
         self.state.reorder(index)
         self.rows = len(index)
 
-    def _fill_up(self) -> None:
-        """Add copies of the first rows, which nobody asks for, up to one of a few numbers of rows."""
-        groups = self.rows // self.share
-        if spare := rounded(groups) - groups:
+    def _pad_rows(self) -> None:
+        """Add unused copies of the first rows, up to one of a few numbers of rows."""
+        groups = self.rows // self.beams
+        if spare := round_rows(groups) - groups:
             index = torch.arange(self.rows, device=self.state.length.device)
-            self.state.reorder(torch.cat((index, index[: self.share].repeat(spare))))
+            self.state.reorder(torch.cat((index, index[: self.beams].repeat(spare))))
 
 
-class Shape:
-    """A state whose tensors stay where they are, and the step on them."""
+class StaticShape:
+    """A state whose tensors stay at fixed addresses, and the step on them."""
 
-    def __init__(self, shapes: "Shapes", state: State) -> None:
+    def __init__(self, shapes: "StaticShapes", state: State) -> None:
         self.shapes = shapes
         self.state = state
         state.rewind()
@@ -116,7 +116,7 @@ class Shape:
         self.tokens = torch.zeros(rows, dtype=torch.long, device=state.length.device)
         self.index = torch.arange(rows, device=state.length.device)
         self.logits: Tensor | None = None
-        self.works: dict[tuple[Any, ...], Repeated] = {}
+        self.works: dict[tuple[Any, ...], CapturedWork] = {}
         self.step = self.capture(self._step)
         self.reorder = self.capture(self._reorder)
 
@@ -131,7 +131,7 @@ class Shape:
         self.in_place(lambda: self.state.reorder(self.index))
 
     def in_place(self, change: Callable[[], None]) -> None:
-        """Write what a change makes of the state into the tensors it was in."""
+        """Apply a change to the state, and write the result into the same tensors."""
         before = self.state.tensors()
         change()
         for old, new in zip(before, self.state.tensors(), strict=True):
@@ -140,13 +140,13 @@ class Shape:
         self.state.put(before)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Give a function that repeats some work: on CUDA as a graph."""
+        """Return a function that repeats some work: on CUDA as a graph."""
         if self.tokens.device.type != "cuda":
             return work
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            for _ in range(2):  # kernels are chosen and compiled at first use, which a graph cannot hold
+            for _ in range(2):  # kernels are chosen and compiled at first use, which cannot be captured
                 work()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
@@ -155,33 +155,33 @@ class Shape:
         return graph.replay
 
     def apply(self, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Work on the scores of this shape, of which the first `count` rows are asked for."""
+        """Apply work to the scores of this shape; return the results of the first `count` rows."""
         key = (work, *((tensor.shape[1:], tensor.dtype) for tensor in rows), *(tensor.shape for tensor in fixed))
         if key not in self.works:
             if len(self.works) == WORKS:
                 self.works.clear()
-            self.works[key] = Repeated(self, work, rounded(count), rows, fixed)
+            self.works[key] = CapturedWork(self, work, round_rows(count), rows, fixed)
         return self.works[key](count, rows, fixed)
 
     def load(self, state: State) -> None:
-        """Begin with what another state of this shape holds."""
+        """Copy another state of this shape into this one."""
         for own, other in zip(self.state.tensors(), state.tensors(), strict=True):
             own.copy_(other)
         self.state.rewind()
 
 
-class Repeated:
-    """The work of a search on the scores of a shape, on arguments that stay where they are."""
+class CapturedWork:
+    """The work of a search on the scores of a shape, captured with arguments at fixed addresses."""
 
     def __init__(
-        self, shape: Shape, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
+        self, shape: StaticShape, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]
     ) -> None:
         self.rows = tuple(tensor.new_zeros(count, *tensor.shape[1:]) for tensor in rows)
         self.fixed = tuple(tensor.clone() for tensor in fixed)
         self.last = fixed
         self.found: tuple[Tensor, ...] = ()
         assert shape.logits is not None
-        before = shape.logits.clone()  # the work may change them, and capturing does it before its time
+        before = shape.logits.clone()  # the work may change them, and capturing runs it
 
         def run() -> None:
             self.found = work(shape.logits, *self.rows, *self.fixed)
@@ -190,23 +190,23 @@ class Repeated:
         shape.logits.copy_(before)
 
     def __call__(self, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Do it again for the first `count` rows."""
+        """Repeat the work for the first `count` rows."""
         for own, other in zip(self.rows, rows, strict=True):
             own[:count] = other
         for own, other, last in zip(self.fixed, fixed, self.last, strict=True):
-            if other is not last:  # a search gives the same tensors all the time
+            if other is not last:  # a search passes the same tensors at every step
                 own.copy_(other)
         self.last = fixed
         self.run()
         return tuple(tensor[:count].clone() for tensor in self.found)
 
 
-class Shapes:
-    """The shapes of one model that were met so far; `slots` and `width` of a source are rounded up to multiples."""
+class StaticShapes:
+    """The shapes of one model that have occurred; slots and source widths are rounded up to multiples."""
 
     def __init__(self, model: StepModel, slots: int, width: int) -> None:
         self.model, self.slots, self.width = model, slots, width
-        self.known: dict[tuple[Any, ...], Shape] = {}
+        self.known: dict[tuple[Any, ...], StaticShape] = {}
         self.pool = torch.cuda.graph_pool_handle() if device_of(model).type == "cuda" else None
         self.score: Callable[[Tensor, Step], Tensor] = self._score
 
@@ -214,38 +214,38 @@ class Shapes:
         """Score what follows the tokens of a step."""
         return self.model.logits(self.model.decode(tokens, step)[:, -1])
 
-    def find(self, state: State) -> Shape:
-        """Give the shape of a state."""
+    def find(self, state: State) -> StaticShape:
+        """Return the shape that a state fits, made on first use."""
         key = tuple((tensor.shape, tensor.dtype) for tensor in state.tensors())
-        shape = self.known.pop(key, None) or Shape(self, deepcopy(state))
+        shape = self.known.pop(key, None) or StaticShape(self, deepcopy(state))
         self.known[key] = shape
         if len(self.known) > SHAPES:
             del self.known[next(iter(self.known))]
         return shape
 
 
-def widened(given: Given, to: int) -> Given:
-    """Widen the source to a multiple."""
+def pad_source(given: Given, to: int) -> Given:
+    """Pad the source to a multiple of `to`."""
     if given.source is None:
         return given
     rows, width = given.source.shape
     lengths = given.source_lengths
     if lengths is None:
         lengths = torch.full((rows,), width, device=given.source.device)
-    source = F.pad(given.source, (0, multiple(width, to) - width))
+    source = F.pad(given.source, (0, round_up(width, to) - width))
     return replace(given, source=source, source_lengths=lengths)
 
 
 def device_of(model: StepModel) -> torch.device:
-    """Where a model is."""
+    """Return the device of a model."""
     return model.embed.tokens.table.weight.device
 
 
-def multiple(size: int, of: int) -> int:
-    """Round up to a multiple."""
-    return -(-size // of) * of
+def round_up(size: int, to: int) -> int:
+    """Round up to a multiple of `to`."""
+    return -(-size // to) * to
 
 
-def rounded(rows: int) -> int:
-    """Round up to a power of two, or to a multiple of many."""
-    return 1 << (rows - 1).bit_length() if rows <= MANY else multiple(rows, MANY)
+def round_rows(rows: int) -> int:
+    """Round up to a power of two, or from 64 on to a multiple of 64."""
+    return 1 << (rows - 1).bit_length() if rows <= MANY else round_up(rows, MANY)

@@ -1,8 +1,8 @@
 """attend(): softmax of scores, then the weighted sum of values; and watch(), which records the weights.
 
-Three kernels compute the same function. `explicit` is the definition, whose steps `explain` has in hand;
-`fused` is torch's scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and its kin); `flex` compiles any
-mask and bias into one kernel (Dong et al. 2024). `attend` chooses from the data; the caller never does.
+Three kernels compute the same function. `explicit` is the definition, with its steps in `explain`; `fused` is torch's
+scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and others); `flex` compiles any mask and bias into one
+kernel (Dong et al. 2024). `attend` chooses the kernel from the data; the caller never does.
 """
 
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ def _is_padding(mask: Rule) -> bool:
 
 
 class Explanation(NamedTuple):
-    """How weights come about: scores, what is added to them, who may look, and the softmax of all that."""
+    """The steps to the attention weights: scores, bias, mask, and the softmax of these."""
 
     scores: Float[Tensor, "B H T S"]  # scaled and capped
     bias: Float[Tensor, "_B H T S"] | None
@@ -108,7 +108,7 @@ class Explanation(NamedTuple):
 
 
 def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanation:
-    """A = softmax(score(Q, K) + bias, hidden pairs left out), step by step; `first` is the number of the first head."""
+    """A = softmax(score(Q, K) + bias, masked), step by step; `first` is the number of the first head given."""
     key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     scores = total = terms.score(query, key)
     bias, allowed = terms.bias(query, key, first), terms.allowed(query, key)
@@ -118,13 +118,13 @@ def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanat
         total = total.masked_fill(~allowed, torch.finfo(scores.dtype).min)
     precise = torch.float64 if scores.dtype == torch.float64 else torch.float32
     weights = total.softmax(-1, dtype=precise).to(query.dtype)
-    if allowed is not None:  # where all was hidden, the softmax of equal scores is not zero yet
+    if allowed is not None:  # in fully masked rows, the softmax of equal scores is not zero
         weights = weights.masked_fill(~allowed, 0)
     return Explanation(scores, bias, allowed, weights)
 
 
 def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
-    """Compute as defined."""
+    """Compute the definition."""
     weights = explain(query, key, terms).weights.to(value.dtype)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value
@@ -165,7 +165,7 @@ def _additive_mask(
 
 
 def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
-    """Compute with a kernel that is compiled for this very mask and bias, and skips blocks that are all hidden."""
+    """Compute with a kernel compiled for this mask and bias, which skips fully masked blocks."""
     queries, keys = terms.positions(query, key)
     B, T, S = len(query), query.shape[2], key.shape[2]
     queries, keys = queries.expand(B, T), keys.expand(B, S)
@@ -195,10 +195,10 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One call of one attention: what went in, and what came out; rows of weights are queries and sum to 1.
+    """One call of one attention: its inputs and its output. Rows of weights are queries, and sum to 1.
 
-    Weights are worked out when they are asked for, so that a record costs no more than its vectors, however long the
-    input. A score or a bias with parameters takes those that it has then: ask before the next update.
+    Weights are computed on first use, so that a record is linear in the length of the input. A score or a bias with
+    parameters uses their values at that time: read the weights before the next update.
     """
 
     query: Queries
@@ -209,29 +209,29 @@ class Record:
 
     @cached_property
     def weights(self) -> Float[Tensor, "B H T S"]:
-        """The weights of all heads."""
+        """Return the weights of all heads."""
         with torch.set_grad_enabled(self.query.requires_grad):
             return explain(self.query, self.key, self.terms).weights
 
     def explain(self, head: int) -> Explanation:
-        """Explain the weights of one head, and of no other."""
+        """Explain the weights of one head only."""
         with torch.set_grad_enabled(self.query.requires_grad):
             return explain(self.query[:, head, None], self.key_of(head), self.terms, head)
 
     def key_of(self, head: int) -> Float[Tensor, "B 1 S E"]:
-        """The keys that a head of queries looks at."""
+        """Return the keys of a query head."""
         return self.key[:, head * self.key.shape[1] // self.query.shape[1], None]
 
     def value_of(self, head: int) -> Float[Tensor, "B 1 S G"]:
-        """The values that a head of queries mixes."""
+        """Return the values of a query head."""
         return self.value[:, head * self.value.shape[1] // self.query.shape[1], None]
 
     def columns(self) -> Int[Tensor, "_b S"]:
-        """Give the column of each key in a joined matrix: its position; -1 for none."""
+        """Return the column of each key in a joined matrix: its position, or -1 for an empty slot."""
         return explicit_positions(self.terms.key_positions, self.key.shape[2], self.key.device)
 
     def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
-        """Put the weights into `width` columns, each where the position of its key is."""
+        """Return the weights in `width` columns, each key in the column of its position."""
         columns = self.columns()
         columns = torch.where(columns >= 0, columns, width)[:, None, None].expand_as(self.weights)
         empty = self.weights.new_zeros(*self.weights.shape[:3], width + 1)
@@ -260,7 +260,7 @@ _WATCHED: ContextVar[dict[Watchable, tuple[list[Record], ...]]] = ContextVar("wa
 
 
 class Tape(dict[str, list[Record]]):
-    """What was recorded: for the name of each attention, its calls in order."""
+    """The recorded calls of each attention by its name, in order."""
 
     def weights(self, name: str) -> Float[Tensor, "B H T S"]:
         """Join the calls of one attention, such as the steps of a decoder; column j is the key at position j."""
@@ -268,17 +268,17 @@ class Tape(dict[str, list[Record]]):
             raise RegardError(f"no attention {name!r} was watched; {choices(name, self)}")
         calls = self[name]
         if len({call.query.shape[:2] for call in calls}) > 1:
-            raise RegardError(f"the calls of {name!r} had batches of different sizes; take them one by one: tape[name]")
+            raise RegardError(f"the calls of {name!r} had batches of different sizes; read them one by one: tape[name]")
         width = max(int(call.columns().max()) + 1 for call in calls)
         return torch.cat([call.spread(width) for call in calls], dim=2)
 
 
 @contextmanager
 def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
-    """Record every call of every attention of `model` inside the `with`; its weights can be had from the record.
+    """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
 
     `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The model computes as
-    it always does, but a compiled one runs uncompiled while it is watched.
+    always, but a compiled model runs uncompiled while it is watched.
     """
     modules = ((_name(path), module) for path, module in model.named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}
@@ -286,7 +286,7 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
     if not every:
         raise RegardError("nothing to watch: the model has no attention")
     if not chosen:
-        raise RegardError(f"no attention is called {only!r}; there are {', '.join(every)}")
+        raise RegardError(f"no attention matches {only!r}; there are {', '.join(every)}")
     tape = Tape({name: [] for name in chosen})
     watched = dict(_WATCHED.get())
     for name, module in chosen.items():

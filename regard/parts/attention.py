@@ -66,11 +66,11 @@ class Attention(Watchable, Mixer):
             if state is not None:
                 raise InputError("attention looks at a memory or at what a state remembers; give one or the other")
             state = self.remember(memory, memory_positions)
-        if isinstance(state, Memory):
+        if isinstance(state, Memory):  # cross-attention: keys and values were computed once
             query = self.heads.query(x, self.rotation(x, positions))
             view = state.view(self.narrow(mask), positions)
             key, value = view.kept
-        else:
+        else:  # self-attention: project, then remember
             cache = state or Uncached(self.narrow(mask), positions)
             query, kept = self.heads.project(x, self.rotation(x, cache.positions, cache.memo))
             view = cache.extend(kept)
@@ -151,7 +151,7 @@ class AttentionConfig(MixerConfig):
     """Share of the attention weights that training sets to zero."""
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
-        """Make it for width `dim`. Positions described alike are one module for all that use the `shared` dict."""
+        """Build the attention of width `dim`. Attentions with the same `shared` dict share modules of equal positions."""
         with at("heads"):
             heads = self.heads.build(dim, memory_dim or dim)
         with at("score"):
@@ -162,7 +162,7 @@ class AttentionConfig(MixerConfig):
             with at("position"):
                 if isinstance(self.position, RopeConfig) and heads.query_dim != heads.key_dim:
                     widths = f"queries of width {heads.query_dim} and keys of width {heads.key_dim}"
-                    raise ConfigError(f"{widths} cannot be turned alike")
+                    raise ConfigError(f"{widths} cannot be rotated alike")
                 name = (self.position, heads.rope_dim, heads.heads)
                 if name not in shared:
                     shared[name] = self.position.build(heads.rope_dim, heads.heads)

@@ -1,10 +1,10 @@
-"""What are q, k and v, and what becomes of the mixed values?
+"""What are q, k and v, and how are the heads merged?
 
 MultiHeads: multi-head (Vaswani et al. 2017), multi-query (Shazeer 2019) and grouped (Ainslie et al. 2023) by the
 number of key heads; LatentHeads: keys and values from a small shared vector (MLA, DeepSeek-V2 2024); BareHeads: the
-vectors as they are, as in the attention of recurrent seq2seq.
+vectors themselves, as in the attention of recurrent seq2seq.
 
-`keep` makes what a cache stores of a token, `expand` turns that into keys and values.
+`keep` computes what a cache stores of a token; `expand` computes keys and values from that.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,28 +27,28 @@ PerHead = Float[Tensor, "B H T E"]
 
 
 class Heads(nn.Module):
-    """How vectors become queries, keys and values, and come back."""
+    """How queries, keys and values are made from vectors, and heads are merged into vectors again."""
 
     heads: int  # of queries
     query_dim: int  # width of a query
     key_dim: int  # width of a key
     value_dim: int  # width of a value
-    rope_dim: int  # width that rotary positions turn
+    rope_dim: int  # width that rotary positions rotate
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
-        """Make the queries."""
+        """Compute the queries."""
         raise NotImplementedError
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
-        """Make what is remembered of each token, per key head."""
+        """Compute what is kept of each token, per key head."""
         raise NotImplementedError
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
-        """Make both of the same vectors."""
+        """Compute both from the same vectors."""
         return self.query(x, rotate), self.keep(x, rotate)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
-        """Make keys and values of what was remembered."""
+        """Compute keys and values from what was kept."""
         keys, values = kept
         return keys, values
 
@@ -60,8 +60,8 @@ class Heads(nn.Module):
 class MultiHeads(Heads, Repackable):
     """Q = XW_Q, K = XW_K, V = XW_V, split into heads; output concat(heads) W_O.
 
-    `kv_heads` key heads serve `heads` query heads, each for a group of neighbours. The optional norms act on every
-    query and key before the positions do.
+    Each of the `kv_heads` key heads serves a group of neighbouring query heads. The optional norms are applied to every
+    query and key before the positions.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class MultiHeads(Heads, Repackable):
 
 
 class LatentHeads(Heads):
-    """Multi-head latent attention: only a small vector c and one turned key per token are remembered.
+    """Multi-head latent attention: only a small vector c and one rotated key per token are kept.
 
-    c = norm(W_c x), k_turned = RoPE(W_k x), shared by all heads;
-    k_h = [W_uk c ; k_turned], v_h = W_uv c; q_h = [q_plain ; RoPE(q_turned)], from x or from a latent of its own.
+    c = norm(W_c x), k_rotated = RoPE(W_k x), shared by all heads;
+    k_h = [W_uk c ; k_rotated], v_h = W_uv c; q_h = [q_plain ; RoPE(q_rotated)], from x or from its own latent vector.
     """
 
     def __init__(
@@ -152,23 +152,23 @@ class LatentHeads(Heads):
         return [self.output.weight]
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
-        """q_h = [plain part ; turned part]."""
+        """q_h = [plain part ; rotated part]."""
         queries = self.to_query(self.query_norm(self.squeeze_query(x)))
         queries = rearrange(queries, "B T (H E) -> B H T E", E=self.query_dim)
-        plain, turned = queries.split((self.plain, self.rope_dim), -1)
-        return torch.cat((plain, rotate(turned)), -1)
+        plain, rotated = queries.split((self.plain, self.rope_dim), -1)
+        return torch.cat((plain, rotate(rotated)), -1)
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
-        """c and the shared turned key, as one head each."""
-        latent, turned = self.squeeze(x)[:, None].split((self.rank, self.rope_dim), -1)
-        return self.norm(latent), rotate(turned)
+        """c and the shared rotated key, as one head each."""
+        latent, rotated = self.squeeze(x)[:, None].split((self.rank, self.rope_dim), -1)
+        return self.norm(latent), rotate(rotated)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B H S E"], Float[Tensor, "B H S G"]]:
-        """k_h = [W_uk c ; k_turned], v_h = W_uv c."""
-        latent, turned = kept
+        """k_h = [W_uk c ; k_rotated], v_h = W_uv c."""
+        latent, rotated = kept
         both = rearrange(self.to_key_value(latent), "B 1 S (H E) -> B H S E", H=self.heads)
         plain, values = both.split((self.plain, self.value_dim), -1)
-        return torch.cat((plain, turned.expand(-1, self.heads, -1, -1)), -1), values
+        return torch.cat((plain, rotated.expand(-1, self.heads, -1, -1)), -1), values
 
     def merge(self, mixed: PerHead) -> Sequence:
         """concat(heads) W_O."""
@@ -176,7 +176,7 @@ class LatentHeads(Heads):
 
 
 class BareHeads(Heads):
-    """Q = X, K = V = the memory, nothing learned: y = sum_i a_i h_i."""
+    """Q = X, K = V = the memory, without parameters: y = sum_i a_i h_i."""
 
     def __init__(self, query_dim: int, key_dim: int) -> None:
         super().__init__()
@@ -189,11 +189,11 @@ class BareHeads(Heads):
         return rotate(x[:, None])
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
-        """The vectors themselves, as keys and as values."""
+        """Return the vectors themselves, as keys and as values."""
         return rotate(x[:, None]), x[:, None]
 
     def merge(self, mixed: PerHead) -> Sequence:
-        """The one head."""
+        """Return the one head."""
         return mixed[:, 0]
 
 
@@ -229,11 +229,11 @@ class MultiHeadsConfig(HeadsConfig):
     def resolved(self, dim: int) -> "MultiHeadsConfig":
         """Return this config with the defaults for a model of width `dim` written out."""
         if self.head_dim is None and dim % self.heads:
-            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}, or head_dim be given")
+            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}; or give head_dim")
         return replace(self, kv_heads=self.kv_heads or self.heads, head_dim=self.head_dim or dim // self.heads)
 
     def build(self, dim: int, memory_dim: int) -> Heads:
-        """Make the heads for width `dim`."""
+        """Build the heads for vectors of width `dim`."""
         if memory_dim != dim:
             raise ConfigError(f"multi-head attention needs a memory of width {dim}, not {memory_dim}")
         sizes = self.resolved(dim)
@@ -262,7 +262,7 @@ class LatentHeadsConfig(HeadsConfig):
     """Norm of the latent vectors."""
 
     def build(self, dim: int, memory_dim: int) -> Heads:
-        """Make the heads for width `dim`."""
+        """Build the heads for vectors of width `dim`."""
         if memory_dim != dim:
             raise ConfigError(f"latent attention needs a memory of width {dim}, not {memory_dim}")
         query_norm = None if self.query_rank is None else self.norm.build(self.query_rank)
@@ -275,7 +275,7 @@ class BareHeadsConfig(HeadsConfig):
     """No projections: the vectors are queries, keys and values themselves."""
 
     def build(self, dim: int, memory_dim: int) -> Heads:
-        """Make the head for queries of width `dim` and a memory of width `memory_dim`."""
+        """Build the head for queries of width `dim` and a memory of width `memory_dim`."""
         return BareHeads(dim, memory_dim)
 
 

@@ -1,11 +1,10 @@
 """Who may look at whom: rules on positions, joined with `&`.
 
-A rule is a question about one query and one key, asked of all pairs at once by broadcasting, or pair by pair inside
-a Flex kernel: the same few lines answer both. Rules speak of *positions*, not of indices, so they stay right with a
-cache, where the first query of a step is not the first token. Position -1 means that there is no token (padding, or
-a slot of a cache that nothing was written to).
+A rule decides for one query and one key; it is evaluated for all pairs at once by broadcasting, or pair by pair inside
+a Flex kernel, with the same code. Rules use *positions*, not indices, so they hold with a cache, too, where the first
+query of a step is not the first token. Position -1 means that there is no token: padding, or an empty slot of a cache.
 
-Rules that say the same are equal, so what was worked out for one can be looked up for another.
+Equal rules compare equal, so that a mask computed for one can be reused for another.
 """
 
 from dataclasses import dataclass
@@ -21,19 +20,19 @@ from regard.config import Config, Count, Kinds
 class Coordinate(NamedTuple):
     """Where a query or a key is: its index in the tensor, and its position in the text."""
 
-    index: Tensor  # type: ignore[assignment]  # a tuple has a method of that name, which nobody calls here
+    index: Tensor  # type: ignore[assignment]  # hides a method of tuples, which is not used
     position: Tensor
 
 
 class Rule:
-    """May this query look at this key?"""
+    """Whether a query may look at a key."""
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """Answer for one pair, or by broadcasting for many."""
+        """Decide for one pair, or by broadcasting for many."""
         raise NotImplementedError
 
     def rules(self) -> tuple["Rule", ...]:
-        """List the simple rules that this one joins."""
+        """Return the simple rules that this one combines."""
         return (self,)
 
     def __and__(self, other: "Rule | None") -> "Rule":
@@ -52,13 +51,13 @@ class Both(Rule):
         return self.first.allows(batch, query, key) & self.second.allows(batch, query, key)
 
     def rules(self) -> tuple[Rule, ...]:
-        """List the simple rules of both."""
+        """Return the simple rules of both."""
         return self.first.rules() + self.second.rules()
 
 
 @dataclass(frozen=True)
 class Causal(Rule):
-    """Look at oneself and back: key <= query. Adding -inf to the rest before the softmax hides the future."""
+    """Look at oneself and back: key <= query. The scores of later keys become -inf before the softmax."""
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """key <= query."""
@@ -90,7 +89,7 @@ class Strided(Rule):
 
 @dataclass(frozen=True)
 class Padding(Rule):
-    """Look only at what is there: key >= 0."""
+    """Look only at real tokens: key >= 0."""
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
         """Key >= 0."""
@@ -140,17 +139,17 @@ class BeamMask(Rule):
 
 
 def includes(rule: Rule | None, kind: type[Rule]) -> bool:
-    """Tell whether a rule of this kind is in force; what is not attention reads the mask so."""
+    """Return whether a rule of this kind is part of the mask. Mixers other than attention read the mask this way."""
     return rule is not None and any(isinstance(simple, kind) for simple in rule.rules())
 
 
 def explicit_positions(positions: Int[Tensor, "B T"] | None, length: int, device: torch.device) -> Int[Tensor, "_ T"]:
-    """Spell out positions: None stands for 0 .. length-1 in every row."""
+    """Return positions as a tensor; None means 0 .. length-1 in every row."""
     return torch.arange(length, device=device)[None] if positions is None else positions
 
 
 def padded_positions(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tensor, "B T"] | None:
-    """Positions of rows padded on the right: 0 .. lengths-1, then -1."""
+    """Return the positions of rows padded on the right: 0 .. lengths-1, then -1."""
     if lengths is None:
         return None
     steps = torch.arange(length, device=lengths.device)
@@ -158,7 +157,7 @@ def padded_positions(lengths: Int[Tensor, "B"] | None, length: int) -> Int[Tenso
 
 
 def document_positions(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """Positions that begin anew in each packed document; -1 where there is none (document -1)."""
+    """Return positions that restart at 0 in each packed document; -1 at padding (document -1)."""
     steps = torch.arange(documents.shape[1], device=documents.device)
     begins = torch.cat((torch.ones_like(documents[:, :1], dtype=torch.bool), documents.diff(dim=1) != 0), 1)
     first = torch.where(begins, steps, 0).cummax(1).values
@@ -166,7 +165,7 @@ def document_positions(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 
 def dense_mask(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"], batch: int) -> Bool[Tensor, "_B _T S"]:
-    """Answer for all pairs; dimensions that a rule does not need stay 1, so padding alone costs no T x S."""
+    """Return the mask of all pairs. Dimensions that a rule does not use stay 1: padding alone needs no T x S."""
     T, S = query.shape[1], key.shape[1]
     rows = torch.arange(batch, device=query.device)[:, None, None]
     i = torch.arange(T, device=query.device)[None, :, None]
@@ -178,7 +177,7 @@ def dense_mask(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"],
 
 
 class MaskConfig(Config):
-    """Base of the configs of masks. The rule of a layer is added to the mask of the model: both must allow a look."""
+    """Base of the configs of masks. The rule of a layer is added to the mask of the model: both must allow a pair."""
 
     def build(self) -> Rule:
         """Build the rule."""

@@ -1,4 +1,4 @@
-"""Mixers: the sublayers in which tokens interact. Attention, recurrence and convolution have the same call."""
+"""Mixers: the sublayers in which tokens interact. Attention, recurrence and convolution are called alike."""
 
 from torch import nn
 
@@ -7,11 +7,11 @@ from regard.parts.state import LayerState
 
 
 class Mixer(nn.Module):
-    """y_t depends on x_t and on those other tokens that the mask lets it see.
+    """y_t depends on x_t and on the other tokens that the mask allows.
 
     All are called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D) and so is the result; `mask` is a
-    rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1; `state` is what `start` gave, or None.
-    With a state, x follows what the state remembers, and is then remembered too.
+    rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1; `state` is None, or
+    what `State.advance` made of the result of `start`: then x follows what the state remembers, and is remembered, too.
 
     Every mixer counts its own arithmetic with `flops` (see `models/count.py`), or is reported as not counted.
     """

@@ -1,7 +1,7 @@
-"""Where am I?
+"""Where is a token?
 
-Absolute positions are joined to the embeddings, once, before the first layer: linear, sinusoidal (Vaswani et al.
-2017), learned. Relative positions act inside every attention: rotary (Su et al. 2021) turns queries and keys, with
+Absolute positions are added to the embeddings, once, before the first layer: linear, sinusoidal (Vaswani et al.
+2017), learned. Relative positions act inside every attention: rotary (Su et al. 2021) rotates queries and keys, with
 the scalings of Llama 3 and YaRN (Peng et al. 2023, used by Qwen and DeepSeek); ALiBi (Press et al. 2021) and T5's
 relative bias (Raffel et al. 2020) add a number to each score.
 """
@@ -24,8 +24,8 @@ from regard.parts.mask import explicit_positions
 class Constant(nn.Module):
     """A fixed table that moves with the model, but is neither trained nor saved nor rounded below float32.
 
-    Positions in bfloat16 would blur: 257 is not a number there. The exact table stays on the CPU in float64, and is
-    copied anew whenever the model moves, so it also survives a build without memory.
+    bfloat16 cannot represent positions: there is no 257. The exact table stays on the CPU in float64 and is copied
+    whenever the model moves, so it also works for a model that was built on the meta device.
     """
 
     values: Tensor
@@ -53,17 +53,17 @@ class Absolute(nn.Module):
     def forward(
         self, positions: Int[Tensor, "B T"] | None, tokens: int, device: torch.device
     ) -> Float[Tensor, "_ T D"]:
-        """Give the vectors at `positions`, or of `tokens` tokens from 0 on; padding (-1) counts as position 0."""
+        """Return the vectors at `positions`, or at 0 .. tokens-1; padding (-1) counts as position 0."""
         if self.length is not None:
             self.check(positions, tokens, self.length)
         return self.vectors(explicit_positions(positions, tokens, device).clamp(min=0))
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
-        """The encoding itself."""
+        """Compute the encoding."""
         raise NotImplementedError
 
     def check(self, positions: Tensor | None, tokens: int, length: int) -> None:
-        """Refuse positions beyond the table; on an accelerator only where that needs no waiting for it."""
+        """Reject positions beyond the table, unless checking would synchronise with an accelerator."""
         if positions is not None:
             if torch.compiler.is_compiling() or positions.device.type != "cpu":
                 return
@@ -75,8 +75,8 @@ class Absolute(nn.Module):
 class LinearPosition(Absolute):
     """PE(pos) = slope * pos + offset, the same for every feature.
 
-    It fails: the value grows without bound, so that far positions drown the word, and it says nothing that survives
-    normalisation over the features, which subtracts the mean.
+    It does not work: the value grows without bound, so that far positions dominate the token, and a norm over the
+    features removes it, since that subtracts the mean.
     """
 
     def __init__(self, dim: int, slope: float, offset: float) -> None:
@@ -103,14 +103,14 @@ class Sinusoidal(Absolute):
         self.frequencies = Constant(10000.0**-steps)
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
-        """Sines and cosines."""
+        """Compute sines and cosines."""
         angles = positions[..., None] * self.frequencies.values
         waves = (angles.sin(), angles.cos())
         return torch.cat(waves, -1) if self.layout == "halves" else torch.stack(waves, -1).flatten(-2)
 
 
 class Learned(Absolute):
-    """PE(pos) = W[pos + offset], a learned table; the rows before `offset` stand for no position."""
+    """PE(pos) = W[pos + offset], a learned table; the rows before `offset` are unused."""
 
     def __init__(self, dim: int, length: int, offset: int = 0) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Learned(Absolute):
         self.table = nn.Embedding(length + offset, dim)
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
-        """Rows of the table."""
+        """Look up rows of the table."""
         return self.table(positions + self.offset)
 
 
@@ -141,7 +141,7 @@ class LinearPositionConfig(AbsoluteConfig):
     """What is added to it."""
 
     def build(self, dim: int) -> Absolute:
-        """Make it for width `dim`."""
+        """Build the position for width `dim`."""
         return LinearPosition(dim, self.slope, self.offset)
 
 
@@ -153,7 +153,7 @@ class SinusoidalConfig(AbsoluteConfig):
     """Whether sines and cosines alternate (Vaswani et al. 2017) or each fill one half."""
 
     def build(self, dim: int) -> Absolute:
-        """Make it for width `dim`."""
+        """Build the position for width `dim`."""
         if dim % 2:
             raise ConfigError(f"sines and cosines come in pairs, so the width {dim} must be even")
         return Sinusoidal(dim, self.layout)
@@ -169,7 +169,7 @@ class LearnedConfig(AbsoluteConfig):
     """Unused rows before the first position, which RoBERTa and BART have."""
 
     def build(self, dim: int) -> Absolute:
-        """Make it for width `dim`."""
+        """Build the position for width `dim`."""
         return Learned(dim, self.length, self.offset)
 
 
@@ -216,7 +216,7 @@ class Rope(Relative):
     """Rotate each pair of features by an angle that grows with the position: R(a)^T R(b) = R(b - a).
 
     (x, y) -> (x cos a - y sin a, x sin a + y cos a), a = pos * frequency. Pairs are (i, i + width/2) in the layout
-    `halves`, neighbours (2i, 2i+1) in the layout `interleaved`. Only the first `width` features are turned.
+    `halves`, neighbours (2i, 2i+1) in the layout `interleaved`. Only the first `width` features are rotated.
     """
 
     def __init__(
@@ -232,20 +232,20 @@ class Rope(Relative):
         self.frequencies = Constant(frequencies)
 
     def rotation(self, positions: Int[Tensor, "_b T"]) -> Rotation:
-        """Compute the angles once for queries and keys."""
+        """Return the rotation; its angles are computed once for queries and keys."""
         angles = (positions[..., None] * self.frequencies.values)[:, None]
         cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
 
         def rotate(vectors: Float[Tensor, "B _H T E"]) -> Float[Tensor, "B _H T E"]:
-            turned, rest = vectors[..., : self.width], vectors[..., self.width :]
+            rotated, rest = vectors[..., : self.width], vectors[..., self.width :]
             c, s = cos.to(vectors.dtype), sin.to(vectors.dtype)
             if self.layout == "halves":
-                x, y = turned.chunk(2, -1)
-                turned = torch.cat((x * c - y * s, x * s + y * c), -1)
+                x, y = rotated.chunk(2, -1)
+                rotated = torch.cat((x * c - y * s, x * s + y * c), -1)
             else:
-                x, y = rearrange(turned, "B H T (half pair) -> pair B H T half", pair=2)
-                turned = torch.stack((x * c - y * s, x * s + y * c), -1).flatten(-2)
-            return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+                x, y = rearrange(rotated, "B H T (half pair) -> pair B H T half", pair=2)
+                rotated = torch.stack((x * c - y * s, x * s + y * c), -1).flatten(-2)
+            return torch.cat((rotated, rest), -1) if rest.shape[-1] else rotated
 
         return rotate
 
@@ -259,7 +259,7 @@ class Alibi(Relative):
 
     @staticmethod
     def make_slopes(heads: int) -> Tensor:
-        """2^(-8h/H) for a power of two; else filled up with every second slope of the next power."""
+        """2^(-8h/H) if H is a power of two; otherwise completed with every second slope of the next power of two."""
         below = 2 ** int(log2(heads))
         slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
         between = [2 ** (-8 * (h + 1) / (2 * below)) for h in range(0, 2 * below, 2)]
@@ -274,10 +274,8 @@ class RelativeBias(Relative):
     """Add a learned number per head and bucket of key - query; buckets grow with the distance.
 
     Half of the buckets are exact small distances, the other half grow logarithmically up to `distance`; looking both
-    ways, before and after have buckets of their own.
+    ways, keys before and after the query have separate buckets.
     """
-
-    has_bias = True
 
     def __init__(self, heads: int, buckets: int, distance: int, both_ways: bool) -> None:
         super().__init__()
@@ -289,7 +287,7 @@ class RelativeBias(Relative):
         return self.table.weight[self.bucket(key - query), head]
 
     def bucket(self, offset: Int[Tensor, "*pairs"]) -> Int[Tensor, "*pairs"]:
-        """Number the bucket of each offset."""
+        """Return the number of the bucket of each offset."""
         if self.both_ways:
             buckets = self.buckets // 2
             first = torch.where(offset > 0, buckets, 0)
@@ -329,9 +327,9 @@ class Llama3Scaling(ScalingConfig):
             raise ConfigError(f"low={self.low} must be below high={self.high}")
 
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
-        """Give the new frequencies, and the magnitude of the turn (unchanged here)."""
-        turns = self.original_length * frequencies / (2 * pi)
-        keep = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        """Return the new frequencies, and the magnitude, which does not change here."""
+        rotations = self.original_length * frequencies / (2 * pi)
+        keep = ((rotations - self.low) / (self.high - self.low)).clamp(0, 1)
         return frequencies * (keep + (1 - keep) / self.factor), 1.0
 
 
@@ -351,11 +349,11 @@ class YarnScaling(ScalingConfig):
     """Factor of the length of rotated vectors; absent: 0.1 log(factor) + 1."""
 
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
-        """Give the new frequencies, and the magnitude of the turn: 0.1 log(factor) + 1 unless given."""
+        """Return the new frequencies, and the magnitude: 0.1 log(factor) + 1 unless given."""
         half = len(frequencies)
 
-        def feature(turns: float) -> float:
-            return half * log(self.original_length / (turns * 2 * pi)) / log(base)
+        def feature(rotations: float) -> float:
+            return half * log(self.original_length / (rotations * 2 * pi)) / log(base)
 
         first, last = max(int(feature(self.fast)), 0), min(ceil(feature(self.slow)), 2 * half - 1)
         steps = torch.arange(half, dtype=frequencies.dtype, device="cpu")
@@ -391,10 +389,10 @@ class RopeConfig(RelativeConfig):
     def validate(self) -> None:
         """Check the rules between values."""
         if self.base <= 1:
-            raise ConfigError(f"base={self.base} must be above 1, or no feature turns slower than another")
+            raise ConfigError(f"base={self.base} must be above 1; otherwise all features rotate at the same speed")
 
     def build(self, head_dim: int, heads: int) -> Rope:
-        """Make it for heads of width `head_dim`."""
+        """Build the rotation for heads of width `head_dim`."""
         width = self.width or head_dim
         if width % 2 or width > head_dim:
             raise ConfigError(f"width={width} must be even and at most the head width {head_dim}")
@@ -410,7 +408,7 @@ class AlibiConfig(RelativeConfig):
     """ALiBi (Press et al. 2022): scores fall linearly with the distance, in each head at its own slope."""
 
     def build(self, head_dim: int, heads: int) -> Alibi:
-        """Make it for `heads` heads."""
+        """Build the bias for `heads` heads."""
         return Alibi(heads)
 
 
@@ -426,11 +424,13 @@ class RelativeBiasConfig(RelativeConfig):
     """Whether keys after the query have buckets of their own, as an encoder needs."""
 
     def build(self, head_dim: int, heads: int) -> RelativeBias:
-        """Make it for `heads` heads."""
+        """Build the bias for `heads` heads."""
         exact = self.buckets // (4 if self.both_ways else 2)
         if not 0 < exact < self.distance:
             values = f"buckets={self.buckets} and distance={self.distance}"
-            raise ConfigError(f"{values} leave no room: {exact} exact buckets must be at least 1, and below distance")
+            raise ConfigError(
+                f"{values} do not fit: the {exact} exact buckets must be at least 1, and fewer than distance"
+            )
         return RelativeBias(heads, self.buckets, self.distance, self.both_ways)
 
 

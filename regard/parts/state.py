@@ -19,28 +19,28 @@ from regard.parts.mask import Causal, Padding, Rule
 
 @dataclass
 class Hidden:
-    """Vectors that a step replaces: the state of a recurrence, the last inputs of a convolution."""
+    """Vectors that every step replaces: the state of a recurrence, the last inputs of a convolution."""
 
     values: tuple[Tensor, ...]
 
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was."""
+        """Make row i what row index[i] was."""
         self.values = tuple(value.index_select(0, index) for value in self.values)
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
+        """Make each row `times` neighbouring rows."""
         self.values = tuple(value.repeat_interleave(times, 0) for value in self.values)
 
     def tensors(self) -> Kept:
-        """All that a step may change."""
+        """Return all that a step may change."""
         return self.values
 
     def put(self, tensors: Kept) -> None:
-        """Go on with other tensors."""
+        """Continue with other tensors."""
         self.values = tensors
 
     def nbytes(self) -> int:
-        """Count the bytes it holds."""
+        """Count the bytes of the tensors."""
         return sum(value.nbytes for value in self.values)
 
 
@@ -115,7 +115,7 @@ class Step:
 
 
 def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None, least: int) -> None:
-    """Refuse lengths that do not fit their rows; their values only where that needs no waiting for an accelerator."""
+    """Reject lengths that do not fit their rows; values only where that does not synchronise with an accelerator."""
     if lengths is None:
         return
     B, T = tokens.shape
@@ -129,10 +129,10 @@ def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None,
 
 @dataclass
 class State:
-    """What a whole model remembers: a dict for each layer, and how many tokens each row has seen.
+    """What a whole model remembers: a dict for each layer, and the number of tokens that each row has read.
 
-    `longest` is how many a row may see, if there is a limit; `tokens` is an upper bound of what any has seen, and
-    what all have seen as long as rows are `aligned`.
+    `longest` is the most that a row may read, if there is a limit. `tokens` is an upper bound of what any row has read;
+    as long as rows are `aligned`, all have read exactly that many.
     """
 
     layers: list[dict[str, LayerState]]
@@ -179,7 +179,7 @@ class State:
         return Step(mask, positions, layers)
 
     def check_room(self, new: Tensor | int, most: int) -> None:
-        """Refuse tokens beyond the position table; the device is only asked once the upper bound is beyond it."""
+        """Reject tokens beyond the position table; exact lengths are read only once the upper bound is beyond it."""
         if self.longest is None or self.tokens + most <= self.longest or torch.compiler.is_compiling():
             return
         needed = int((self.length + new).max())
@@ -187,7 +187,7 @@ class State:
             raise InputError(too_long(needed, self.longest))
 
     def reorder(self, index: Int[Tensor, "_b"]) -> None:
-        """Let row i become what row index[i] was; after `repeat`, among those of the same origin only."""
+        """Make row i what row index[i] was; after `repeat`, only the beams of a row may change places."""
         self.length = self.length.index_select(0, index)
         for table in self.tables.values():
             table.reorder(index)
@@ -195,7 +195,7 @@ class State:
             part.reorder(index)
 
     def repeat(self, times: int) -> None:
-        """Let each row become `times` neighbouring rows."""
+        """Make each row `times` neighbouring rows."""
         if times == 1:
             return
         for table in self.tables.values():
@@ -205,12 +205,12 @@ class State:
         self.length = self.length.repeat_interleave(times)
 
     def tensors(self) -> Kept:
-        """All tensors that steps read and write, always in the same order."""
+        """Return all tensors that steps read and write, always in the same order."""
         owners = (*self.tables.values(), *self.parts())
         return self.length, *(tensor for owner in owners for tensor in owner.tensors())
 
     def put(self, tensors: Kept) -> None:
-        """Go on with other tensors, in that order."""
+        """Continue with other tensors, in that order."""
         self.length, *rest = tensors
         for owner in (*self.tables.values(), *self.parts()):
             count = len(owner.tensors())
@@ -218,11 +218,11 @@ class State:
             rest = rest[count:]
 
     def rewind(self) -> None:
-        """Count from the second token on, whatever was counted: for a state whose tensors are used again and again."""
+        """Reset the counts to one token, for a state whose tensors are reused for other texts."""
         self.tokens, self.aligned, self.longest = 1, False, None
         for table in self.tables.values():
             table.tokens = 1
 
     def nbytes(self) -> int:
-        """Count the bytes it holds."""
+        """Count the bytes of the tensors."""
         return sum(part.nbytes() for part in self.parts())

@@ -7,7 +7,7 @@ from regard.decode.beam import Hypothesis, beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.sample import sample_all
-from regard.decode.static import Shapes, StaticSteps, captured, compiled, rounded
+from regard.decode.static import StaticShapes, StaticSteps, captured, compiled, round_rows
 from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
 
@@ -21,8 +21,8 @@ def case(name):
 
 
 def static(model):
-    shapes = Shapes(model, slots=8, width=4)
-    return lambda given, room: StaticSteps(shapes, given, room)
+    shapes = StaticShapes(model, slots=8, width=4)
+    return lambda given, capacity: StaticSteps(shapes, given, capacity)
 
 
 def given(model, lengths=None):
@@ -124,15 +124,15 @@ def test_compiled_is_eager(case):
     if case.name in ("gpt2", "transformer-base", "rnn-attention"):
         engine = compiled(model)
     else:  # generating code takes long; capturing the step is the same for all
-        shapes = Shapes(model, slots=256, width=64)
+        shapes = StaticShapes(model, slots=256, width=64)
         shapes.score = torch.compile(shapes.score, dynamic=False, backend="aot_eager", fullgraph=True)
-        engine = lambda given, room: StaticSteps(shapes, given, room)  # noqa: E731
+        engine = lambda given, capacity: StaticSteps(shapes, given, capacity)  # noqa: E731
     assert tokens(engine) == tokens(eager(model))
 
 
 def test_shapes_are_few_and_used_again(monkeypatch):
     model = case("gpt2").build()
-    shapes = Shapes(model, slots=8, width=4)
+    shapes = StaticShapes(model, slots=8, width=4)
     with in_use(model):
         for rows in (3, 4, 3):
             steps = StaticSteps(shapes, Given(torch.zeros(rows, 1, dtype=torch.long)), 5)
@@ -146,7 +146,7 @@ def test_shapes_are_few_and_used_again(monkeypatch):
 
 
 def test_rounded():
-    assert [rounded(rows) for rows in (1, 2, 3, 5, 33, 64, 65, 130)] == [1, 2, 4, 8, 64, 64, 128, 192]
+    assert [round_rows(rows) for rows in (1, 2, 3, 5, 33, 64, 65, 130)] == [1, 2, 4, 8, 64, 64, 128, 192]
 
 
 def test_graphs_are_for_cuda():
