@@ -151,7 +151,7 @@ class AttentionConfig(MixerConfig):
     """Share of the attention weights that training sets to zero."""
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
-        """Build the attention of width `dim`. Attentions with the same `shared` dict share modules of equal positions."""
+        """Build the attention of width `dim`. Attentions with the same `shared` dict share equal position modules."""
         with at("heads"):
             heads = self.heads.build(dim, memory_dim or dim)
         with at("score"):

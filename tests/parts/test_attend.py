@@ -1,6 +1,7 @@
 """Three kernels, one function; and the tape."""
 
 import contextlib
+import sys
 import warnings
 from threading import Thread
 
@@ -13,7 +14,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.errors import RegardError
-from regard.parts import attend as attend_module
 from regard.parts.attend import Record, Terms, attend, explain, explicit, flex, fused, watch
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
@@ -21,6 +21,8 @@ from regard.parts.mask import Causal, Documents, Padding, Prefix, Window, padded
 from regard.parts.position import Alibi, Relative, RelativeBias, RopeConfig
 from regard.parts.score import AdditiveConfig, Cosine, Dot, DotConfig
 from regard.parts.state import State
+
+attend_module = sys.modules["regard.parts.attend"]  # `regard.parts.attend` is the function
 
 
 def random(*shape, seed=0):
