@@ -42,7 +42,7 @@ def shuffled(count: int, seed: int, epoch: int) -> Indices:
     return np.random.default_rng((seed, epoch)).permutation(count)
 
 
-def pad_rows(rows: Indices, count: int) -> Indices:
+def add_empty_rows(rows: Indices, count: int) -> Indices:
     """Append empty rows until there are `count` rows."""
     return np.concatenate((rows, np.full(count - len(rows), EMPTY)))
 
@@ -79,7 +79,7 @@ class Shuffled(Order):
         """Yield every row once."""
         order = shuffled(self.count, self.seed, number)
         for begin in range(0, self.count, self.batch):
-            yield Draw(self.shape, pad_rows(order[begin : begin + self.batch], self.batch), begin == 0)
+            yield Draw(self.shape, add_empty_rows(order[begin : begin + self.batch], self.batch), begin == 0)
 
 
 class Buckets(Order):
@@ -116,7 +116,7 @@ class Buckets(Order):
                 draws.append((index, rows[whole:]))
         for place, which in enumerate(generator.permutation(len(draws))):
             index, rows = draws[which]
-            yield Draw(self.shapes[index], pad_rows(rows, self.batches[index]), place == 0)
+            yield Draw(self.shapes[index], add_empty_rows(rows, self.batches[index]), place == 0)
 
 
 def _next_larger(shapes: tuple[Widths, ...], index: int) -> int | None:
@@ -218,7 +218,7 @@ class Windows(Order):
         order = shuffled(count, self.seed, number)
         for begin in range(0, count, self.batch):
             rows = order[begin : begin + self.batch] * self.width + offset
-            yield Draw((self.width,), pad_rows(rows, self.batch), begin == 0)
+            yield Draw((self.width,), add_empty_rows(rows, self.batch), begin == 0)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ ImageShape = tuple[int, int, int]  # height, width, channels
 Decoded = tuple[UInt8[np.ndarray, "kept H W C"], Bool[np.ndarray, "N"]]
 
 
-def decode_images(files: Mapping[str, Sequence[Path]], size: int | None) -> dict[str, Decoded]:
+def decode_splits(files: Mapping[str, Sequence[Path]], size: int | None) -> dict[str, Decoded]:
     """Return, for each split, the pixels of the files that can be decoded, and a mask of these files.
 
     All splits get the size and the channels of "train": `size` x `size` if given, else the size that all images have,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 
 from regard.data.image_arrays import SPLITS, Arrays, is_idx, read_idx, read_npz
-from regard.data.image_files import EXTENSIONS, decode_images, resize_images
+from regard.data.image_files import EXTENSIONS, decode_splits, resize_images
 from regard.data.read import Skipped
 from regard.errors import InputError, choices
 
@@ -95,7 +95,7 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
 
 def _from_folder(path: Path, skipped: Skipped, size: int | None) -> dict[str, Images]:
     found = {split: _labelled_files(folder, skipped) for split, folder in _split_folders(path, skipped).items()}
-    decoded = decode_images({split: [file for file, _ in files] for split, files in found.items()}, size)
+    decoded = decode_splits({split: [file for file, _ in files] for split, files in found.items()}, size)
     splits = {}
     for split, (pixels, kept) in decoded.items():
         for (file, _), good in zip(found[split], kept, strict=True):

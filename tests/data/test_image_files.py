@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from regard.data import image_files
-from regard.data.image_files import decode_images, resize_images
+from regard.data.image_files import decode_splits, resize_images
 from regard.errors import InputError, RegardError
 
 
@@ -29,7 +29,7 @@ def greys(height: int = 4, width: int = 6, seed: int = 0) -> np.ndarray:
 
 
 def pixels_of(*files: Path, size: int | None = None) -> np.ndarray:
-    pixels, kept = decode_images({"train": files}, size)["train"]
+    pixels, kept = decode_splits({"train": files}, size)["train"]
     assert kept.tolist() == [True] * len(files)
     return pixels
 
@@ -163,7 +163,7 @@ def test_the_shorter_side_is_scaled_before_the_longer_is_cut(tmp_path: Path) -> 
 
 def test_valid_and_test_get_the_shape_of_train(tmp_path: Path) -> None:
     train, test = save(tmp_path / "a.png", greys()), save(tmp_path / "b.png", colours(9, 9))
-    found = decode_images({"train": [train], "test": [test]}, None)
+    found = decode_splits({"train": [train], "test": [test]}, None)
     assert [found[split][0].shape for split in ("train", "test")] == [(1, 4, 6, 1), (1, 4, 6, 1)]
 
 
@@ -185,7 +185,7 @@ def test_broken_images_are_left_out(tmp_path: Path, name: str, part: float) -> N
     whole = files[1].read_bytes()
     files[1].write_bytes(whole[: int(len(whole) * part)])
     for _ in ("decoded", "from the cache"):
-        pixels, kept = decode_images({"train": files}, None)["train"]
+        pixels, kept = decode_splits({"train": files}, None)["train"]
         assert kept.tolist() == [True, False, True]
         assert np.array_equal(pixels, np.stack((colours(40, 40), colours(40, 40, seed=2))))
 
@@ -196,7 +196,7 @@ def test_all_images_broken(tmp_path: Path, cache: Path, part: float) -> None:
     for file in files:
         file.write_bytes(file.read_bytes()[: int(file.stat().st_size * part)])
     with pytest.raises(InputError) as error:
-        decode_images({"train": files}, None)
+        decode_splits({"train": files}, None)
     wanted = f"{files[0]}: none of 2 images can be decoded, this one included; check that they are complete"
     assert str(error.value) == wanted
     assert list((cache / "images").iterdir()) == []
