@@ -167,6 +167,8 @@ def _summary(found: "Cost") -> "Table":
     table.add_row("parameters", f"{weights:,}", f"{size(2 * weights)} in bf16, {size(4 * weights)} in fp32")
     table.add_row("training", size(16 * weights), "weights, gradients and AdamW's moments")
     table.add_row("forward", f"{number(found.flops_per_token)}FLOP", f"per token at {length} tokens; training 3 x that")
+    if found.uncounted:
+        table.add_row("not counted", "", f"FLOPs of {', '.join(found.uncounted)}, which do not count themselves")
     if found.cache_bytes:
         table.add_row("decoding", size(found.cache_bytes), f"state of one row at {length} tokens, in bf16")
     return table

@@ -1,1 +1,1 @@
-"""Whole models over the parts, and the recipes that describe them."""
+"""Complete models made of parts, and the recipes that describe them."""

@@ -1,6 +1,6 @@
 """Encoder: every token sees every other (BERT, Devlin et al. 2018), with a head for tokens, classes or one vector.
 
-With the sight of the `past` only, it is a decoder that reads: a language model with a head for classes.
+With sight="past" a token sees only those before it: a decoder-only model that classifies.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ Sight = Literal["whole", "past"]
 
 
 class Encoder(TokenModel):
-    """head(stack(embed(x))), where a token sees the whole text, or what came before it."""
+    """head(stack(embed(x))), where a token sees the whole text, or only the tokens before it."""
 
     head: Logits | Classes | Pooled
 
@@ -51,7 +51,7 @@ class Encoder(TokenModel):
         segments: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B *rest"]:
-        """Return logits for every token, or for the classes, or the pooled vector: what the head is for."""
+        """Return logits for every token, or for the classes, or the pooled vector: the head decides."""
         x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
         if isinstance(self.head, Logits):
             return self.logits(x)
@@ -100,7 +100,7 @@ class Encoder(TokenModel):
 
     @property
     def classes(self) -> int | None:
-        """How many classes it tells apart, if it classifies."""
+        """The number of classes, if it classifies."""
         return self.head.classes
 
     def template(self, tokenizer: SpecialTokens) -> Template:
@@ -146,7 +146,7 @@ class EncoderConfig(StackConfig, ModelConfig):
         self.check(one_way=self.sight == "past", memory=False)
 
     def build(self) -> Encoder:
-        """Make the model."""
+        """Build the model."""
         with at("embed"):
             embed = self.embed.build(self.vocabulary, self.dim)
         stack = self.build_stack(self.dim)

@@ -1,4 +1,4 @@
-"""Language model: p(x_t | x_<t), whatever the mixer: recurrent, convolutional, attention, or a pattern of them.
+"""Language model: p(x_t | x_<t), with any mixer: recurrence, convolution, attention, or a pattern of them.
 
 Elman 1990; Mikolov et al. 2010; Radford et al. 2019 (GPT-2); Touvron et al. 2023 (Llama).
 """
@@ -30,7 +30,7 @@ from regard.parts.state import State, Step
 
 
 class LanguageModel(StepModel):
-    """logits_t = W_u stack(embed(x_1 .. x_t)): what comes next."""
+    """logits_t = W_u stack(embed(x_1 .. x_t)): a score for every next token."""
 
     description = "a language model"
     verbs = ("generate", "embed")
@@ -53,12 +53,12 @@ class LanguageModel(StepModel):
     ) -> Float[Tensor, "B T V"]:
         """Score what follows each token.
 
-        Rows are padded on the right, which needs no mask: nothing looks ahead. `documents` numbers the texts packed
-        into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
-        each other. With a `state`, tokens follow those seen before.
+        Rows are padded on the right, which needs no mask, because no token sees later ones. `documents` numbers the
+        texts packed into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
+        each other. With a `state`, tokens follow those that it remembers.
         """
         if state is not None and positions is not None:
-            raise InputError("with a state, the positions follow from it; give one or the other")
+            raise InputError("the state determines the positions; give one or the other")
         mask: Rule = Causal() if prefix is None else Prefix(prefix)
         if documents is not None:
             mask = mask & Documents(documents)
@@ -89,7 +89,7 @@ class LanguageModel(StepModel):
         return self.start(len(tokens), capacity)
 
     def context(self, trained: int | None) -> int | None:
-        """Return the most tokens that it should read; what does not attend everywhere can continue without end."""
+        """Return the most tokens that it should read; only a model of attention alone is limited by its training."""
         return super().context(trained if self.packs_documents else None)
 
     def template(self, tokenizer: SpecialTokens) -> Template:
@@ -132,7 +132,7 @@ class LanguageConfig(StackConfig, ModelConfig):
         self.check(one_way=True, memory=False)
 
     def build(self) -> LanguageModel:
-        """Make the model."""
+        """Build the model."""
         with at("embed"):
             embed = self.embed.build(self.vocabulary, self.dim)
         with at("head"):

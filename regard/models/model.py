@@ -151,7 +151,7 @@ class Model(nn.Module):
 
     @property
     def classes(self) -> int | None:
-        """How many classes it tells apart, if it classifies."""
+        """The number of classes, if it classifies."""
         return None
 
     has_source = False  # whether it writes about a source text

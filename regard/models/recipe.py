@@ -1,4 +1,4 @@
-"""Recipes: a model as data, found by name or path, changed by overrides, and built."""
+"""Recipes: read a model's description by name or path, apply overrides, and build it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ MODELS = Kinds(
     },
 )
 
-OF_A_RUN = ("task", "tokenizer", "train")  # tables of a recipe that say how a model is trained
+OF_A_RUN = ("task", "tokenizer", "train")  # tables of a recipe that describe training, not the model
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Recipe(Config):
 
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
-    """Read a recipe by name or path, with overrides such as `model.depth=4`. Of a whole run, the model is taken."""
+    """Read a recipe by name or path, with overrides such as `model.depth=4`; tables about training are left out."""
     table = {key: value for key, value in read_recipe(recipe).items() if key not in OF_A_RUN}
     return from_table(override(table, overrides), Recipe)
 
@@ -54,9 +54,9 @@ def build(
     dtype: torch.dtype = torch.float32,
     seed: int | None = None,
 ) -> Model:
-    """Build the model of a recipe, its weights filled at random: `build("gpt2", "model.depth=4")`.
+    """Build the model of a recipe, with random weights: `build("gpt2", "model.depth=4")`.
 
-    Mistakes are found before any memory is taken. The config is kept as `model.config`.
+    Mistakes are found before memory is allocated. The config is kept as `model.config`.
     """
     if isinstance(recipe, str | Path):
         config = load_recipe(recipe, *overrides).model
@@ -70,7 +70,7 @@ def build(
 
 
 def build_empty(config: ModelConfig) -> Model:
-    """Build a model without memory for its weights (on the device `meta`): shapes only."""
+    """Build a model without allocating its weights (on the device `meta`): shapes only."""
     with torch.device("meta"), at("model"):
         model = config.build()
     model.config = config

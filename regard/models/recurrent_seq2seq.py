@@ -1,8 +1,8 @@
 """Recurrent encoder-decoder, without attention (Sutskever et al. 2014; Cho et al. 2014) and with (Bahdanau et al.
 2015; Luong et al. 2015).
 
-Without attention, all of the source must pass through one vector c = h_T: the bottleneck. With attention, every step
-makes a context of its own: c_t = sum_i a_{t,i} h_i.
+Without attention, the whole source must pass through one vector c = h_T: the bottleneck. With attention, every step
+computes its own context: c_t = sum_i a_{t,i} h_i.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
     """s_t = g(y_t, s_{t-1}, ...), logits_t = W_u r_t.
 
     - No attention: s_t = g([y_t ; c], s_{t-1}), r_t = s_t.
-    - Attention: c_t from s_t, r_t = tanh(W [c_t ; s_t]); no step waits for the attention of the one before.
+    - Attention: c_t from s_t, r_t = tanh(W [c_t ; s_t]); no step depends on the attention of the step before.
     - `feed = "attended"` (Luong's input feeding): s_t = g([y_t ; r_{t-1}], s_{t-1}), then as above.
     - `feed = "context"` (Bahdanau): c_t from s_{t-1}, s_t = g([y_t ; c_t], s_{t-1}), r_t = tanh(W [c_t ; s_t]).
     """
@@ -96,7 +96,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         source_lengths: Int[Tensor, "B"] | None = None,
         capacity: int | None = None,
     ) -> State:
-        """Encode the source; begin with s_0 = tanh(W h_T) in every layer. The state never grows beyond that."""
+        """Encode the source and return s_0 = tanh(W h_T) of every layer; the state does not grow."""
         memory = self.encode(source, lengths=source_lengths)
         summary = self.source_summary(memory, source_lengths)
         begin = torch.tanh(self.bridge(summary))
@@ -112,7 +112,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         return State(layers, no_tokens_seen(len(source), source.device), self.longest())
 
     def source_summary(self, memory: Float[Tensor, "B S D"], lengths: Int[Tensor, "B"] | None) -> Float[Tensor, "B D"]:
-        """h_T; of a bidirectional encoder, the last of the forward and the first of the backward half."""
+        """Return h_T; of a bidirectional encoder, the last forward and the first backward state."""
         final = last_real(memory, lengths)
         top = self.encoder.layers[-1].mixer
         if not isinstance(top, Bidirectional):
@@ -206,7 +206,7 @@ def _fed(step: Step) -> Hidden:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSeq2SeqConfig(ModelConfig):
-    """`depth` decoder layers of kind `cell` over an encoder stack; without an `attention` table, the bottleneck."""
+    """`depth` decoder layers of kind `cell` over an encoder; without `attention`, one vector carries the source."""
 
     vocabulary: Count
     """Number of tokens of the target, and of the source without `source_vocabulary`; training sets it."""
@@ -242,12 +242,12 @@ class RecurrentSeq2SeqConfig(ModelConfig):
         with at("encoder"):
             self.encoder.check(one_way=False, memory=False)
         if self.cell.bidirectional:
-            raise ConfigError("a decoder cannot be bidirectional: the future is not written yet", "cell")
+            raise ConfigError("a decoder cannot be bidirectional: it would read the future; leave it out", "cell")
         if self.embed.concatenate is not None:
-            raise ConfigError("a recurrent model takes no concatenated position", "embed")
+            raise ConfigError("a recurrent model has no concatenated positions; leave concatenate out", "embed")
 
     def build(self) -> RecurrentSeq2Seq:
-        """Make the model."""
+        """Build the model."""
         with at("embed"):
             embed = self.embed.build(self.vocabulary, self.dim)
             source = None if self.source_vocabulary is None else self.embed.build(self.source_vocabulary, self.dim)

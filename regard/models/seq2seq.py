@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformer (Vaswani et al. 2017): the decoder looks at itself, then at the encoded source."""
+"""Encoder-decoder Transformer (Vaswani et al. 2017): the decoder attends to itself, then to the encoded source."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -145,14 +145,14 @@ class Seq2SeqConfig(ModelConfig):
     def validate(self) -> None:
         """Check the rules between values."""
         if self.shared == "tokens" and self.source_vocabulary is not None:
-            raise ConfigError("tokens cannot be shared where source_vocabulary is another one; leave one out", "shared")
+            raise ConfigError("tokens cannot be shared with a source_vocabulary; leave one of them out", "shared")
         with at("encoder"):
             self.encoder.check(one_way=False, memory=False)
         with at("decoder"):
             self.decoder.check(one_way=True, memory=True)
 
     def build(self) -> Seq2Seq:
-        """Make the model."""
+        """Build the model."""
         with at("embed"):
             embed = self.embed.build(self.vocabulary, self.dim)
             source = None

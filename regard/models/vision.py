@@ -1,4 +1,4 @@
-"""Vision Transformer (Dosovitskiy et al. 2020): an image is worth a row of patches."""
+"""Vision Transformer (Dosovitskiy et al. 2020): an image is a sequence of patches."""
 
 from dataclasses import dataclass, field
 
@@ -128,7 +128,7 @@ class VisionConfig(StackConfig, ModelConfig):
         self.check(one_way=False, memory=False)
 
     def build(self) -> VisionTransformer:
-        """Make the model."""
+        """Build the model."""
         patches = self.patches.build(self.dim)
         has_class_token = isinstance(self.head.pool, FirstConfig)
         vectors = patches.count + has_class_token

@@ -1,5 +1,7 @@
 """Counts against numbers counted by hand or published, and against torch's own counter of FLOPs."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -8,7 +10,7 @@ import regard
 from regard.errors import InputError
 from regard.models.count import cache_bytes, cost, parameters
 from regard.models.recipe import build_empty, load_recipe
-from regard.parts import attend
+from regard.parts.mixer import Mixer
 from tests.laws.cases import Case, batch, call, cases, name_of
 
 LLAMA_3_8B = [
@@ -84,6 +86,7 @@ def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
 
     Left out are fused cells, experts, and windows, whose hidden part the definition computes too.
     """
+    attend = import_module("regard.parts.attend")  # the package exports a function of the same name
     monkeypatch.setattr(attend, "attend", attend.explicit)
     model, data = case.build(torch.float32), batch(case, rows=1, dtype=torch.float32)
     data.lengths = None
@@ -99,6 +102,43 @@ def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
 def test_flops_of_a_mixture_are_those_of_the_chosen_experts():
     few, more = (cost(empty("deepseek-like", f"model.layers.sparse.feedforward.chosen={n}"), 64) for n in (2, 4))
     assert more.flops - few.flops == 11 * 64 * 2 * (2 * 3 * 1024 * 512)
+
+
+class Own(Mixer):
+    """A mixer that does not count itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(32, 32, bias=False)
+
+
+class Counted(Own):
+    def flops(self, tokens: int, keys: int) -> int:
+        return tokens * keys
+
+
+def test_a_part_that_does_not_count_itself_is_named():
+    model = empty("gpt2", "model.dim=32", "model.layers.block.mixer.heads.heads=2", "model.depth=2")
+    whole = cost(model, 8)
+    assert whole.uncounted == ()
+    attention = 8 * 2 * 4 * 32 * 32 + 4 * 8 * 8 * 32
+    model.stack.layers[1].mixer = Own()
+    assert cost(model, 8).uncounted == ("Own",)
+    assert cost(model, 8).flops == whole.flops - attention + 8 * 2 * 32 * 32
+    model.stack.layers[1].mixer = Counted()
+    assert cost(model, 8).uncounted == ()
+    assert cost(model, 8).flops == whole.flops - attention + 8 * 2 * 32 * 32 + 8 * 8
+
+
+def test_matrices_of_an_unknown_part_are_not_silently_free():
+    class Bare(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(4, 4))
+
+    model = empty("gpt2", "model.depth=1")
+    model.stack.layers[0].feedforward = Bare()
+    assert cost(model, 8).uncounted == ("Bare",)
 
 
 def test_layers_that_are_alike_are_shown_once():

@@ -1,4 +1,4 @@
-"""How weights begin."""
+"""The initial weights."""
 
 from math import sqrt
 
@@ -49,7 +49,7 @@ def test_recurrent_matrices_have_their_own_rule(recipe):
         assert float(matrix.detach().abs().max()) == pytest.approx(1 / sqrt(model.config.dim), rel=0.01)
 
 
-def test_norms_begin_as_one_and_zero():
+def test_norms_start_as_one_and_zero():
     model = regard.build("gpt2", "model.depth=1", "model.vocabulary=9")
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
@@ -57,7 +57,7 @@ def test_norms_begin_as_one_and_zero():
             assert torch.equal(module.bias, torch.zeros(768))
 
 
-def test_router_begins_unbiased():
+def test_a_router_starts_unbiased():
     model = regard.build("deepseek-like", "model.depth=2", "model.vocabulary=9")
     router = model.stack.layers[1].feedforward.router
     assert router.bias.abs().max() == 0

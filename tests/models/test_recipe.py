@@ -1,4 +1,4 @@
-"""Building by name, by path and by config; and the mistakes that are found before any memory is taken."""
+"""Building by name, by path and by config; and mistakes that are found before memory is allocated."""
 
 import pytest
 import torch

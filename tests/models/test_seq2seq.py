@@ -27,5 +27,5 @@ def test_shared_tokens_leave_each_side_its_positions(tmp_path) -> None:
 
 
 def test_tokens_of_two_vocabularies_cannot_be_shared() -> None:
-    with pytest.raises(ConfigError, match="model.shared: tokens cannot be shared where source_vocabulary"):
+    with pytest.raises(ConfigError, match="model.shared: tokens cannot be shared with a source_vocabulary"):
         regard.build("transformer-base", *SMALL, "model.shared=tokens", "model.source_vocabulary=9")
