@@ -87,11 +87,7 @@ def test_device_and_dtype():
         ("gpt2", "model.dim=100", r"^model\.layers\.block\.mixer\.heads: dim=100 must be a multiple of heads=12"),
         ("gpt2", 'model.pattern=["3*blok"]', r"^model: pattern item '3\*blok' .* did you mean 'block'"),
         ("gpt2", 'model.pattern=["x*block"]', r"^model: pattern item 'x\*block' must be a layer or number\*layer"),
-        (
-            "gpt2",
-            "model.layers.other.mixer.kind=elman",
-            r"^model: pattern must give the order .* block, other",
-        ),
+        ("gpt2", "model.layers.other.mixer.kind=elman", r"^model: pattern must give the order of .* block, other"),
         ("gpt2", "model.embed.concatenate=4", r"^model\.head: tied=true needs token vectors as wide as dim=768"),
         ("deepseek-like", 'model.pattern=["dense"]', r"^model: the layers sparse are missing from the pattern"),
         ("vit", "model.patches.patch=15", r"^model\.patches: height=224 and width=224 must be multiples of patch=15"),
