@@ -61,7 +61,7 @@ def write_ctranslate2(model: Model, names: TokenNames, folder: Path, quantizatio
     library = import_ctranslate2()
     assert isinstance(model, Seq2Seq | LanguageModel)
     spec = _specify(model, library)
-    if isinstance(model, Seq2Seq):
+    if model.has_source:
         spec.register_source_vocabulary(names.tokens)
         spec.register_target_vocabulary(names.tokens)
         spec.config.decoder_start_token, spec.config.add_source_eos = names.start, False

@@ -346,7 +346,7 @@ class EncoderDecoder(StepModel):
         return (self.source_embed or self.embed).tokens.table.num_embeddings
 
 
-def writes(model: Model) -> TypeGuard[StepModel]:
+def writes(model: nn.Module) -> TypeGuard[StepModel]:
     """Tell whether a model writes token by token."""
     return isinstance(model, StepModel)
 

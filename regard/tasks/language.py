@@ -20,7 +20,7 @@ from regard.decode.choose import Sampling
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
-from regard.models.model import StepModel
+from regard.models.model import writes
 from regard.parts.state import Hidden, State
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
@@ -102,7 +102,7 @@ class Language(LongTextTask):
         """Compute the cross-entropy of what follows; a recurrent model continues from the state of the last window."""
         if "begins" not in batch:
             return cross_entropy(self.logits(model, batch), batch["labels"]), {}
-        assert isinstance(model, StepModel)
+        assert writes(model)
         state = model.begin(batch["tokens"])
         _put(state, batch)
         logits = model(batch["tokens"], state=state)
@@ -134,7 +134,7 @@ class Language(LongTextTask):
 
     def samples(self, model: nn.Module) -> list[Sample]:
         """Generate the continuation of two pieces of validation text, if the model can."""
-        if not isinstance(model, StepModel):
+        if not writes(model):
             return []
         width = max(min(32, self.config.window // 2), 1)
         starts = np.linspace(0, self.valid.tokens - 2 * width, 4).astype(np.int64)[1:-1]

@@ -12,7 +12,7 @@ from regard.decode.beam import Hypothesis, LengthPenalty, beam_search, coverage
 from regard.decode.engine import Given, in_use
 from regard.decode.rows import fit_limits
 from regard.errors import ConfigError
-from regard.models.model import EncoderDecoder
+from regard.models.model import writes
 from regard.use.align import Alignment, align_words
 from regard.use.batches import Chunks, Feedback, by_line, check_text, pad_rows, tokens_per_batch
 from regard.use.bundle import Bundle
@@ -93,7 +93,7 @@ class BatchTranslator:
     """Translates one batch."""
 
     def __init__(self, bundle: Bundle, options: TranslateOptions) -> None:
-        assert isinstance(bundle.model, EncoderDecoder)
+        assert writes(bundle.model)
         self.bundle, self.options, self.model = bundle, options, bundle.model
         self.tokenizer, self.template = bundle.need_tokenizer(), bundle.template
         self.prefix = [*self.template.forced, *self.tokenizer.encode_target([options.prefix])[0].tolist()]
