@@ -140,3 +140,13 @@ def test_a_file_is_run_once_and_python_sees_it_by_its_name(tmp_path: Path, monke
     __import__("my_counted")
     assert path.with_suffix(".txt").read_text(encoding="utf-8") == "x"
     monkeypatch.delitem(sys.modules, "my_counted")
+
+
+def test_a_model_with_a_part_replaced_by_hand_is_not_saved(tmp_path: Path) -> None:
+    from regard.parts import ConvolutionConfig
+
+    model = regard.build("gpt2", *OVERRIDES[1:])
+    model.stack.layers[0].mixer = ConvolutionConfig().build(8)
+    with pytest.raises(RegardError, match=r"layers.0.mixer.* is not what the config describes: .*register the part"):
+        regard.save_model(model, tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

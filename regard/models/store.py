@@ -34,9 +34,22 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
+    _check_described(model)
     with write_files(Path(folder), WEIGHTS, CONFIG) as (weights, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
         config.write_text(to_json({"model": model.config}), encoding="utf-8")
+
+
+def _check_described(model: Model) -> None:
+    """Reject a model of which a part was replaced by hand: its config would build another model."""
+    found = {name: tuple(tensor.shape) for name, tensor in tensors(model).items()}
+    described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(model.config)).items()}
+    if found != described:
+        name = min(name for name in found.keys() | described.keys() if found.get(name) != described.get(name))
+        rule = (
+            f"{name}: {found.get(name, 'missing')} is not what the config describes: {described.get(name, 'nothing')}"
+        )
+        raise RegardError(f"{rule}; so the model could not be loaded again; register the part (docs/extending.md)")
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:

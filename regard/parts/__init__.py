@@ -22,7 +22,18 @@ from regard.parts.heads import (
     MultiHeadsConfig,
 )
 from regard.parts.linear import Linear
-from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, Window, dense_mask
+from regard.parts.mask import (
+    Causal,
+    Documents,
+    MaskConfig,
+    Padding,
+    Prefix,
+    Rule,
+    Strided,
+    StridedConfig,
+    Window,
+    dense_mask,
+)
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.moe import Experts, MixtureOfExperts, Router
 from regard.parts.norm import BatchNorm, BatchNormConfig, LayerNorm, LayerNormConfig, NormConfig, RMSNorm, RMSNormConfig
@@ -156,6 +167,7 @@ __all__ = [
     "MUT1Config",
     "MUT2Config",
     "MUT3Config",
+    "MaskConfig",
     "Mean",
     "MeanConfig",
     "Mixer",
@@ -196,6 +208,8 @@ __all__ = [
     "ScoreConfig",
     "Sinusoidal",
     "SinusoidalConfig",
+    "Strided",
+    "StridedConfig",
     "Tape",
     "Tokens",
     "TorchGRU",
