@@ -1,12 +1,14 @@
 """Help texts: plain, with examples, and without the names of Python types."""
 
 import re
+from collections.abc import Callable
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
+F = TypeVar("F")
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
 
 
@@ -29,12 +31,14 @@ class HelpTyper(typer.Typer):
             pretty_exceptions_enable=False,
         )
 
-    def command(self, name: str | None = None, **settings: Any) -> Any:
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """Register a command; its help is the docstring, whose paragraph of examples keeps its lines."""
 
-        def decorate(function: Any) -> Any:
+        def decorate(function: F) -> F:
             texts = {"help": help_text(function.__doc__ or "")}
-            return super(HelpTyper, self).command(name, **{"cls": PlainCommand, **texts, **settings})(function)
+            register: Any = super(HelpTyper, self).command(name, **{"cls": PlainCommand, **texts, **settings})
+            register(function)
+            return function
 
         return decorate
 

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard.cli.console import make_console
+from regard.cli.help import HelpTyper, help_text
 from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
 from regard.cli.text import AllowPickle, DeviceName
@@ -21,19 +22,25 @@ if TYPE_CHECKING:
 TASKS = {  # those of the package; torch is not imported to list them
     "translation": "Train a translator on pairs of sentences.",
     "language": "Train a language model on texts.",
-    "masked": "Train an encoder that predicts masked words of texts (BERT).",
+    "masked": "Train an encoder to predict masked words (BERT).",
     "classification": "Train a classifier on tables of texts and labels.",
     "vision": "Train a Vision Transformer on labelled images.",
 }
 EXAMPLES = {
-    "translation": "regard train translation train.de train.en --valid valid.de --valid valid.en",
-    "language": "regard train language corpus.txt more.txt.gz --size small train.minutes=10",
-    "masked": "regard train masked corpus.txt task.documents=line",
-    "classification": "regard train classification reviews.tsv --valid valid.tsv",
-    "vision": "regard train vision photos/ --valid others/",
+    "translation": (
+        "regard train translation train.de train.en --valid valid.de --valid valid.en",
+        "regard train translation pairs.tsv --recipe rnn-attention --size small",
+    ),
+    "language": (
+        "regard train language corpus.txt more.txt.gz --size small train.minutes=10",
+        "regard train language corpus.txt --recipe gpt2 model.dim=128 --dry-run",
+    ),
+    "masked": ("regard train masked corpus.txt task.documents=line",),
+    "classification": ("regard train classification reviews.tsv --valid valid.tsv",),
+    "vision": ("regard train vision photos/ --valid others/",),
 }
 FILES_HELP = {
-    "translation": "A source and a target file of as many lines, or one table (tsv, csv, jsonl, parquet) of pairs",
+    "translation": "A source and a target file with as many lines, or one table (tsv, csv, jsonl, parquet) of pairs",
     "language": "Text files, plain or compressed, or tables with one text in each row",
     "masked": "Text files, plain or compressed, or tables with one text in each row",
     "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row",
@@ -60,7 +67,7 @@ ValidFiles = Annotated[
     typer.Option("--valid", metavar="FILE", help="Validation file; may be repeated. Default: a part is held out."),
 ]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as train.steps=500 model.depth=2.")
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes, such as train.steps=500 model.depth=2.")
 ]
 
 
@@ -101,9 +108,8 @@ def _find_other(name: str) -> str:
     raise ConfigError(f"{name!r} is neither a task nor a recipe; {hint}")
 
 
-train = typer.Typer(
+train = HelpTyper(
     cls=_Verbs,
-    no_args_is_help=True,
     help="Train a model on your own files.\n\n"
     "regard train TASK FILE... [KEY=VALUE]...: one of the tasks below; the data decides sizes and schedules.\n\n"
     "regard train RECIPE.toml [KEY=VALUE]...: a recipe that has a task table.\n\n"
@@ -121,10 +127,14 @@ def _options(
     pass
 
 
+def _help(kind: str) -> str:
+    return help_text(f"{TASKS[kind]}\n\nExamples:\n  " + "\n  ".join(EXAMPLES[kind]))
+
+
 def _add_task_command(kind: str) -> None:
     def command(
         files: Annotated[
-            list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help=f"{FILES_HELP[kind]}; then changes.")
+            list[str], typer.Argument(metavar="FILE", help=f"{FILES_HELP[kind]}; then changes KEY=VALUE.")
         ],
         valid: ValidFiles = None,
         run: RunFolder = None,
@@ -138,14 +148,14 @@ def _add_task_command(kind: str) -> None:
         options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
         _start_task(kind, files, valid or [], run, device, dry_run, options)
 
-    train.command(kind, help=TASKS[kind], epilog=f"Example: {EXAMPLES[kind]}")(command)
+    train.command(kind, help=_help(kind))(command)
 
 
-@train.command("translation", help=TASKS["translation"], epilog=f"Example: {EXAMPLES['translation']}")
+@train.command("translation", help=_help("translation"))
 def translation_command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]... [KEY=VALUE]...", help=f"{FILES_HELP['translation']}; then changes."),
+        typer.Argument(metavar="FILE", help=f"{FILES_HELP['translation']}; then changes KEY=VALUE."),
     ] = None,
     source: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Source file or table of pairs; may be repeated.")
@@ -178,7 +188,7 @@ for kind in TASKS:
 @train.command("task", hidden=True)
 def task_command(
     kind: Annotated[str, typer.Argument(metavar="TASK", help="A registered task.")],
-    files: Annotated[list[str], typer.Argument(metavar="FILE... [KEY=VALUE]...", help="Its files, then changes.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Its files, then changes KEY=VALUE.")],
     valid: ValidFiles = None,
     run: RunFolder = None,
     size: SizeName = "auto",
