@@ -1,4 +1,4 @@
-"""`regard train` as a person uses it, with the files that a person has: good ones, and bad ones of every sort."""
+"""`regard train` with the files that users have: good ones, and bad ones of every sort."""
 
 import os
 import re
@@ -29,7 +29,7 @@ SHORT = "task.window=16"
 def regard(monkeypatch, capsys, tmp_path) -> Command:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing curves takes longer than training
     return Command(monkeypatch, capsys)
 
 
@@ -82,8 +82,8 @@ def test_a_dry_run_writes_nothing(regard):
 
 
 @pytest.mark.usefixtures("regard")
-def test_a_reader_who_leaves_does_not_keep_a_run_from_beginning():
-    """In a process of its own: the pipe that nobody reads is its standard output."""
+def test_a_closed_output_does_not_prevent_training():
+    """In a process of its own, whose standard output is a closed pipe."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "regard", "train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "run"]
@@ -144,7 +144,7 @@ def test_nothing_but_blanks(regard):
     )
 
 
-def test_bytes_that_are_no_text(regard):
+def test_bytes_that_are_not_text(regard):
     Path("a.txt").write_bytes(b"fine\nstill fine\nnot \xff fine\n")
     found = regard.refused("train", "language", "a.txt")
     assert found.startswith("a.txt:3: not valid UTF-8 (")
@@ -170,12 +170,12 @@ def test_a_file_of_an_unknown_kind(regard, name):
     assert regard.refused("train", "language", name).startswith(f"{name}: cannot be read as text; what can be read: ")
 
 
-def test_a_text_is_no_table_and_no_image(regard):
+def test_a_text_is_not_a_table_or_an_image(regard):
     assert regard.refused("train", "classification", text()).startswith("a.txt: is not a table; tables are ")
     assert regard.refused("train", "vision", text()).startswith("a.txt: no images can be read from .txt; give ")
 
 
-def test_a_folder_is_no_file(regard):
+def test_a_folder_is_not_a_file(regard):
     Path("folder").mkdir()
     assert regard.refused("train", "language", "folder").startswith("folder: is a folder; name a file in it")
 
@@ -203,7 +203,7 @@ def test_one_class_only(regard):
     assert "all images for train are of one class, 'cat'" in regard.refused("train", "vision", "pictures")
 
 
-def test_a_tokenizer_that_is_none(regard):
+def test_a_file_that_is_not_a_tokenizer(regard):
     Path("tokenizer.json").write_text('{"hello": 1}')
     found = regard.refused("train", "language", text(), SHORT, "tokenizer.path=tokenizer.json")
     assert found.startswith("tokenizer.json: cannot be read as a tokenizer: ")
@@ -227,7 +227,7 @@ def test_a_folder_that_has_another_run(regard):
     arguments = ["train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "mine"]
     assert regard(*arguments).code == 0
     before = Path("mine/model.safetensors").read_bytes()
-    found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # nothing is read before
+    found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # before anything is read
     assert found == "mine: already holds a run; continue it with --resume mine, or choose another --run"
     assert Path("mine/model.safetensors").read_bytes() == before
 
@@ -260,7 +260,7 @@ def test_a_recipe_of_the_wrong_kind(regard):
     assert "vit," not in found
 
 
-def test_recipes_that_are_none(regard):
+def test_recipes_that_do_not_exist(regard):
     assert "no recipe has the name 'ltsm'; did you mean 'lstm'" in regard.refused(
         "train", "language", text(), SHORT, "--recipe", "ltsm"
     )
@@ -270,7 +270,7 @@ def test_recipes_that_are_none(regard):
     assert regard.refused("train", "bad.toml").startswith("bad.toml: is not valid TOML: ")
 
 
-def test_a_task_with_a_slip_of_the_pen(regard):
+def test_a_misspelt_task(regard):
     found = regard.refused("train", "langauge", text())
     assert found == "'langauge' is neither a task nor a recipe; did you mean the task 'language'?"
 
@@ -309,13 +309,13 @@ def test_pairs_are_given_in_order_or_by_options(regard):
 
 
 @pytest.mark.parametrize("option", [["--resume", "missing"], ["--resume=missing"]])
-def test_nothing_to_go_on_with(regard, option):
+def test_nothing_to_resume(regard, option):
     found = regard.refused("train", *option)
     assert found.startswith("missing: no such folder; ")
 
 
 @pytest.mark.parametrize("option", [["--resume", "old"], ["--resume=old"]])
-def test_going_on_needs_no_task(regard, option):
+def test_resuming_takes_no_task(regard, option):
     found = regard.refused("train", "language", text(), *option)
     assert found == "--resume must be the first option, without task and files: regard train --resume RUN"
 
@@ -325,7 +325,7 @@ def test_an_unknown_device(regard):
     assert found.startswith("unknown device 'abacus'; use auto, ")
 
 
-def test_a_model_in_a_pickle_is_begun_from_if_that_is_allowed(regard, tmp_path):
+def test_a_model_in_a_pickle_is_read_if_that_is_allowed(regard, tmp_path):
     folder = write_theirs("gpt2", tmp_path / "gpt2")
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -334,6 +334,6 @@ def test_a_model_in_a_pickle_is_begun_from_if_that_is_allowed(regard, tmp_path):
     assert regard(*arguments, "--allow-pickle").code == 0
 
 
-def test_a_model_to_begin_from_that_is_none(regard):
+def test_starting_from_a_missing_model(regard):
     found = regard.refused("train", "language", text(), SHORT, "--init-from", "missing")
     assert found.startswith("missing: cannot be read as a model: ")

@@ -1,4 +1,4 @@
-"""What is tokenised in a test is kept in the test's own folder."""
+"""Tests of tasks: each keeps what it tokenises in a folder of its own."""
 
 import pytest
 

@@ -19,13 +19,13 @@ WORDS = ("red", "green", "blue", "one", "two", "three", "dog", "cat", "runs", "s
 
 
 def sentences(count: int, seed: int = 0, shortest: int = 2, longest: int = 7) -> list[str]:
-    """Sentences of a few words, by chance."""
+    """Return random sentences of a few words."""
     chance = np.random.default_rng(seed)
     return [" ".join(chance.choice(WORDS, chance.integers(shortest, longest + 1))) for _ in range(count)]
 
 
 def write(path: Path, lines: list[str]) -> str:
-    """Write lines; give the name of the file."""
+    """Write lines and return the name of the file."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return str(path)
 
@@ -47,5 +47,5 @@ def model_for(task: Task, recipe: str, *changes: str) -> Model:
 
 
 def nll(logits: Tensor, labels: Tensor) -> float:
-    """Sum -log p of the labels, the plain way."""
+    """Sum -log p of the labels, directly from the definition."""
     return -sum(float(F.log_softmax(row, -1)[label]) for row, label in zip(logits, labels.tolist(), strict=True))

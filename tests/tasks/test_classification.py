@@ -22,7 +22,7 @@ def table(path: Path, rows: list[tuple[str, str]]) -> str:
 
 
 def labelled(count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """A text is of the kind of animal that comes first in it."""
+    """Label each text by the first animal in it."""
     return [(text, "cats" if "cat" in text else "none") for text in sentences(count, seed)]
 
 
@@ -41,8 +41,8 @@ def test_a_batch_by_hand(tmp_path):
     start, end, pad = tokenizer.start, tokenizer.end, tokenizer.pad
     assert batch["tokens"].tolist() == [[start, *cat, end, pad, pad], [start, *numbers, end], [pad] * 5]
     assert batch["lengths"].tolist() == [3, 5, 1]
-    assert batch["labels"].tolist() == [1, 0, IGNORE]  # classes in the order of the alphabet
-    assert task.config.classes == ("a", "b", "c")  # and kept with the run
+    assert batch["labels"].tolist() == [1, 0, IGNORE]  # classes in alphabetical order
+    assert task.config.classes == ("a", "b", "c")  # which are kept with the run
     assert task.facts() == {"texts": 4, "tokens": 17, "classes": 3, "validation texts": 4}
     assert task.needs() == {"vocabulary": tokenizer.size, "head": {"kind": "classes", "classes": 3}}
 
@@ -59,7 +59,7 @@ def test_long_texts_are_cut_and_counted(tmp_path):
 
 
 def naive(task: Classification, model) -> tuple[float, list[int], list[int]]:
-    """Loss, guesses and labels of the validation texts, one by one."""
+    """Return loss, predictions and labels of the validation texts, one by one."""
     loss, guesses, labels = 0.0, [], []
     for row in task.valid.rows:
         tokens = task.valid.corpus.padded(np.array([row]), int(task.valid.corpus.lengths[row]), 0)
@@ -73,7 +73,7 @@ def naive(task: Classification, model) -> tuple[float, list[int], list[int]]:
 def test_measure_is_the_naive_one(task):
     model = model_for(task, "reader", *CLASSES)
     loss, guesses, labels = naive(task, model)
-    assert 0 < sum(guesses) < 17  # the model says both
+    assert 0 < sum(guesses) < 17  # the model predicts both classes
     values = task.measure(model)
     assert values["loss"] == pytest.approx(loss / 17, rel=1e-9)
     right = sum(guess == label for guess, label in zip(guesses, labels, strict=True))
@@ -114,7 +114,7 @@ def test_the_order_has_every_text_once(task):
     assert sorted(rows) == list(range(60))
 
 
-def test_held_out_texts_are_others_and_always_the_same(tmp_path):
+def test_held_out_texts_are_not_trained_on_and_always_the_same(tmp_path):
     train = table(tmp_path / "t.tsv", labelled(60))
     one, again = (prepare("classification", train=(train,), seed=3) for _ in range(2))
     assert sorted([*one.train.rows, *one.valid.rows]) == list(range(60))

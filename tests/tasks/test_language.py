@@ -1,4 +1,4 @@
-"""Language modelling: batches by hand, loss and measure against naive ones, and what windows carry on."""
+"""Language modelling: batches by hand, loss and measure against naive ones, and the state that windows carry."""
 
 from math import exp, log
 from pathlib import Path
@@ -36,7 +36,7 @@ def task_of(path: Path, text: str, valid: str | None = None, documents: str = "l
 
 
 def long_text(tokens: int, seed: int = 0) -> str:
-    """A text that becomes exactly so many tokens, one before and one behind it included."""
+    """Return a text of exactly this many tokens, the end tokens before and after it included."""
     return "".join(np.random.default_rng(seed).choice(list("abcde "), tokens - 2)).replace(" ", "f")
 
 
@@ -54,7 +54,7 @@ def feed(task: Language, recipe: str, tokens: int = 10, seed: int = 0) -> Feed:
 
 
 def windows(given: Feed) -> list[dict[str, Tensor]]:
-    """The batches of the first epoch."""
+    """Return the batches of the first epoch."""
     return [given.batch(one, 0) for one in given.order.epoch(0)]
 
 
@@ -97,7 +97,7 @@ def test_texts_for_convolution_are_not_kept_apart(tmp_path):
 
 
 @pytest.mark.parametrize(("tokens", "lanes"), [(40, 7), (12, 2), (6, 1)])
-def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path, tokens, lanes):
+def test_every_lane_is_at_least_as_long_as_a_window(tmp_path, tokens, lanes):
     task = task_of(tmp_path, long_text(tokens), valid=long_text(12))
     order = feed(task, "elman", tokens=1000).order
     assert [len(one.rows) for one in order.epoch(0)] == [lanes]
@@ -106,13 +106,13 @@ def test_there_are_never_so_many_lanes_that_none_is_as_long_as_a_window(tmp_path
 # --- validation ------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_of_one_text_is_kept_for_validation(tmp_path):
+def test_the_end_of_one_text_is_held_out(tmp_path):
     task = task_of(tmp_path, long_text(200), documents="file")
     assert (task.train.begin, task.train.end, task.valid.begin, task.valid.end) == (0, 180, 180, 200)
     assert (task.train.texts, task.valid.texts) == (1, 1)
 
 
-def test_of_many_texts_whole_ones_are_kept(tmp_path):
+def test_of_many_texts_whole_ones_are_held_out(tmp_path):
     task = task_of(tmp_path, "abcdefghi\n" * 30)  # ten tokens each, and one at the end
     assert (task.train.end, task.valid.begin, task.valid.end) == (280, 280, 301)
     assert (task.train.texts, task.valid.texts) == (28, 2)
@@ -124,7 +124,7 @@ def test_a_last_text_that_is_too_long_is_cut(tmp_path):
     assert (task.train.texts, task.valid.texts) == (31, 1)
 
 
-def test_two_texts_are_two_also_when_the_second_is_cut(tmp_path):
+def test_two_texts_remain_two_when_the_second_is_split(tmp_path):
     task = task_of(tmp_path, "abc\n" + long_text(100))
     assert task.train.texts == 2
     assert task.packs(model_for(task, "writer"))
@@ -137,7 +137,7 @@ def test_given_validation_files_are_used(tmp_path):
     assert task.train.tokens == 12
 
 
-def test_validation_in_several_texts_is_kept_apart_too(tmp_path):
+def test_texts_of_the_validation_data_are_kept_apart_too(tmp_path):
     task = task_of(tmp_path, "abcdefgh", valid="abc\ndefgh\n")
     assert task.packs(model_for(task, "writer"))
 
@@ -146,7 +146,7 @@ def test_validation_in_several_texts_is_kept_apart_too(tmp_path):
 
 
 def naive_loss(model, tokens: Tensor, labels: Tensor, documents: Tensor) -> float:
-    """Every piece of a text by itself."""
+    """Return the loss with every piece of a text in a row of its own."""
     total = 0.0
     for number in documents.unique():
         here = documents == number
@@ -213,7 +213,7 @@ def test_measure_carries_the_state_through_each_lane(tmp_path, recipe):
 
 @torch.no_grad()
 def test_measure_leaves_nothing_out(tmp_path):
-    """Neither what is left after the last window, nor what lanes leave over."""
+    """The rest after the last window counts, and so does the rest that lanes leave."""
     valid = long_text(5 * 7 + 4, seed=1)  # 38 places: seven windows of five, and three more
     task = task_of(tmp_path, long_text(40), valid=valid)
     tokens = torch.tensor(ids(task, f"|{valid}|"))
@@ -230,7 +230,7 @@ def test_measure_leaves_nothing_out(tmp_path):
 
 
 def test_few_tokens_are_measured_at_a_time(tmp_path, monkeypatch):
-    """Their logits are the largest thing in memory, and training has the memory already."""
+    """Their logits are the largest tensors, and training already uses most of the memory."""
     monkeypatch.setattr(language, "AT_ONCE", 10)
     task = task_of(tmp_path, long_text(40), valid=long_text(60))
     model = model_for(task, "writer")
@@ -240,13 +240,13 @@ def test_few_tokens_are_measured_at_a_time(tmp_path, monkeypatch):
     assert (max(sizes), sum(sizes)) == (10, 59)
 
 
-def test_words_and_bytes_are_those_that_were_written(tmp_path):
-    """Of a word that the tokenizer does not know, nothing is left in its tokens."""
+def test_words_and_bytes_are_those_of_the_file(tmp_path):
+    """An unknown word cannot be decoded from its tokens."""
     task = prepare("language", train=(write(tmp_path / "a.txt", ["red dog runs"] * 20),), window=4)
     other = write(tmp_path / "b.txt", ["red däg's", "purple dog"])
     opened = task.config.evaluation(task.tokenizer, [other])
     assert opened.units() == (4, len(Path(other).read_bytes()))
-    lines = task_of(tmp_path, "ab cd\n" * 40)  # of which the last three are kept for validation
+    lines = task_of(tmp_path, "ab cd\n" * 40)  # the last three are held out
     assert lines.units() == (6, 15)
 
 
@@ -278,7 +278,7 @@ def test_samples_are_beginning_end_and_what_was_made(tmp_path, recipe):
     assert task.samples(model) == samples
 
 
-def test_samples_of_the_least_text(tmp_path):
+def test_samples_of_a_text_of_one_window(tmp_path):
     task = task_of(tmp_path, long_text(12), valid="abcd", window=5)  # six tokens: one window and what follows it
     assert len(task.samples(model_for(task, "writer"))) == 2
 
@@ -287,7 +287,7 @@ def test_samples_of_the_least_text(tmp_path):
 
 
 @RECURRENT
-def test_windows_with_a_carried_state_lose_what_one_long_pass_does(tmp_path, recipe):
+def test_windows_with_a_carried_state_have_the_loss_of_one_long_pass(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
     carried, total = {}, 0.0
@@ -314,11 +314,11 @@ def test_the_gradient_ends_at_the_border_of_a_window(tmp_path, recipe):
     assert early is None
     assert late.abs().min() > 0
     alone, _ = task.loss(model, second | {"begins": torch.ones(2, dtype=torch.bool)})
-    assert float(alone.loss) != pytest.approx(float(losses.loss.detach()), rel=1e-6)  # and yet it is remembered
+    assert float(alone.loss) != pytest.approx(float(losses.loss.detach()), rel=1e-6)  # but its state is carried
 
 
 @RECURRENT
-def test_an_epoch_begins_without_a_memory(tmp_path, recipe):
+def test_an_epoch_begins_with_an_empty_state(tmp_path, recipe):
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, recipe)
     first, *_ = windows(task.feed(model, 10, 0))
@@ -329,8 +329,8 @@ def test_an_epoch_begins_without_a_memory(tmp_path, recipe):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
-def test_the_trainer_carries_the_state_and_begins_every_epoch_without(tmp_path, accumulate):
-    """The real update, but for its steps: then the losses of an epoch add up to those of a pass over whole lanes."""
+def test_updates_carry_the_state_and_reset_it_in_every_epoch(tmp_path, accumulate):
+    """With updates that change nothing, the losses of an epoch add up to those of a pass over whole lanes."""
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
     model = model_for(task, "lstm", "model.embed.dropout=0.0", "model.layers.recurrent.dropout=0.0")
     schedule = {"kind": "linear", "warmup": 0}
@@ -387,7 +387,7 @@ def test_blank_lines_are_counted(tmp_path):
     ("valid", "window", "wanted"),
     [
         ("a\nbcd\nef\ngh\n", 9, "|gh"),  # whole texts: of lengths 2, 3, 3 and 4 the third
-        ("a\nbcdefgh\nefgh\ngh\n", 4, "|bcd"),  # too long ones are cut, or short ones would be all there is
+        ("a\nbcdefgh\nefgh\ngh\n", 4, "|bcd"),  # longer texts are cut, so that not only short ones are chosen
         ("abcdefgh\n", 5, "|abcd"),
     ],
 )
@@ -396,7 +396,7 @@ def test_the_probe_is_the_beginning_of_a_text(tmp_path, valid, window, wanted):
     assert {name: row.tolist() for name, row in task.probe().items()} == {"tokens": [ids(task, wanted)]}
 
 
-def test_the_probe_of_a_text_that_is_held_out_in_part_is_where_that_begins(tmp_path):
+def test_the_probe_of_a_text_that_was_split_begins_at_the_split(tmp_path):
     text = long_text(200)
     task = task_of(tmp_path, text, documents="file", window=8)
     assert task.valid.begin == 180

@@ -1,4 +1,4 @@
-"""Losses against their formulas in float64 NumPy, place by place."""
+"""Losses against their formulas in float64 NumPy, position by position."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def softmax(row: np.ndarray) -> np.ndarray:
 
 
 def by_hand(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[float, float, int]:
-    """Give objective, loss and count."""
+    """Return objective, loss and count."""
     objective, loss, count = 0.0, 0.0, 0
     for row, y in zip(logits.double().reshape(-1, 5).numpy(), labels.reshape(-1).tolist(), strict=True):
         if y != IGNORE:
@@ -91,7 +91,7 @@ def test_r_drop_of_two_equal_passes_is_cross_entropy(smoothing: float) -> None:
 
 
 def loss_functions() -> dict[str, Callable[[Tensor, Tensor], Losses]]:
-    """Every way to lose, as a function of logits and labels; of R-Drop, the second pass is the first one doubled."""
+    """Return every loss as a function of logits and labels; the second pass of R-Drop is the first one doubled."""
     return {
         "plain": lambda logits, labels: cross_entropy(logits, labels),
         "smoothed": lambda logits, labels: cross_entropy(logits, labels, 0.1),
@@ -116,7 +116,7 @@ def test_r_drop_moves_both_passes() -> None:
 
 
 @every
-def test_ignored_places_get_no_gradient_and_the_others_do(lose: Callable[[Tensor, Tensor], Losses]) -> None:
+def test_ignored_positions_get_no_gradient_and_the_others_do(lose: Callable[[Tensor, Tensor], Losses]) -> None:
     logits, labels = draw(3, 4, 5).requires_grad_(), label(3, 4)
     lose(logits, labels).objective.backward()
     assert logits.grad is not None
@@ -140,7 +140,7 @@ def test_only_the_objective_has_a_gradient(lose: Callable[[Tensor, Tensor], Loss
 
 @every
 @given(cut=st.integers(0, 8))
-def test_sums_of_parts_are_the_sum_of_the_whole(lose: Callable[[Tensor, Tensor], Losses], cut: int) -> None:
+def test_the_losses_of_parts_add_up(lose: Callable[[Tensor, Tensor], Losses], cut: int) -> None:
     logits, labels = draw(8, 5), label(8)
     parts = zip(lose(logits[:cut], labels[:cut]), lose(logits[cut:], labels[cut:]), strict=True)
     same(lose(logits, labels), *((one + other).item() for one, other in parts))
@@ -148,7 +148,7 @@ def test_sums_of_parts_are_the_sum_of_the_whole(lose: Callable[[Tensor, Tensor],
 
 @every
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_logits_lose_nothing_more(lose: Callable[[Tensor, Tensor], Losses], dtype: torch.dtype) -> None:
+def test_half_precision_logits_give_an_exact_loss(lose: Callable[[Tensor, Tensor], Losses], dtype: torch.dtype) -> None:
     """Doubling is exact in half precision, so only the loss itself could round."""
     logits, labels = draw(400, 5).to(dtype).requires_grad_(), label(400)
     found, exact = lose(logits, labels), lose(logits.double(), labels)

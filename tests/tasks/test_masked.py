@@ -36,16 +36,16 @@ def test_hidden_tokens_are_masked_changed_or_kept(task):
     chosen = labels != IGNORE
     assert (labels[chosen] == ids[chosen]).all()
     assert (tokens[~chosen] == ids[~chosen]).all()
-    assert not chosen[ids == task.tokenizer.end].any()  # the border of texts is never asked for
+    assert not chosen[ids == task.tokenizer.end].any()  # end tokens are never hidden
     share = chosen[ids != task.tokenizer.end].double().mean()
     assert float(share) == pytest.approx(0.4, abs=0.01)
     masked = tokens[chosen] == task.tokenizer.mask
     kept = tokens[chosen] == ids[chosen]
-    size = task.tokenizer.size  # a token by chance may also be the mask, or the same
+    size = task.tokenizer.size  # a random token may also be the mask, or the same token
     assert float(masked.double().mean()) == pytest.approx(0.8 + 0.1 / size, abs=0.01)
     assert float(kept.double().mean()) == pytest.approx(0.1 + 0.1 / size, abs=0.01)
     others = tokens[chosen][~masked & ~kept].bincount(minlength=size)
-    assert (others > 0).sum() >= size - 1  # any token may come instead
+    assert (others > 0).sum() >= size - 1  # any token may replace it
 
 
 def test_a_batch_by_hand(tmp_path):
@@ -74,7 +74,7 @@ def test_texts_are_kept_apart_where_all_is_attention(task):
 
 @torch.no_grad()
 def naive_loss(model, tokens, labels, documents) -> tuple[float, int, int]:
-    """Loss, right guesses and guesses, every piece of a text by itself."""
+    """Return loss, correct predictions and predictions, with every piece of a text in a row of its own."""
     loss = right = count = 0
     for number in documents.unique():
         here = documents == number
@@ -166,6 +166,6 @@ def test_the_probe_is_a_text_with_one_token_hidden_always_the_same(tmp_path):
     assert torch.equal(torch.get_rng_state(), before)
     dogs = [task.tokenizer.end, *task.tokenizer.encode(["dogs"])[0].tolist()]
     assert tokens == [*dogs[:2], task.tokenizer.mask, *dogs[3:]]
-    assert task.valid.windows(np.array([13]), 5).tolist() == [dogs]  # the text itself stays as it is
+    assert task.valid.windows(np.array([13]), 5).tolist() == [dogs]  # the text itself is unchanged
     model = model_for(task, "reader")
     assert model(*task.probe().values()).shape == (1, 5, task.tokenizer.size)

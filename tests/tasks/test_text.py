@@ -38,7 +38,7 @@ def test_held_out_rows_are_disjoint_and_always_the_same(rows: int, seed: int):
     assert np.array_equal(valid, again[1])
 
 
-def test_held_out_rows_are_limited_and_a_matter_of_the_seed():
+def test_held_out_rows_are_limited_and_depend_on_the_seed():
     train, valid = hold_out(100_000, 0)
     assert len(valid) == 2000
     assert len(train) == 98_000
@@ -59,7 +59,7 @@ def test_spread_rows_are_even(rows: int, count: int):
     assert steps.max(initial=1) - steps.min(initial=rows) <= 1
 
 
-def test_all_rows_unless_told_how_many():
+def test_all_rows_without_a_count():
     assert spread(np.arange(9), None).tolist() == list(range(9))
 
 
@@ -141,7 +141,7 @@ def test_a_tokenizer_with_a_path_is_only_read(tmp_path):
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=40), longest=st.integers(1, 40))
-def test_a_telling_row_fits_and_is_neither_short_nor_the_longest(lengths: list[int], longest: int):
+def test_the_row_to_watch_fits_and_is_neither_short_nor_the_longest(lengths: list[int], longest: int):
     row = telling(np.array(lengths), longest)
     fitting = [length for length in lengths if length <= longest]
     if not fitting:

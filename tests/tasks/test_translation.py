@@ -27,7 +27,7 @@ NO_DROPOUT = [
 
 
 def write_pairs(path: Path, name: str, count: int, seed: int) -> tuple[str, str]:
-    """Sentences and their "translations": the words backwards, now and then with one more."""
+    """Return sentences and their "translations": the words backwards, sometimes with one more."""
     lines = sentences(count, seed)
     others = [" ".join(reversed(line.split())) + (" runs" if len(line) % 3 == 0 else "") for line in lines]
     return write(path / f"{name}.de", lines), write(path / f"{name}.en", others)
@@ -116,7 +116,7 @@ def test_every_pair_is_learned_once_in_an_epoch(tmp_path, recipe):
 
 @torch.no_grad()
 def naive_loss(task: Translation, model, pairs) -> tuple[float, int]:
-    """Every pair by itself."""
+    """Return loss and count with every pair in a row of its own."""
     total, count = 0.0, 0
     for index in range(pairs.count):
         source, labels = (
@@ -132,7 +132,7 @@ def naive_loss(task: Translation, model, pairs) -> tuple[float, int]:
 @torch.no_grad()
 @pytest.mark.parametrize("recipe", ["translator", "transformer-base", "rnn-attention", "rnn-seq2seq"])
 def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
-    """The draws of an epoch have empty rows, too; all together they lose what every pair by itself does."""
+    """The draws of an epoch have empty rows, too; their losses add up to that of all pairs."""
     task = task_of(tmp_path, count=25)
     model = model_for(task, recipe)
     feed = task.feed(model, 256, 0)
@@ -141,7 +141,7 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
     losses = [task.loss(model, feed.batch(draw, 0)) for draw in draws]
     wanted, count = naive_loss(task, model, task.train[0])
     assert sum(float(loss.loss) for loss, _ in losses) == pytest.approx(wanted, rel=1e-9)
-    assert sum(float(loss.objective) for loss, _ in losses) == pytest.approx(wanted, rel=1e-9)  # unsmoothed in use
+    assert sum(float(loss.objective) for loss, _ in losses) == pytest.approx(wanted, rel=1e-9)  # not smoothed
     assert sum(int(loss.count) for loss, _ in losses) == count
     assert all(carried == {} for _, carried in losses)
 
@@ -161,11 +161,11 @@ def test_training_is_smoothed_and_r_drop_needs_two_passes(tmp_path):
     apart, _ = twice.loss(lively, batch)
     torch.manual_seed(0)
     once, _ = task.loss(lively, batch)
-    assert float(apart.objective.detach()) > float(once.objective.detach())  # with it they do not
+    assert float(apart.objective.detach()) > float(once.objective.detach())  # with dropout they differ
 
 
 def copy_source(engine, given, **options):
-    """A translator that gives back what it reads."""
+    """A translator that returns its input."""
     pairs = zip(given.source, given.source_lengths, strict=True)
     return [[Hypothesis(row[: length - 1].tolist(), 0.0, 0.0)] for row, length in pairs]
 
@@ -186,7 +186,7 @@ def test_measure_is_the_naive_one(tmp_path, monkeypatch):
     chosen = np.linspace(0, 29, 7).astype(int)
     score = sacrebleu.corpus_bleu([made[row] for row in chosen], [[wanted[row] for row in chosen]]).score
     assert some["bleu"] == pytest.approx(score)
-    assert some["loss"] == values["loss"]  # which is always of all pairs
+    assert some["loss"] == values["loss"]  # always of all pairs
 
 
 @pytest.mark.parametrize(("recipe", "valid"), [("translator", 1), ("translator", 13), ("rnn-attention", 2)])
@@ -203,7 +203,7 @@ def test_samples_are_sentences_with_their_translations(tmp_path, recipe, valid):
 # --- what is validated on --------------------------------------------------------------------------------------------
 
 
-def test_held_out_pairs_are_others_and_always_the_same(tmp_path):
+def test_held_out_pairs_are_not_trained_on_and_always_the_same(tmp_path):
     one, again = (task_of(tmp_path, valid=None, seed=4) for _ in range(2))
     assert sorted([*one.train[0].pairs, *one.valid.pairs]) == list(range(60))
     assert one.valid.pairs.tolist() == again.valid.pairs.tolist()
@@ -238,7 +238,7 @@ def varied(tmp_path) -> Translation:
     return task_of(tmp_path, valid=None, tokenizer=TokenizerConfig("bpe", 300, dropout=0.5), longest=12)
 
 
-def test_variants_are_the_same_pairs_cut_in_other_ways(varied):
+def test_variants_are_the_same_pairs_tokenised_in_other_ways(varied):
     assert len(varied.train) == VARIANTS
     texts = []
     for pairs in varied.train:
@@ -251,7 +251,7 @@ def test_variants_are_the_same_pairs_cut_in_other_ways(varied):
     assert all((pairs.lengths.sum(0) > varied.train[0].lengths.sum(0)).all() for pairs in varied.train[1:])
 
 
-def test_validation_stays_plain_and_apart(varied):
+def test_validation_is_not_varied(varied):
     assert varied.valid.corpus is varied.train[0].corpus
     assert not set(varied.valid.pairs) & {pair for pairs in varied.train for pair in pairs.pairs}
 
@@ -303,8 +303,8 @@ def test_long_and_blank_pairs_are_left_out_and_counted(tmp_path):
     ]
 
 
-def test_what_is_measured_on_is_cut_and_not_left_out(tmp_path, monkeypatch):
-    """Without its long sentences, a test set would be another one."""
+def test_long_validation_pairs_are_cut_and_not_left_out(tmp_path, monkeypatch):
+    """Without its long sentences, a test set would be a different one."""
     monkeypatch.setattr(translation, "beam_search", copy_source)
     lines = ["red dog", "one two three one two three", "cat"]
     source = write(tmp_path / "a.de", lines)
@@ -316,7 +316,7 @@ def test_what_is_measured_on_is_cut_and_not_left_out(tmp_path, monkeypatch):
     ]
     made = ["red dog", "one two three one", "cat"]
     bleu = opened.measure(model_for(task, "translator"))["bleu"]
-    assert bleu == pytest.approx(sacrebleu.corpus_bleu(made, [lines]).score)  # against what was written, uncut
+    assert bleu == pytest.approx(sacrebleu.corpus_bleu(made, [lines]).score)  # against the text of the file, not cut
     values = {"valid_source": (source,), "valid_target": (source,)}
     assert task_of(tmp_path, longest=5, valid=None, **values).valid.count == 3
 
@@ -347,7 +347,7 @@ def test_files_that_do_not_belong_together():
         TranslationConfig(source=())
 
 
-def test_the_order_is_for_one_seed(tmp_path):
+def test_the_order_depends_on_the_seed(tmp_path):
     task = task_of(tmp_path)
     model = model_for(task, "translator")
     one, same, other = (
@@ -360,7 +360,7 @@ def test_the_order_is_for_one_seed(tmp_path):
 # --- the probe -------------------------------------------------------------------------------------------------------
 
 
-def test_the_probe_is_a_pair_longer_than_most_framed_as_in_training(tmp_path):
+def test_the_probe_is_a_pair_longer_than_most_with_the_tokens_of_training(tmp_path):
     lengths = (1, 9, 2, 4, 3)  # words; five rows, of which the fourth in length is chosen
     lines = [" ".join(["red"] * length) for length in lengths]
     files = {"source": (write(tmp_path / "a.de", lines),), "target": (write(tmp_path / "a.en", ["blue dog"] * 5),)}

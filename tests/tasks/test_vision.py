@@ -1,4 +1,4 @@
-"""Classification of images: batches by hand, loss and measure against naive ones, what is kept from training."""
+"""Classification of images: batches by hand, loss and measure against naive ones, what is kept with the run."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SMALL += ["model.patches.height=8", "model.patches.width=8", "model.patches.chan
 
 
 def archive(path: Path, count: int = 40, seed: int = 0, classes: int = 3, **more: np.ndarray) -> str:
-    """Grey images of 8 x 8, brighter from class to class."""
+    """Write grey images of 8 x 8 that are brighter from class to class."""
     chance = np.random.default_rng(seed)
     labels = np.arange(count) % classes
     images = (chance.integers(0, 100, (count, 8, 8)) + 70 * labels[:, None, None]).astype(np.uint8)
@@ -67,7 +67,7 @@ def test_statistics_and_classes_are_found_and_kept(task):
     assert task.needs() == {"patches": patches, "head": {"kind": "classes", "classes": 3}}
 
 
-def test_training_images_are_varied_by_chance(tmp_path):
+def test_training_images_are_varied_at_random(tmp_path):
     path = archive(tmp_path / "a.npz")
     moved = prepare("vision", train=path, shift=2)
     torch.manual_seed(0)
@@ -124,7 +124,7 @@ def test_measure_and_loss_are_the_naive_ones(tmp_path):
     assert float(smoothed.objective) != pytest.approx(float(smoothed.loss), rel=1e-3)
 
 
-def test_held_out_images_are_others_and_always_the_same(tmp_path):
+def test_held_out_images_are_not_trained_on_and_always_the_same(tmp_path):
     path = archive(tmp_path / "a.npz", 100)
     one, again = (prepare("vision", train=path, seed=2) for _ in range(2))
     assert sorted([*one.train_rows, *one.valid_rows]) == list(range(100))
@@ -157,14 +157,14 @@ def test_evaluation_keeps_classes_and_statistics_of_training(task, tmp_path):
     path = archive(tmp_path / "other.npz", seed=9, **test)
     opened = task.config.evaluation(None, [path])
     assert (opened.config.mean, opened.config.std) == (task.config.mean, task.config.std)
-    assert opened.valid.labels.tolist() == [2, 2, 1, 1]  # the test set, in the numbers of training
+    assert opened.valid.labels.tolist() == [2, 2, 1, 1]  # the test images, with the class numbers of training
     assert opened.config.classes == ("0", "1", "2")
     assert set(opened.measure(model_for())) == {"loss", "accuracy", "f1"}
     with pytest.raises(InputError, match="a vision model is measured on one folder or file of images"):
         task.config.evaluation(None, [path, path])
 
 
-def test_a_model_of_colours_may_be_shown_grey_images(tmp_path):
+def test_a_model_of_coloured_images_reads_grey_ones(tmp_path):
     chance = np.random.default_rng(0)
     colours = tmp_path / "c.npz"
     np.savez(colours, x_train=chance.integers(0, 255, (30, 8, 8, 3), dtype=np.uint8), y_train=np.arange(30) % 3)
@@ -182,7 +182,7 @@ def test_images_that_are_not_square_are_validated_as_they_are(tmp_path):
         prepare("vision", train=str(tmp_path / "a.npz"), valid=str(tmp_path / "c.npz"))
 
 
-def test_a_model_of_grey_images_cannot_be_shown_colours(task, tmp_path):
+def test_a_model_of_grey_images_rejects_coloured_ones(task, tmp_path):
     colours = tmp_path / "c.npz"
     np.savez(colours, x_train=np.zeros((30, 8, 8, 3), np.uint8), y_train=np.arange(30) % 3)
     rule = "c.npz: its images have 3 channels, those of training 1; give images of the same kind"
@@ -198,7 +198,7 @@ def test_a_class_that_training_does_not_have(task, tmp_path):
         task.config.evaluation(None, [archive(tmp_path / "four.npz", classes=4)])
 
 
-def test_images_cannot_be_moved_by_less_than_nothing():
+def test_a_negative_shift_is_rejected():
     with pytest.raises(ConfigError, match="shift: -1 must be at least 0"):
         VisionTaskConfig(train="a", shift=-1)
 

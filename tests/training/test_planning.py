@@ -48,7 +48,7 @@ def planned(kind: str, folder, *changes: str, **options) -> RunPlan:
 
 
 def grow(path: Path, size: int) -> str:
-    """A file that says it has so many bytes, though it holds none."""
+    """Make a sparse file of this size."""
     with path.open("wb") as file:
         file.truncate(size)
     return str(path)
@@ -366,7 +366,7 @@ def test_another_model_is_chosen_by_a_recipe(tmp_path):
 
 
 def pairs(folder) -> dict[str, object]:
-    """Pairs of 2 to 7 words, and two of 30."""
+    """Write pairs of 2 to 7 words, and two of 30."""
     lines = [*sentences(100), *sentences(2, shortest=30, longest=30)]
     return {"kind": "translation", "source": [write(folder / "a.de", lines)], "target": [write(folder / "a.en", lines)]}
 

@@ -1,4 +1,4 @@
-"""Going on from a folder of Hugging Face: its architecture, its tokenizer, its weights."""
+"""Starting from a Hugging Face folder: its architecture, its tokenizer, its weights."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def tasks(text: str) -> dict[str, dict[str, object]]:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "bert-classes", "marian", "bart"])
 def test_all_comes_from_the_folder(kind, text, tmp_path):
-    """With no rate to speak of, the weights that come out are those that went in, and so are ids and answers."""
+    """At a rate of almost zero the weights do not change, and ids and answers are those of the folder."""
     folder = write(kind, tmp_path / kind, spare=3)
     task = tasks(text)[kind]
     if kind == "bert-classes":
@@ -75,10 +75,10 @@ def test_all_comes_from_the_folder(kind, text, tmp_path):
     assert run.config.tokenizer.path == str(folder)
 
 
-def test_what_is_chosen_for_it(text, tmp_path):
+def test_its_positions_limit_the_window_and_its_rate_is_small(text, tmp_path):
     folder = write("gpt2", tmp_path / "gpt2")
     found = plan({"kind": "language", "train": [text]}, init_from=folder).config
-    assert found.task.window == 32  # as many positions as it has
+    assert found.task.window == 32  # its number of positions
     assert found.train.optimizer.rate < 1e-3
     fresh = plan({"kind": "language", "train": [text]}).config
     assert fresh.task.window == 128
@@ -98,18 +98,18 @@ def test_pairs_that_are_longer_than_its_positions_are_left_out(text, tmp_path, m
     assert read_model("run").longest() == 6
 
 
-def test_it_learns_and_can_be_run_again_from_its_recipe(text, tmp_path):
+def test_it_learns_and_can_be_repeated_from_its_recipe(text, tmp_path):
     folder = write("marian", tmp_path / "marian", spare=5)
     task = tasks(text)["marian"]
     regard.train(task, *BRIEF, "train.optimizer.rate=0.01", init_from=folder, run="run", console=QUIET)
     before, after = hub.load_huggingface(folder).state_dict(), read_model("run").state_dict()
     assert not torch.equal(before["embed.tokens.table.weight"], after["embed.tokens.table.weight"])
     again = plan(Path("run/recipe.toml")).config
-    assert again.model == read_model("run").config  # with its tokens to spare
+    assert again.model == read_model("run").config  # with its unused tokens
 
 
-def test_another_head_is_that_of_the_family(text, tmp_path):
-    """A BERT for masked tokens, taught classes, can be written as theirs again."""
+def test_another_head_comes_from_the_same_family(text, tmp_path):
+    """A BERT for masked tokens that learned classes can be exported."""
     folder = write("bert", tmp_path / "bert")
     said = []
     found = plan(tasks(text)["bert-classes"], init_from=folder)

@@ -35,7 +35,7 @@ PAIRS = [(name, task) for name in recipe_names() for task in TASKS[read_recipe(n
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """The same few sentences again and again, as text, as pairs, with labels; and images of two kinds."""
+    """Write the same few sentences many times, as text, as pairs, with labels; and images of two kinds."""
     folder = tmp_path_factory.mktemp("corpus")
     lines = ["the red dog runs", "a blue cat sleeps here", "one two three four"] * 40
     (folder / "a.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -59,7 +59,7 @@ def table(task: str, corpus) -> dict[str, object]:
 @pytest.mark.parametrize(("name", "task"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
 def test_it_trains_and_the_loss_falls(name: str, task: str, corpus, tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(corpus / "cache"))
-    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing curves takes longer than training
     small = [change for change in SHRINK[name] if not change.startswith(("model.vocabulary=", "model.head.classes="))]
     text = [] if task == "vision" else ["tokenizer.kind=bpe", "tokenizer.vocabulary=280"]
     run = regard.train(

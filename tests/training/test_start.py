@@ -1,4 +1,4 @@
-"""Starting a run: what the user says wins, what contradicts itself is refused, and a run can be run again."""
+"""Starting a run: what the user says wins, contradictions are rejected, and a run can be repeated."""
 
 import tomllib
 from dataclasses import replace
@@ -34,7 +34,7 @@ QUIET = Console(quiet=True)
 def _here(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing curves takes longer than training
 
 
 @pytest.fixture
@@ -74,12 +74,12 @@ def test_what_the_user_says_wins(text):
     assert found.config.tokenizer.vocabulary == 270
     assert found.config.task.window == 9
     assert found.config.model.dim == 64
-    assert found.config.model.depth == 6  # the rest is as it was chosen
+    assert found.config.model.depth == 6  # the rest is that of the size
     assert found.config.model.layers["block"].dropout == 0.25
     assert found.size == "small"
 
 
-def test_the_schedule_is_that_of_the_steps_the_user_says(tmp_path):
+def test_the_schedule_follows_the_given_steps(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
     found = plan(table, "train.steps=40").config.train
@@ -90,7 +90,7 @@ def test_the_schedule_is_that_of_the_steps_the_user_says(tmp_path):
     assert (given.schedule.warmup, given.validate_every) == (3, 7)
 
 
-def test_with_more_tokens_an_update_there_are_fewer_updates(text):
+def test_with_more_tokens_in_an_update_there_are_fewer_updates(text):
     few, many = (plan(text, f"train.tokens={tokens}").config.train for tokens in (32, 64))
     assert (few.tokens, many.tokens) == (32, 64)
     assert many.steps == pytest.approx(few.steps / 2, rel=0.01)
@@ -98,7 +98,7 @@ def test_with_more_tokens_an_update_there_are_fewer_updates(text):
     assert recipes == many
 
 
-def test_an_optimizer_or_a_schedule_is_enough_said_by_its_kind(text):
+def test_the_kind_of_an_optimizer_or_a_schedule_is_enough(text):
     usual, adam = (plan(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
     assert isinstance(usual.optimizer, MuonConfig)
     assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate, decay=0.05)
@@ -119,15 +119,15 @@ def test_a_recipe_may_choose_only_the_kind_and_a_change_another(text):
     assert changed.schedule == LinearScheduleConfig(warmup=2, cooldown=0.6)
 
 
-def test_a_run_may_be_run_again_with_another_optimizer(text):
+def test_a_run_can_be_repeated_with_another_optimizer(text):
     first = plan(text, "train.clip=none", "train.steps=40").config
     Path("again.toml").write_text(to_toml(first))
     again = plan("again.toml", "train.optimizer.kind=adamw").config.train
     assert again.optimizer == AdamWConfig(rate=first.train.optimizer.rest.rate, decay=0.05)
-    assert again == replace(first.train, optimizer=again.optimizer)  # what was left out stays out
+    assert again == replace(first.train, optimizer=again.optimizer)  # settings that were left out stay absent
 
 
-def test_a_vocabulary_is_one_of_pieces(text):
+def test_a_vocabulary_asks_for_pieces(text):
     found = plan(text, "tokenizer.vocabulary=270").config.tokenizer
     assert (found.kind, found.vocabulary) == ("bpe", 270)
     assert plan(recipe(text, "[tokenizer]\nvocabulary = 270\n")).config.tokenizer == found
@@ -142,14 +142,14 @@ def test_files_may_be_paths(text):
     assert plan(text | {"train": [Path(text["train"][0])]}).config == plan(text).config
 
 
-def test_removing_what_was_chosen(text):
+def test_removing_a_default(text):
     path = recipe(text, "[train]\nclip = 0.5\n")
     assert plan(path).config.train.clip == 0.5
     with pytest.raises(ConfigError, match="train.clop: there is no 'clop' to remove; did you mean 'clip'"):
         plan(path, "train.clop=none")
 
 
-def test_a_recipe_may_say_most_of_it(text):
+def test_a_recipe_may_set_most_values(text):
     rest = 'about = "mine"\n[train]\nsteps = 9\nseed = 3\n[tokenizer]\nkind = "byte"\n'
     path = recipe(text, rest)
     path.write_text('about = "mine"\n' + path.read_text().replace('about = "mine"\n', ""))
@@ -185,7 +185,7 @@ def test_a_recipe_of_ones_own_may_be_the_architecture(text, size):
 
 
 def test_what_a_recipe_inherits_gives_way_to_the_data(text, size, tmp_path):
-    """But not what it says itself."""
+    """What it says itself must agree with the data."""
     table = f'like = "lstm"\n[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\n[model]\ndim = 24\n'
     Path("mine.toml").write_text(table)
     found = plan("mine.toml")
@@ -196,7 +196,7 @@ def test_what_a_recipe_inherits_gives_way_to_the_data(text, size, tmp_path):
         plan("mine.toml")
 
 
-def test_patches_that_were_chosen_stay(tmp_path):
+def test_patches_of_the_recipe_stay(tmp_path):
     np.savez(tmp_path / "a.npz", x_train=np.zeros((30, 12, 20), np.uint8), y_train=np.arange(30) % 3)
     table = f'like = "vit"\n[task]\nkind = "vision"\ntrain = "{tmp_path / "a.npz"}"\n[model.patches]\npatch = 2\n'
     (tmp_path / "mine.toml").write_text(f"{table}[model.position]\nlength = 61\n")
@@ -302,7 +302,7 @@ def test_a_model_of_the_wrong_kind(text):
         ("model.layers.block.mixer.heads.heads=7", "heads=7"),
     ],
 )
-def test_an_override_that_makes_no_sense(text, change: str, rule: str):
+def test_wrong_overrides(text, change: str, rule: str):
     with pytest.raises(ConfigError, match=rule):
         plan(text, change)
 
@@ -315,19 +315,19 @@ def test_an_override_that_makes_no_sense(text, change: str, rule: str):
         ("[train]\nsteps = 3\noptimizer = 3\n", "train.optimizer: 3 must be a table"),
     ],
 )
-def test_a_recipe_that_makes_no_sense(text, rest: str, rule: str):
+def test_wrong_recipes(text, rest: str, rule: str):
     with pytest.raises(ConfigError, match=rule):
         plan(recipe(text, rest))
 
 
-def test_what_is_nothing_of_the_sort(text):
+def test_wrong_types(text):
     with pytest.raises(ConfigError, match="3 is not a task: give its table, such as .*, or the path of a recipe"):
         plan(3)
     with pytest.raises(ConfigError, match="override 5 must be text of the form table.key=value"):
         plan(text, 5)
 
 
-def test_a_table_that_is_none(text):
+def test_a_value_where_a_table_belongs(text):
     for name in ("tokenizer", "model", "train"):
         path = recipe(text, "")
         path.write_text(f"{name} = 3\n" + path.read_text())
@@ -353,7 +353,7 @@ def first_loss(run: Run) -> float:
     return next(record["loss"] for record in run.metrics if record["kind"] == "train")
 
 
-def test_a_run_can_be_run_again_from_its_own_recipe(text):
+def test_a_run_can_be_repeated_from_its_own_recipe(text):
     first = regard.train(text, *BRIEF, *TINY, "train.seed=5", run="one", console=QUIET)
     again = regard.train("one/recipe.toml", run="two", console=QUIET)
     assert again.config == first.config
@@ -365,7 +365,7 @@ def test_a_run_can_be_run_again_from_its_own_recipe(text):
     assert first_loss(other) != first_loss(first)
 
 
-def test_a_recipe_names_its_tokenizer_wherever_it_is_run_again(text, tmp_path, monkeypatch):
+def test_a_recipe_finds_its_tokenizer_from_any_folder(text, tmp_path, monkeypatch):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     found = plan(text, "tokenizer.path=one/tokenizer.json").config
     Path("again.toml").write_text(to_toml(found))
@@ -374,7 +374,7 @@ def test_a_recipe_names_its_tokenizer_wherever_it_is_run_again(text, tmp_path, m
     assert plan("../again.toml").config == found
 
 
-def test_what_was_taken_away_stays_away_when_a_run_is_run_again(tmp_path):
+def test_a_removed_default_stays_removed_when_a_run_is_repeated(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
     assert plan(table).config.train.patience is not None
@@ -384,17 +384,17 @@ def test_what_was_taken_away_stays_away_when_a_run_is_run_again(tmp_path):
     assert plan("again.toml").config == without
 
 
-def test_the_recipe_of_a_run_is_one_of_its_model_too(text):
+def test_the_recipe_of_a_run_describes_its_model(text):
     run = regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     assert {"task", "tokenizer", "model", "train"} <= set(tomllib.loads(Path("one/recipe.toml").read_text()))
     loaded = load_recipe("one/recipe.toml")
     assert loaded.model == run.config.model == run.model().config
     assert load_recipe("one/recipe.toml", "model.depth=3").model.depth == 3
     with pytest.raises(ConfigError, match="train: unknown key"):
-        load_recipe("one/recipe.toml", "train.steps=3")  # which would change nothing
+        load_recipe("one/recipe.toml", "train.steps=3")  # a setting of training does not belong to the model
 
 
-def test_a_folder_is_found_and_never_used_twice(text):
+def test_a_free_folder_is_chosen_and_never_used_twice(text):
     first = regard.train(text, *BRIEF, *TINY, console=QUIET)
     second = regard.train(text, *BRIEF, *TINY, console=QUIET)
     assert (first.folder, second.folder) == (Path("runs/language-1"), Path("runs/language-2"))
@@ -403,13 +403,13 @@ def test_a_folder_is_found_and_never_used_twice(text):
         regard.train(text, *BRIEF, *TINY, run=first.folder, console=QUIET)
 
 
-def test_a_folder_that_is_taken_is_refused_before_the_data_is_read(text):
+def test_a_used_folder_is_rejected_before_the_data_is_read(text):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     with pytest.raises(RegardError, match="one: already holds a run"):
         regard.train(text | {"train": ["missing.txt"]}, run="one", console=QUIET)
 
 
-def test_beginning_from_another_model(text, tmp_path):
+def test_starting_from_another_model(text, tmp_path):
     first = regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     other = text | {"train": [write(tmp_path / "b.txt", sentences(80, seed=7))]}
     found = plan(other, init_from="one")
@@ -437,10 +437,3 @@ def test_updates_that_take_long_are_tried_once(text, monkeypatch):
     found = plan(text, *BRIEF, *TINY)
     assert trial.time_updates(found.config, found.task, ALONE).seconds == 30
     assert next(clock) == 60  # one update, with a reading before and after it
-
-
-def test_the_function_is_there_also_when_the_room_of_that_name_is():
-    import regard.training.run  # importing any of its files binds regard.train to the room
-
-    with pytest.raises(ConfigError, match="nothing about the task"):
-        regard.train("gpt2", console=QUIET)

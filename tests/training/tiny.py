@@ -1,4 +1,4 @@
-"""Tiny runs of every task, in this process: data by chance, models shrunk, and a trainer that says all into a text."""
+"""Tiny runs of every task, in this process: random data, shrunk models, and a trainer that prints into a text."""
 
 from io import StringIO
 from pathlib import Path
@@ -32,20 +32,20 @@ RECIPE = {"language": "gpt2", "masked": "bert", "classification": "bert", "trans
 
 
 def shrunk(recipe: str, *, still: bool = False) -> list[str]:
-    """Overrides that make a recipe small, for data of any vocabulary and any classes."""
+    """Return overrides that make a recipe small, for data of any vocabulary and any classes."""
     fixed = ("model.vocabulary", "model.patches.height", "model.patches.width", "model.head.classes")
     changes = [change for change in SHRINK[recipe] if not change.startswith(fixed)]
     return changes + ([f"model.{place}=0.0" for place in STILL[recipe]] if still else [])
 
 
 def training(steps: int = 12, **changes: object) -> list[str]:
-    """Overrides for a short training: nothing happens at the same time as anything else."""
+    """Return overrides for a short training in which no two events happen at the same step."""
     given = {"steps": steps, "tokens": 64, "validate_every": 4, "checkpoint_every": 3, "log_every": 5, **changes}
     return [f"train.{key}={value}" for key, value in given.items()]
 
 
 def data(kind: str, folder: Path) -> dict[str, object]:
-    """Write data of a task; give its table."""
+    """Write data for a task and return its table."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = sentences(100, seed=1)
     if kind in ("language", "masked"):
@@ -69,16 +69,16 @@ def plan(what: object, *overrides: str, **options: object) -> RunPlan:
 
 
 def planned(kind: str, folder: Path, *changes: str, recipe: str | None = None, still: bool = False) -> RunPlan:
-    """Decide a tiny run; words are tokens."""
+    """Plan a tiny run; words are tokens."""
     recipe = recipe or RECIPE[kind]
     words = [] if kind == "vision" else ["tokenizer.kind=word"]
-    size = {"translation": 512, "vision": 60}.get(kind, 64)  # of an update: eight rows and more
+    size = {"translation": 512, "vision": 60}.get(kind, 64)  # tokens of an update: at least eight rows
     overrides = [*shrunk(recipe, still=still), *words, *training(tokens=size), *changes]
     return plan(data(kind, folder), *overrides, recipe=recipe)
 
 
 def make_trainer(found: RunPlan, folder: Path) -> tuple[Trainer, StringIO]:
-    """Make the trainer of a run, and what it says."""
+    """Build the trainer of a run; also return what it prints."""
     said = StringIO()
     progress = Progress(Console(file=said, width=200), found.config.train.steps, 1)
     found.task.to(ALONE.device)
