@@ -1,4 +1,4 @@
-"""Folders of Hugging Face with every verb: what `transformers` says of the same texts."""
+"""Hugging Face folders with every verb: the same results as `transformers`."""
 
 import json
 import shutil
@@ -22,13 +22,13 @@ from .theirs import KINDS, LINES, theirs, write
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """One of each kind."""
+    """A folder of each kind."""
     home = tmp_path_factory.mktemp("theirs")
     return {kind: write(kind, home / kind) for kind in KINDS}
 
 
 def greedy(kind, folder, text, tokens):
-    """What they write."""
+    """Return what `transformers` generates."""
     model, tokenizer = theirs(kind, folder)
     given = {
         name: tensor for name, tensor in tokenizer([text], return_tensors="pt").items() if name != "token_type_ids"
@@ -51,7 +51,7 @@ def test_the_same_greedy_text(kind, folders):
     assert "".join(ours.stream(LINES[0], tokens=10, temperature=0.0)) == found[0]
 
 
-def test_an_empty_prompt_begins_with_their_first_token(folders):
+def test_an_empty_prompt_starts_with_the_bos_token(folders):
     (found,) = regard.load(folders["gpt2"], "cpu").generate([""], tokens=8, temperature=0.0)
     assert found == greedy("gpt2", folders["gpt2"], "", 8)
 
@@ -102,7 +102,7 @@ def test_the_same_vectors(folders):
     np.testing.assert_allclose(ours.embed(LINES), wanted, atol=1e-5)
 
 
-def test_images_are_normalised_as_they_say(folders, tmp_path):
+def test_images_are_normalised_as_the_folder_says(folders, tmp_path):
     ours = regard.load(folders["vit"], "cpu")
     model, _ = theirs("vit", folders["vit"])
     path = image(tmp_path / "a.png")
@@ -124,7 +124,7 @@ def test_images_are_normalised_as_they_say(folders, tmp_path):
     (tmp_path / "kept.json").rename(folders["vit"] / "preprocessor_config.json")
 
 
-def test_files_to_measure_on(folders, tmp_path):
+def test_evaluation_on_files(folders, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(60))
     found = regard.load(folders["gpt2"], "cpu").evaluate(text)
     assert found["loss"] == pytest.approx(np.log(found["perplexity"]))
@@ -138,14 +138,14 @@ def test_files_to_measure_on(folders, tmp_path):
         image(tmp_path / "images" / label / "a.png", size=(8, 8))
     with pytest.raises(InputError, match="is not a run, so it has no validation data; name files"):
         regard.load(folders["vit"], "cpu").evaluate()
-    with pytest.raises(InputError, match="is an encoder of texts and cannot classify"):
+    with pytest.raises(InputError, match="is an encoder of texts, which no task measures; use another model"):
         regard.load(folders["distilbert"], "cpu").evaluate(text)
 
 
-# --- what a folder says of writing -----------------------------------------------------------------------------------
+# --- generation settings ---------------------------------------------------------------------------------------------
 
 
-def test_defaults_of_writing(tmp_path):
+def test_generation_defaults(tmp_path):
     folder = write("gpt2", tmp_path, do_sample=True, temperature=0.6, top_p=0.9, min_p=0.1, repetition_penalty=1.3)
     ours = regard.load(folder, "cpu")
     assert generate_options(ours.bundle, {}).sampling == Sampling(0.6, 50, 0.9, 0.1, 1.3)
@@ -167,14 +167,14 @@ def test_defaults_of_writing(tmp_path):
     ours = regard.load(folder, "cpu")
     assert translate_options(ours.bundle, {}).beam == 3
     assert translate_options(ours.bundle, {"beam": 2}).beam == 2
-    assert generate_options(ours.bundle, {"temperature": 0.5}).beam is None  # who says how to draw wants to draw
+    assert generate_options(ours.bundle, {"temperature": 0.5}).beam is None  # a temperature means sampling
     assert len(ours.generate(["red"], tokens=3)) == 1
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}')
     with pytest.raises(RegardError, match="generation_config.json: temperature='warm' must be a number"):
         regard.load(folder, "cpu")
 
 
-def test_several_ends_and_tokens_that_are_never_written(folders, tmp_path):
+def test_several_end_tokens_and_suppressed_tokens(folders, tmp_path):
     plain = regard.load(folders["gpt2"], "cpu")
     prompt = LINES[1]
     model, tokenizer = theirs("gpt2", folders["gpt2"])
@@ -192,7 +192,7 @@ def test_several_ends_and_tokens_that_are_never_written(folders, tmp_path):
     made = model.generate(**given, **settings, suppress_tokens=list(ours.bundle.template.never))
     assert prompt + ours.generate([prompt], tokens=6, temperature=0.0)[0] == tokenizer.decode(made[0])
     for wrong in ({"suppress_tokens": ["x"]}, {"suppress_tokens": 5.5}, {"bad_words_ids": [[99999]]}):
-        with pytest.raises(RegardError, match="generation_config.json: .* is the id of no token"):
+        with pytest.raises(RegardError, match="generation_config.json: .* is not a token id"):
             regard.load(write("gpt2", tmp_path / "wrong", **wrong), "cpu")
 
 
@@ -205,23 +205,23 @@ def test_a_forced_first_token(folders, tmp_path):
     assert ours.translate(LINES[:1], beam=1) == [greedy("bart", folder, LINES[0], limit)]
 
 
-# --- folders that are not as usual -----------------------------------------------------------------------------------
+# --- unusual folders -------------------------------------------------------------------------------------------------
 
 
-def test_a_model_may_have_tokens_to_spare(tmp_path):
+def test_a_model_may_have_unused_tokens(tmp_path):
     ours = regard.load(write("marian", tmp_path, spare=7), "cpu")
     assert ours.model.config.vocabulary == ours.tokenizer.size + 7
     assert len(ours.translate(LINES[:2])) == 2
 
 
-def test_a_tokenizer_that_does_not_belong_to_it(folders, tmp_path):
+def test_a_tokenizer_of_another_model(folders, tmp_path):
     shutil.copytree(folders["gpt2"], tmp_path / "other")
     shutil.copy(folders["llama"] / "tokenizer.json", tmp_path / "other")
-    with pytest.raises(RegardError, match="tokens, the model only .*; put the tokenizer that it was trained with into"):
+    with pytest.raises(RegardError, match="tokens, the model only .*; put the tokenizer of the model into"):
         regard.load(tmp_path / "other", "cpu")
 
 
-def test_without_a_tokenizer_it_says_so_when_it_is_needed(folders, tmp_path):
+def test_a_missing_tokenizer_is_an_error_when_it_is_needed(folders, tmp_path):
     shutil.copytree(folders["gpt2"], tmp_path / "other")
     for path in (tmp_path / "other").glob("*token*"):
         path.unlink()
@@ -236,12 +236,12 @@ def test_two_vocabularies(tmp_path):
     values = {**KINDS["marian"][0].values, "vocab_size": 320, "share_encoder_decoder_embeddings": False}
     Case("", "MarianMTModel", values).save(folder)
     with pytest.raises(
-        RegardError, match="its two sides have vocabularies of their own, which cannot be used here yet"
+        RegardError, match="models whose encoder and decoder have separate vocabularies cannot be used yet"
     ):
         regard.load(folder, "cpu")
 
 
-def test_a_pickle_is_read_only_if_that_is_allowed(folders, tmp_path):
+def test_a_pickle_must_be_allowed(folders, tmp_path):
     shutil.copytree(folders["gpt2"], tmp_path / "old")
     weights = load_file(tmp_path / "old" / "model.safetensors")
     torch.save(weights, tmp_path / "old" / "pytorch_model.bin")

@@ -1,4 +1,4 @@
-"""Tiny folders of Hugging Face with their tokenizers, as `transformers` writes them: one for each kind of model."""
+"""Tiny Hugging Face folders with tokenizers, as `transformers` writes them: one for each kind of model."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ ROLES = {
 
 
 def tokenizer(kind: str) -> tokenizers.Tokenizer:
-    """Learn word pieces for BERT, else byte-level BPE."""
+    """Learn word pieces for BERT, byte-level BPE for the others."""
     words = kind == "bert"
     specials = SPECIALS.get(kind, USUAL)
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]") if words else models.BPE())
@@ -84,7 +84,7 @@ KINDS = {  # the case without its vocabulary, and the tokenizer
 
 
 def write(kind: str, folder: Path, spare: int = 0, **generation: Any) -> Path:
-    """Write a folder: the model has `spare` more tokens than the tokenizer; `generation` are defaults of writing."""
+    """Write a folder. The model has `spare` more tokens than the tokenizer; `generation` are generation defaults."""
     case, words = KINDS[kind]
     values = dict(case.values)
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,6 +113,6 @@ def write(kind: str, folder: Path, spare: int = 0, **generation: Any) -> Path:
 
 
 def theirs(kind: str, folder: Path) -> tuple[Any, Any]:
-    """Open the folder as they do: model and tokenizer."""
+    """Load model and tokenizer with `transformers`."""
     model = getattr(transformers, KINDS[kind][0].architecture).from_pretrained(folder).eval()
     return model, transformers.AutoTokenizer.from_pretrained(folder) if KINDS[kind][1] else None
