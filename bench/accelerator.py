@@ -37,13 +37,13 @@ def gradients(model: torch.nn.Module, data: Batch) -> list[Tensor]:
 
 
 def difference(found: list[Tensor], wanted: list[Tensor]) -> float:
-    """The largest error of all, relative to the largest number of each."""
+    """Return the largest error of all tensors, relative to the largest number of each."""
     pairs = zip(found, wanted, strict=True)
     return max(float((a - b).abs().max() / (b.abs().max() + 1e-3)) for a, b in pairs)
 
 
 def check_recipe(case: Case) -> tuple[bool, str]:
-    """Compare a recipe, compiled on the accelerator, with the CPU; and see that bf16 is near."""
+    """Compare a recipe, compiled on the accelerator, with the CPU; and check that bf16 is close."""
     model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
     wanted = gradients(model, data)
     model = model.to(DEVICE)
@@ -62,7 +62,7 @@ B, H, K, T, E = 2, 4, 2, 256, 64
 
 
 def make_terms(rule_name: str, bias_name: str) -> Terms:
-    """Terms of attention in which some query sees nothing."""
+    """Return terms of attention in which some query sees nothing."""
     documents = torch.arange(T, device=DEVICE).div(100, rounding_mode="floor").expand(B, T)
     positions = torch.arange(T, device=DEVICE).repeat(B, 1)
     positions[1, 150:] = -1
@@ -104,7 +104,7 @@ def run(kernel: Callable[..., Tensor], inputs: list[Tensor], terms: Terms) -> li
 
 
 def check(task: Case | tuple[str, str]) -> tuple[bool, str]:
-    """Run one check in a process of its own; what goes wrong there is a finding, not the end."""
+    """Run one check in its own process, so that a failure is reported and the others continue."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""What `Attention` costs over the same projections with a direct call of torch's kernel; and its memory, linear in T.
+"""The cost of `Attention` over the same projections with a direct call of torch's kernel; and its memory, linear in T.
 
 `python -m bench.attention [--device cuda]`. On CUDA: bf16, forward and backward, plain and compiled, and peak memory
 from 1k to 32k tokens. A tensor of size T x S at 32k tokens and 16 heads would take 32 GiB.
@@ -22,7 +22,7 @@ SIZES = {"cpu": (4, 256, 256, 4), "cuda": (16, 1024, 1024, 16)}  # B, T, D, H
 
 
 def direct(attention: Attention) -> Callable[[Tensor], Tensor]:
-    """The same projections with scaled_dot_product_attention between them."""
+    """Return the same projections with scaled_dot_product_attention between them."""
     heads = attention.heads
 
     def call(x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def rows(device: str = "cpu") -> list[Row]:
 
 
 def memory() -> list[tuple[str, int, float, float]]:
-    """Peak CUDA memory of forward and backward above the input, in MiB and in bytes per token, as T grows."""
+    """Return peak CUDA memory of forward and backward above the input, in MiB and in bytes per token, as T grows."""
     D, H = 1024, 16
     forms = {
         "causal": (AttentionConfig(MultiHeadsConfig(H)), lambda T: {"mask": Causal()}),

@@ -1,4 +1,4 @@
-"""Time to a validation loss of 1.88 on tinyshakespeare: `regard train language` as it is, against nanoGPT's settings.
+"""Time to a validation loss of 1.88 on tinyshakespeare: `regard train language` against nanoGPT's settings.
 
 `python -m bench.characters data/tinyshakespeare/input.txt` (the file that `regard data tinyshakespeare` brings). The
 reference is the plain model of `bench/train.py` with the settings of nanoGPT's README for a CPU: 2000 updates of 12
@@ -28,7 +28,7 @@ EVERY = 50
 
 
 def reference(text: str) -> Iterator[tuple[float, float]]:
-    """Train the plain model; give (seconds, validation loss) as it goes."""
+    """Train the plain model; return (seconds, validation loss) over time."""
     letters = sorted(set(text))
     ids = torch.tensor([letters.index(letter) for letter in text])
     train, valid = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
@@ -57,14 +57,14 @@ def reference(text: str) -> Iterator[tuple[float, float]]:
 
 @torch.no_grad()
 def plain_loss(model: Plain, valid: Tensor) -> float:
-    """The loss over all validation windows."""
+    """Return the loss over all validation windows."""
     rows = valid[: (len(valid) - 1) // T * T].view(-1, T)
     labels = valid[1 : (len(valid) - 1) // T * T + 1].view(-1, T)
     return float(F.cross_entropy(model(rows).flatten(0, 1), labels.flatten()))
 
 
 def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
-    """Train as the command does; give (seconds, validation loss) as it goes."""
+    """Train as the command does; return (seconds, validation loss) over time."""
     ranks = Ranks(0, 1, torch.device("cpu"))
     found = plan_run(RunRequest({"kind": "language", "train": [str(path)]}), ranks)
     running = trainer(found, ranks, folder / "run")
@@ -79,7 +79,7 @@ def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
 
 
 def seconds_to(goal: float, curve: Iterator[tuple[float, float]], name: str) -> float:
-    """Give the seconds after which the loss is at most `goal`, or those of the whole training if it never is."""
+    """Return the seconds until the loss is at most `goal`, or those of the whole training if it never is."""
     best = (0.0, float("inf"))
     seconds = 0.0
     for seconds, loss in curve:

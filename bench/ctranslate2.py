@@ -25,13 +25,13 @@ GOAL = 1.05
 
 
 def made_up_words(count: int) -> list[str]:
-    """Make words that nobody speaks."""
+    """Make up words."""
     chance = random.Random(0)
     return ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(2, 8))) for _ in range(count)]
 
 
 def write_run(folder: Path) -> list[str]:
-    """Write what a run of `regard train translation` leaves; give sentences for it."""
+    """Write the folder of a finished `regard train translation`; return sentences for it."""
     chance, words = random.Random(1), made_up_words(4000)
     sentences = [" ".join(chance.choices(words, k=chance.randint(3, 24))) for _ in range(2000)]
     tokenizer = train_tokenizer(sentences, TokenizerConfig("bpe", 8000))
@@ -48,7 +48,7 @@ def write_run(folder: Path) -> list[str]:
 
 
 def direct(model: LoadedModel, lines: list[str], beam: int, batch_tokens: int) -> Callable[[], object]:
-    """Call the library as its own documentation does: batches by tokens, sorted by it; the text is tokenised before."""
+    """Call the library as its documentation does: it sorts and batches by tokens; the text is tokenised before."""
     library = model.bundle.external.model  # type: ignore[union-attr]
     names = model.words.names(model.model.config.vocabulary)
     rows = [[*(names[id] for id in ids), names[model.words.end]] for ids in model.words.encode(lines)]
@@ -68,7 +68,7 @@ def direct(model: LoadedModel, lines: list[str], beam: int, batch_tokens: int) -
 
 
 def rows() -> list[Row]:
-    """Ours with the text, tokenising and all, against theirs with the tokens."""
+    """Compare ours on the text, tokenising included, with theirs on the tokens."""
     found = []
     with tempfile.TemporaryDirectory() as name:
         os.environ["REGARD_CACHE"] = name

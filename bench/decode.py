@@ -1,10 +1,10 @@
-"""Writing, as a user does it, against Hugging Face's `generate` and CTranslate2.
+"""Decoding, as a user runs it, against Hugging Face's `generate` and CTranslate2.
 
 `python -m bench.decode` on the CPU: Transformer base, 24 source tokens, 32 new ones, one sentence and 32, greedy and
 four beams; ours in float32 and in int8, Hugging Face's in float32, CTranslate2 in both. On CUDA in
 bfloat16: GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
 
-Nothing ends before its time: the weights are random, and the end token is forbidden on all sides.
+No text ends early: the weights are random, and the end token is forbidden everywhere.
 """
 
 import tempfile
@@ -42,7 +42,7 @@ def prepared(device: str, *recipe: str, precision: str = "auto") -> StepModel:
 
 
 def translation(engine: Engine, model: StepModel, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """Translate all rows of the source into so many tokens."""
+    """Translate all rows of the source into `tokens` tokens each."""
     given = Given(source.new_full((len(source), 1), START), None, source)
 
     def run() -> None:
@@ -53,7 +53,7 @@ def translation(engine: Engine, model: StepModel, source: Tensor, tokens: int, b
 
 
 def their_translator(device: str, dtype: torch.dtype) -> Any:
-    """Hugging Face's Marian in the size of Transformer base."""
+    """Build Hugging Face's Marian in the size of Transformer base."""
     from transformers import MarianConfig, MarianMTModel
 
     sizes = {
@@ -69,7 +69,7 @@ def their_translator(device: str, dtype: torch.dtype) -> Any:
 
 
 def their_translation(model: Any, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """The same by `generate`."""
+    """Translate with `generate`."""
 
     @torch.no_grad()
     def run() -> None:
@@ -86,7 +86,7 @@ def their_translation(model: Any, source: Tensor, tokens: int, beam: int) -> Cal
 
 
 def ctranslate2_translation(folder: Path, kind: str, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """The same by CTranslate2, in float32 or int8."""
+    """Translate with CTranslate2, in float32 or int8."""
     import ctranslate2
 
     translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=2)
@@ -107,12 +107,12 @@ SETTINGS = {  # rows and beams
 
 
 def cpu_source(batch: int) -> Tensor:
-    """Give the sentences that all translate on the CPU."""
+    """Return the sentences that all translate on the CPU."""
     return torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
 
 
 def by_regard(precision: str) -> Works:
-    """Translate by this project."""
+    """Translate with regard."""
     model = prepared("cpu", *BASE, precision=precision)
     return {
         name: translation(eager(model), model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()
@@ -120,13 +120,13 @@ def by_regard(precision: str) -> Works:
 
 
 def by_hugging_face() -> Works:
-    """Translate by Hugging Face."""
+    """Translate with Hugging Face."""
     model = their_translator("cpu", torch.float32)
     return {name: their_translation(model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()}
 
 
 def by_ctranslate2(folder: Path, precision: str) -> Works:
-    """Translate by CTranslate2."""
+    """Translate with CTranslate2."""
     return {
         name: ctranslate2_translation(folder, precision, cpu_source(batch), 32, beam)
         for name, (batch, beam) in SETTINGS.items()
@@ -134,7 +134,7 @@ def by_ctranslate2(folder: Path, precision: str) -> Works:
 
 
 def cpu_rows() -> list[Row]:
-    """Transformer base on the CPU. What CTranslate2 does with the same model is shown, and is no goal."""
+    """Compare Transformer base on the CPU. CTranslate2 on the same model is shown without a goal."""
     words = TokenNames([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
@@ -157,14 +157,16 @@ def cpu_rows() -> list[Row]:
 
 
 def cuda_rows() -> list[Row]:
-    """GPT-2 and Transformer base on CUDA, against what was measured of Hugging Face there (tokens a second)."""
+    """Compare GPT-2 and Transformer base on CUDA with earlier measurements of Hugging Face (tokens per second)."""
     gpt, base = prepared("cuda", "gpt2"), prepared("cuda", *BASE)
     source = torch.randint(5, VOCABULARY, (64, 64), device="cuda")
     works: list[tuple[str, int, float, Callable[[], object]]] = []
     engine = compiled(gpt)
     for batch, theirs in ((1, 436), (64, 31_900)):
         prompt = torch.randint(5, VOCABULARY, (batch, 32), device="cuda")
-        works.append((f"GPT-2 124M, batch {batch}, greedy", 256 * batch, theirs, writing(engine, gpt, prompt, 256)))
+        works.append(
+            (f"GPT-2 124M, batch {batch}, greedy", 256 * batch, theirs, continuation(engine, gpt, prompt, 256))
+        )
     engine = captured(base)
     for rows, beam, theirs in ((1, 1, 260), (64, 1, 14_900), (64, 4, 12_100)):
         what = f"base, batch {rows}, {'greedy' if beam == 1 else f'beam {beam}'}"
@@ -182,8 +184,8 @@ def cuda_rows() -> list[Row]:
     return found
 
 
-def writing(engine: Engine, model: StepModel, prompt: Tensor, tokens: int) -> Callable[[], object]:
-    """Go on with all prompts greedily by so many tokens."""
+def continuation(engine: Engine, model: StepModel, prompt: Tensor, tokens: int) -> Callable[[], object]:
+    """Continue all prompts greedily by `tokens` tokens."""
     count = len(prompt)
 
     def run() -> None:
@@ -195,7 +197,7 @@ def writing(engine: Engine, model: StepModel, prompt: Tensor, tokens: int) -> Ca
 
 
 def rows(device: str) -> list[Row]:
-    """What can be compared on a device."""
+    """Return all comparisons on a device."""
     return cpu_rows() if device == "cpu" else cuda_rows()
 
 

@@ -1,4 +1,4 @@
-"""Loading a model of Hugging Face: GPT-2 124M in float32, against reading its file once, and the memory that it takes.
+"""Load a Hugging Face model: GPT-2 124M in float32, against reading its file once; and the memory that it takes.
 
 `python -m bench.load` writes such a folder with random weights and reads it: the file itself, the model by
 `load_huggingface` of `regard.hub.folder` (its weights stay in the file until they are used, so all of them are touched
@@ -23,7 +23,7 @@ GOAL = 1.2
 
 
 def touched(weights: list[Tensor]) -> int:
-    """Look at one byte of every page of the memory behind weights, however they lie in it."""
+    """Read one byte of every memory page of the weights, whatever their layout."""
     total = 0
     for tensor in weights:
         pages = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())[::4096]
@@ -42,7 +42,7 @@ def read_model(folder: Path) -> object:
 
 
 def peak() -> int:
-    """Give the most kilobytes that this process had resident."""
+    """Return the peak resident memory of this process in kilobytes."""
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1])
 
@@ -51,7 +51,7 @@ WAYS = {"file": read_file, "model": read_model, "ready": lambda folder: open_fol
 
 
 def memory(way: str, folder: Path) -> float:
-    """Give the megabytes that a process needs for it, beyond those for importing."""
+    """Return the megabytes that a process needs for it, beyond those for importing."""
     command = [sys.executable, "-m", "bench.load", way, str(folder)]
     before, after = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return (after - before) / 1000

@@ -1,4 +1,4 @@
-"""How much memory a file larger than it should need takes: learning a tokenizer, tokenising, reading batches.
+"""Peak memory for a file larger than that: learning a tokenizer, tokenising, reading batches.
 
 `python -m bench.memory` makes a text file of 1 GB in a temporary folder, runs each stage as a process of its own and
 prints the most memory that the process had resident. The goal is 1.5 GB, whatever the size of the file.
@@ -28,7 +28,7 @@ WINDOW, BATCH, BATCHES, RELEASE = 1024, 64, 2000, 100
 
 
 def write_text(path: Path, gigabytes: float) -> None:
-    """Fill a file with words that nobody speaks; each block has its words in another order."""
+    """Fill a file with made-up words; each block has its words in another order."""
     words = np.array(" ".join(made_up(20_000)).split())
     chance = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
@@ -67,7 +67,7 @@ def read(path: Path, kind: str) -> None:
 
 
 def stage(name: str, kind: str, path: Path) -> None:
-    """Run one stage in this process and say what it took."""
+    """Run one stage in this process and print its memory and time."""
     begin = time.perf_counter()
     {"learn": learn, "tokenise": tokenise, "read": read}[name](path, kind)
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

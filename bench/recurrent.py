@@ -19,7 +19,7 @@ SIZES = {"cpu": (16, 64, 128), "cuda": (64, 128, 512)}  # B, T, D
 
 
 def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
-    """The equations of `gated_recurrence`, one token after the other."""
+    """Compute the equations of `gated_recurrence`, one token after the other."""
 
     def call(x: Tensor) -> Tensor:
         W_r, W_z, W_n = layer.W_hr.weight, layer.update_weight(), layer.W_hh.weight
@@ -36,7 +36,7 @@ def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
 
 
 def forward_backward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
-    """One forward and backward."""
+    """Run one forward and backward pass."""
 
     def once() -> None:
         out = call(x)
@@ -46,7 +46,7 @@ def forward_backward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[]
 
 
 def rows(device: str = "cpu") -> list[Row]:
-    """All comparisons on one device."""
+    """Return all comparisons on one device."""
     torch.set_num_threads(1)  # with several, a neighbour's load on one core stalls all of them
     B, T, D = SIZES[device]
     x = torch.randn(B, T, D, device=device)
@@ -62,7 +62,7 @@ def rows(device: str = "cpu") -> list[Row]:
 
 
 def compare(name: str, calls: dict[str, Callable[[Tensor], Tensor]], x: Tensor, goal: float) -> list[Row]:
-    """Rows for every call against the last one."""
+    """Return rows that compare every call with the last one."""
     timed = {key: forward_backward(call, x) for key, call in calls.items()}
     medians = milliseconds(timed, x.device.type, repeats=41)
     *ours, theirs = medians

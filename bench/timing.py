@@ -1,4 +1,4 @@
-"""Timing calls against each other: they take turns, so that all meet the same load, and medians are compared."""
+"""Time calls against each other: they take turns, so that all run under the same load, and medians are compared."""
 
 import multiprocessing
 import statistics
@@ -28,7 +28,7 @@ class Row:
 
 
 def milliseconds(calls: dict[str, Callable[[], object]], device: str, repeats: int = 15) -> dict[str, float]:
-    """Median time of each call."""
+    """Return the median time of each call."""
 
     def once(call: Callable[[], object]) -> float:
         begin = time.perf_counter()
@@ -51,17 +51,17 @@ Works = dict[str, Callable[[], object]]
 
 
 def milliseconds_apart(makers: dict[str, Callable[[], Works]], rounds: int) -> dict[str, dict[str, float]]:
-    """Median time of each of the works that each maker makes, every maker in a process of its own.
+    """Return the median time of each work of each maker, with every maker in its own process.
 
-    Libraries that bring their own threads let them spin for a while after each call, in the way of others. So whoever
-    has the turn works once for nothing, while those settle down.
+    The threads of some libraries spin for a while after each call and slow others down. So every turn begins with a
+    call that is not timed.
     """
     context = multiprocessing.get_context("spawn")
     lines = {}
     for name, make in makers.items():
         lines[name], theirs = context.Pipe()
         context.Process(target=_serve, args=(make, theirs), daemon=True).start()
-        theirs.close()  # so that one that fails ends the line, and nobody waits for it
+        theirs.close()  # so that a process that fails closes the pipe, and this one does not wait
     works = {name: line.recv() for name, line in lines.items()}
     times: dict[str, dict[str, list[float]]] = {name: {work: [] for work in works[name]} for name in works}
     for _ in range(rounds):

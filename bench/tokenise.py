@@ -1,4 +1,4 @@
-"""Tokenising: ours, with what it takes to give arrays, against `encode_batch` of the `tokenizers` library alone.
+"""Tokenising: ours, including the conversion to arrays, against `encode_batch` of the `tokenizers` library alone.
 
 The text is made up: words of random letters that are as frequent as Zipf says. Run it by itself with
 `python -m bench.tokenise`.
@@ -17,7 +17,7 @@ GOAL = 1 / 0.9
 
 
 def made_up(texts: int, words: int = 25, seed: int = 0) -> list[str]:
-    """Make texts of a language that nobody speaks."""
+    """Make texts of made-up words."""
     chance = random.Random(seed)
     letters = "etaoinsrhldcumfpgwybvkxjqzäé"
     weights = [1 / rank for rank in range(1, len(letters) + 1)]

@@ -27,12 +27,12 @@ from regard.training.run import create_run
 from regard.training.trial import build_model
 
 LAYERS, D, H, T, B = 4, 128, 4, 64, 12
-ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself anew for each round, so that is longer
+ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself again for each round, so that is longer
 NO_DROPOUT = ("model.embed.dropout=0.0", "model.layers.block.dropout=0.0", "model.layers.block.mixer.dropout=0.0")
 
 
 def text(size: int) -> str:
-    """Letters at random, with blanks and lines: as many kinds as tinyshakespeare has."""
+    """Return random letters, blanks and lines, with as many different characters as tinyshakespeare."""
     letters = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz .,;:!?'-&3$\n"))
     return "".join(letters[np.random.default_rng(0).integers(len(letters), size=size)])
 
@@ -50,7 +50,7 @@ def planned(folder: Path, device: str, *changes: str) -> tuple[RunPlan, Ranks]:
 
 
 def trainer(found: RunPlan, ranks: Ranks, folder: Path) -> Trainer:
-    """Make the trainer of a run."""
+    """Build the trainer of a run."""
     found.task.to(ranks.device)
     run = create_run(folder, found.config)
     progress = Progress(Console(quiet=True), found.config.train.steps, 10)
@@ -58,7 +58,7 @@ def trainer(found: RunPlan, ranks: Ranks, folder: Path) -> Trainer:
 
 
 def our_round(ours: Trainer, updates: int):
-    """A round of updates of the Trainer, with what it logs and shows."""
+    """Run a round of updates of our Trainer, with its logs and progress."""
     draws, log = ours.draws(), Log(ours.run.folder)
 
     def run() -> None:
@@ -73,7 +73,7 @@ def our_round(ours: Trainer, updates: int):
 
 
 class Plain(nn.Module):
-    """The same GPT, written straight down."""
+    """The same GPT in plain PyTorch."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Plain(nn.Module):
         self.down = nn.ModuleList(nn.Linear(4 * D, D) for _ in range(LAYERS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
         for layer in range(LAYERS):
             parts = self.qkv[layer](self.norms[2 * layer](x)).split(D, 2)
@@ -98,7 +98,7 @@ class Plain(nn.Module):
 
 
 def plain_round(data: Tensor, vocabulary: int, updates: int):
-    """A round of updates as a plain script does them: random windows, AdamW, clipping."""
+    """Run a round of updates of a plain script: random windows, AdamW, clipping."""
     model = Plain(vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
 
@@ -117,7 +117,7 @@ def plain_round(data: Tensor, vocabulary: int, updates: int):
 
 
 def hugging_face_round(data: Tensor, vocabulary: int, folder: Path):
-    """A round of updates by transformers' Trainer on its own GPT-2."""
+    """Run a round of updates of transformers' Trainer on its own GPT-2."""
     from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
     from transformers import Trainer as TheirTrainer
 
@@ -148,7 +148,7 @@ def hugging_face_round(data: Tensor, vocabulary: int, folder: Path):
 
 
 def cpu_rows() -> list[Row]:
-    """Our Trainer, with its progress and logs, against both."""
+    """Compare our Trainer, with its progress and logs, with both."""
     sizes = (f"model.dim={D}", f"model.depth={LAYERS}", f"model.embed.position.length={T}", f"task.window={T}")
     inner = (f"model.layers.block.feedforward.hidden={4 * D}", f"model.layers.block.mixer.heads.heads={H}")
     with tempfile.TemporaryDirectory() as name:
@@ -171,7 +171,7 @@ def cpu_rows() -> list[Row]:
 
 
 def cuda_rows() -> list[Row]:
-    """The whole loop against forward, backward and optimizer alone, on the same compiled model and one batch."""
+    """Compare the whole loop with forward, backward and optimizer alone, on the same compiled model and one batch."""
     sizes = ("model.embed.position.length=1024", "task.window=1024", "train.tokens=32768", "train.steps=100000")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -199,7 +199,7 @@ def cuda_rows() -> list[Row]:
 
 
 def rows(device: str) -> list[Row]:
-    """What can be compared on a device."""
+    """Return all comparisons on a device."""
     return cpu_rows() if device == "cpu" else cuda_rows()
 
 

@@ -15,7 +15,7 @@ B, T, D, H, LAYERS, V = 32, 1024, 768, 12, 12, 50304
 
 
 class Block(nn.Module):
-    """A block of GPT-2, written straight down."""
+    """A block of GPT-2 in plain PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Block(nn.Module):
 
 
 class Plain(nn.Module):
-    """GPT-2, written straight down."""
+    """GPT-2 in plain PyTorch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,13 +41,13 @@ class Plain(nn.Module):
         self.norm = nn.LayerNorm(D)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         x = self.tokens(tokens) + self.places(torch.arange(T, device=tokens.device))
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
 def trainer(model: nn.Module):
-    """One update: forward, loss, backward, AdamW."""
+    """Run one update: forward, loss, backward, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(V, (B, T + 1), device="cuda")
 
