@@ -1,4 +1,4 @@
-"""The weights of the last validations, kept to be averaged at the end (Vaswani et al. 2017)."""
+"""Keep the weights of the last validations, to average them at the end (Vaswani et al. 2017)."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from regard.runs.layout import step_name
 
 
 def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int) -> None:
-    """Keep the weights of a step, and of those before it so many that there are `count`.
+    """Save the weights of a step, and keep the last `count` saved ones.
 
     Later ones were left by a run that was then taken up from before them, and will come again.
     """
@@ -28,9 +28,9 @@ def last_weights(folder: Path, step: int, count: int) -> list[Path]:
 
 
 def mean_of(paths: list[Path]) -> dict[str, Tensor]:
-    """Average weights; what is no fraction is taken from the last."""
+    """Average weights; tensors of integers are taken from the last."""
     mean = load_file(paths[0])
-    for number, path in enumerate(paths[1:], 2):  # one after the other: of a large model not all fit the memory
+    for number, path in enumerate(paths[1:], 2):  # one at a time, to bound memory
         for name, tensor in load_file(path).items():
             mean[name] = mean[name].lerp(tensor, 1 / number) if tensor.is_floating_point() else tensor
     return mean

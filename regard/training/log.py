@@ -1,4 +1,4 @@
-"""What a run leaves to be read: `metrics.jsonl`, `samples.jsonl` and TensorBoard events.
+"""The log of a run: `metrics.jsonl`, `samples.jsonl` and TensorBoard events.
 
 Both files hold one JSON object a line, so they survive a crash (at worst the last line is cut) and any tool reads them.
 """
@@ -54,7 +54,7 @@ class Log:
                 self._events.add_scalar(f"{kind}/{name}", value, step)
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
-        """Log what the model made at a step."""
+        """Log the model's samples at a step."""
         for sample in samples:
             _append(self._samples, {"step": step, **asdict(sample)})
         if samples:
@@ -64,7 +64,7 @@ class Log:
     def close(self) -> None:
         """Finish the files."""
         for file in (self._metrics, self._samples, self._events):
-            with suppress(OSError):  # what could not be written has been said already
+            with suppress(OSError):  # reported already
                 file.close()
         threading.excepthook = self._hook
 
@@ -73,7 +73,7 @@ class Log:
 
 
 def _reopen(path: Path, resume_step: int) -> TextIO:
-    """Open a file for more lines, keeping those up to the step; rewritten beside itself, so whole or not at all."""
+    """Open a file to append lines, keeping those up to the step; it is rewritten completely or not at all."""
     kept = [record for record in read_records(path) if record["step"] <= resume_step] if resume_step else []
     part = path.with_name(f"{path.name}.part")
     with _open(part, "w") as file:
@@ -84,7 +84,7 @@ def _reopen(path: Path, resume_step: int) -> TextIO:
 
 
 def _open(path: Path, mode: Literal["w", "a"]) -> TextIO:
-    """Open for text as it is; half a character, which UTF-8 does not have, becomes an escape that JSON does have."""
+    """Open a text file; a lone surrogate, which UTF-8 cannot write, becomes an escape that JSON can."""
     return path.open(mode, encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
@@ -113,13 +113,13 @@ def _open_events(folder: Path, resume_step: int) -> SummaryWriter:
 
 
 def _report_of_thread(died: threading.ExceptHookArgs) -> None:
-    """Let the thread in which TensorBoard writes die in silence of a full disk: the next event says so."""
+    """Silence the thread in which TensorBoard writes when the disk is full: the next event raises the error."""
     if not isinstance(died.exc_value, OSError):
         threading.__excepthook__(died)
 
 
 def _as_markdown(sample: Sample) -> str:
-    """Write a sample as an indented block, which TensorBoard shows letter by letter whatever is in it."""
+    """Write a sample as an indented block, which TensorBoard shows verbatim."""
     rows = []
     for name, text in sample.texts().items():
         for number, line in enumerate(text.splitlines()):

@@ -1,4 +1,4 @@
-"""The loop: draw, update, log, validate, save; until the steps are done, nothing gets better, or somebody stops it.
+"""The loop: draw, update, log, validate, save, until the steps are done, nothing improves, or the user stops it.
 
 Everything that decides what is learned is a function of the config and the step, or is in the checkpoint. So a run
 that was killed and resumed ends with the same weights, to the bit, as one that was not (on the CPU).
@@ -35,8 +35,8 @@ from regard.training.stop import StopError, stoppable
 from regard.training.update import Outcome, Update, leave_to_chance
 from regard.training.window import Window
 
-RELEASE_EVERY = 50  # updates after which pages of mapped files are given back, so that resident memory stays bounded
-BAD_IN_A_ROW = 5  # updates that were not finite, after which a run stops
+RELEASE_EVERY = 50  # updates after which mapped pages are released, so that resident memory stays bounded
+BAD_IN_A_ROW = 5  # updates in a row that were not finite, after which a run stops
 
 
 class Trainer:
@@ -50,7 +50,7 @@ class Trainer:
         self.ranks, self.progress = ranks, progress
         self.feed = task.feed(model, self.config.tokens, self.config.seed)
         self.update = Update(model, task, self.config, ranks, len(self.feed.order.shapes))
-        self.step = self.epoch = self.drawn = 0  # updates done; where in the data: draws of this epoch that are done
+        self.step = self.epoch = self.drawn = 0  # updates done; epochs done; draws of this epoch done
         self.best: float | None = None
         self.best_step = 0
         self.seconds = 0.0
@@ -62,7 +62,7 @@ class Trainer:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def train(self) -> dict[str, float]:
-        """Train to the end; give what the kept weights were measured to have."""
+        """Train to the end; return the measures of the weights that are kept."""
         with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
             draws = self.draws()
             with self.window.paused():
@@ -72,11 +72,11 @@ class Trainer:
                 if self.step % self.config.log_every == 0 or self.step == self.config.steps:
                     self.show(log, self.window)
                     self.window = Window()
-                stopped = self.ranks.largest(stop.number or 0)  # a signal may have come to some processes only
+                stopped = self.ranks.largest(stop.number or 0)  # a signal may have reached some processes only
                 with self.window.paused():
                     if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
                         self._validate(log)
-                    self._look()  # before a checkpoint, or a run that goes on from there might have missed it
+                    self._look()  # before a checkpoint, so that a resumed run does not miss it
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
@@ -106,7 +106,7 @@ class Trainer:
         return outcome
 
     def draws(self) -> Iterator[tuple[Draw, int, int]]:
-        """Give (draw, epoch, draws of that epoch after it), on from where the run stands."""
+        """Yield (draw, epoch, draws of that epoch after it), starting from the current position of the run."""
         epoch, done = self.epoch, self.drawn
         while True:
             for number, draw in enumerate(self.feed.order.epoch(epoch)):
@@ -115,13 +115,13 @@ class Trainer:
             epoch, done = epoch + 1, 0
 
     def is_done(self) -> bool:
-        """Whether all steps are done, or validations have not got better for too long."""
+        """Return whether all steps are done, or validations have not improved for too long."""
         patience = self.config.patience
         exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
         return self.step >= self.config.steps or exhausted
 
     def show(self, log: Log | None, window: "Window") -> None:
-        """Say where the run stands. This is where an accelerator is waited for."""
+        """Log and show the progress. This waits for the accelerator."""
         loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
         seconds = window.seconds()
         self.seconds += seconds
@@ -146,15 +146,15 @@ class Trainer:
             self.progress.step(standing)
 
     def _check_updates(self) -> None:
-        """Stop if updates are not finite again and again."""
+        """Stop after too many updates in a row that were not finite."""
         if int(self.bad_in_a_row) >= BAD_IN_A_ROW:
             raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {self._way_back()}")
 
     def _way_back(self) -> str:
-        """Say what is left when learning has failed."""
+        """Say how to continue after training has failed."""
         steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
         if not steps:
-            return "there is no checkpoint yet: begin anew with a lower train.optimizer.rate or train.clip"
+            return "there is no checkpoint yet: start again with a lower train.optimizer.rate or train.clip"
         command = f"regard train --resume {shlex.quote(str(self.run.folder))} train.optimizer.rate=..."
         return f"the checkpoint of step {steps[-1]} is good: lower the rate with: {command}"
 
@@ -165,7 +165,7 @@ class Trainer:
     # --- validation --------------------------------------------------------------------------------------------------
 
     def _validate(self, log: Log | None) -> None:
-        """Measure the weights as they are now, show samples, keep what the average at the end needs."""
+        """Measure the current weights, show samples, keep weights for the average at the end."""
         with self._wearing(self.update.average) as model, self.update.autocast():
             values, is_best = self._compare(model)
             samples = self.task.samples(model)
@@ -183,7 +183,7 @@ class Trainer:
             self.progress.samples(samples)
 
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
-        """Measure weights on the validation data; if they are the best so far, keep them. Say whether they are."""
+        """Measure weights on the validation data; keep them if they are the best so far. Return whether they are."""
         model.eval()
         values = self.task.measure(model, self.config.valid_rows)
         values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
@@ -202,14 +202,14 @@ class Trainer:
             save_model(model, self.run.folder)
 
     def _begin_looking(self) -> None:
-        """See what the model attends to before it has learned anything."""
+        """Save what the model attends to before the first update."""
         if self.ranks.first:
             self.snapshots.begin(self.step)
         if self.step == 0:
             self._look()
 
     def _look(self) -> None:
-        """Save what the model attends to, at the few steps where that is wanted."""
+        """Save what the model attends to, at the chosen steps."""
         if self.snapshots.wanted(self.step, ends=self.is_done()):
             with self._wearing(self.update.average) as model, self.update.autocast():
                 if self.ranks.first:
@@ -217,7 +217,7 @@ class Trainer:
 
     @contextmanager
     def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
-        """Give the model, with other weights, if given, in the place of its own for a while."""
+        """Yield the model, with other weights, if given, in place of its own during the block."""
         if self.update.sharded:
             yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
             return
@@ -241,7 +241,7 @@ class Trainer:
             if self.ranks.first:
                 self.progress.validation(self.step, values, is_best)
             if is_best:
-                self.save()  # a run that goes on from here is to beat the average
+                self.save()  # a run that is resumed from here must beat the average
         if self.best is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
         self.ranks.wait()
@@ -253,17 +253,17 @@ class Trainer:
         with self.update.autocast():
             return self.task.measure(kept)
 
-    # --- saving and going on -----------------------------------------------------------------------------------------
+    # --- saving and resuming -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that the next update depends on."""
+        """Return all tensors that the next update depends on."""
         state = {f"model/{name}": tensor.detach() for name, tensor in tensors(self.model).items()}
         state |= {f"optimizer/{name}": tensor for name, tensor in self.update.optimizer.tensors().items()}
         state |= {f"average/{name}": tensor for name, tensor in (self.update.average or {}).items()}
         return state | {f"carried/{name}": tensor for name, tensor in self.update.carried_by_all().items()}
 
     def facts(self) -> dict[str, Any]:
-        """Where the run stands, besides tensors."""
+        """Return the state of the run besides tensors."""
         return {
             "epoch": self.epoch,
             "drawn": self.drawn,
@@ -277,12 +277,12 @@ class Trainer:
         }
 
     def save(self) -> None:
-        """Save a checkpoint, unless there is nothing good to save."""
+        """Save a checkpoint, unless the weights are not finite."""
         self._check_updates()
         state, facts = self.state(), self.facts()
         is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
         if self.ranks.largest(int(not is_good)):
-            raise RegardError(f"step {self.step}: the weights are not finite any more; {self._way_back()}")
+            raise RegardError(f"step {self.step}: the weights are no longer finite; {self._way_back()}")
         if self.update.sharded:
             save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, ranks=self.ranks)
         elif self.ranks.first:
@@ -290,7 +290,7 @@ class Trainer:
         self.ranks.wait()
 
     def resume(self) -> bool:
-        """Go on from the newest good checkpoint, if there is one."""
+        """Continue from the newest good checkpoint, if there is one."""
         warn = partial(self._say, style="yellow")
         found = load_checkpoint(self.run.folder / CHECKPOINTS, warn, self.state())
         if found is None:
@@ -299,7 +299,7 @@ class Trainer:
         return True
 
     def load(self, found: Checkpoint) -> None:
-        """Take over a checkpoint."""
+        """Restore a checkpoint."""
         facts = found.facts
         if facts["data"] != self.task.facts():
             before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
@@ -312,7 +312,9 @@ class Trainer:
             average = _below("average/", found.tensors) or tensors(self.model)  # which may be new: train.ema=...
             for name, tensor in average.items():
                 self.update.average[name].copy_(tensor.detach())
-        rows = len(next(self.feed.order.epoch(0)).rows)  # with another train.tokens, other lanes begin without a state
+        rows = len(
+            next(self.feed.order.epoch(0)).rows
+        )  # with another train.tokens, the lanes differ and start without a state
         carried = {name: tensor for name, tensor in _below("carried/", found.tensors).items() if len(tensor) == rows}
         self.update.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
@@ -324,7 +326,7 @@ class Trainer:
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])
 
     def _check_model(self, found: Mapping[str, Tensor]) -> None:
-        """Refuse the weights of another model."""
+        """Reject the weights of another model."""
         own = {name: tensor.shape for name, tensor in tensors(self.model).items()}
         if own != {name: tensor.shape for name, tensor in found.items()}:
             what = "the checkpoint is of another model than recipe.toml describes"

@@ -1,4 +1,4 @@
-"""How much memory a run has in use: of the accelerator, or of the process."""
+"""Measure the memory that a run uses: of the accelerator, or of the process."""
 
 import os
 from pathlib import Path
@@ -7,11 +7,11 @@ import torch
 
 
 def memory_in_use(device: torch.device) -> int:
-    """Give the peak of an accelerator's memory, or the resident memory of this process, in bytes."""
+    """Return the peak of an accelerator's memory, or the resident memory of this process, in bytes."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # not every system tells
+    except OSError:  # not available on every system
         return 0

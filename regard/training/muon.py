@@ -65,7 +65,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def _alike(matrices: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Bring matrices of one shape together, as many as fit a stack."""
+    """Stack matrices of one shape, as many as fit."""
     shapes: dict[torch.Size, list[Tensor]] = {}
     for matrix in matrices:
         if matrix.grad is not None:

@@ -40,7 +40,7 @@ def probe_steps(steps: int) -> list[int]:
 
 
 class Snapshots:
-    """Takes the snapshots of a run; of a model without attention there are none."""
+    """Takes the snapshots of a run; a model without attention has none."""
 
     def __init__(self, folder: Path, task: Task, model: nn.Module, steps: int) -> None:
         self.folder = folder / PROBE
@@ -50,13 +50,13 @@ class Snapshots:
         self.inputs: Batch | None = None
 
     def begin(self, step: int) -> None:
-        """Remove what was left by a run that is now taken up from a step before: it will come again, or otherwise."""
+        """Remove the snapshots after the step from which the run is resumed."""
         for later, path in _paths(self.folder).items():
             if later > step:
                 path.unlink(missing_ok=True)
 
     def wanted(self, step: int, ends: bool) -> bool:
-        """Tell whether a snapshot is to be taken: at the chosen steps, and where a run `ends` before the last."""
+        """Return whether to take a snapshot: at the chosen steps, and where a run `ends` early."""
         return self.attends and (ends or step in self.steps)
 
     def take(self, model: nn.Module, step: int) -> None:
@@ -70,7 +70,7 @@ class Snapshots:
 
 
 def look(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
-    """Give the weights of each attention for a batch of one, without a trace in the model or in what is random."""
+    """Return the weights of each attention for a batch of one; neither the model nor its generators change."""
     training = model.training
     model.eval()
     try:
@@ -95,7 +95,7 @@ def fitting_inputs(model: nn.Module, task: Task) -> Batch:
 
 
 def bounded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out what is beyond the limit, as can be with images: layers in between, then heads of the last."""
+    """Drop weights beyond the limit, which can happen with images: middle layers first, then heads of the last."""
     names = list(weights)
     for count in range(len(names), 1, -1):
         chosen = {names[place]: weights[names[place]] for place in spread(np.arange(len(names)), count)}
@@ -114,7 +114,7 @@ def _bytes(weights: Iterable[Tensor]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """What a run has left: what the model was given, and the steps of the snapshots."""
+    """The snapshots of a run: the inputs of the model, and the steps."""
 
     folder: Path
     inputs: dict[str, Tensor]  # in the order of the model's `forward`
@@ -133,11 +133,11 @@ def read_probe(folder: str | Path) -> Probe:
     """Open the snapshots in the folder of a run."""
     folder = Path(folder)
     steps = tuple(_paths(folder / PROBE))
-    anew = f"`regard train {folder / RECIPE} --run OTHER` makes new ones"
+    remedy = f"`regard train {folder / RECIPE} --run OTHER` makes new ones"
     if not steps:
         cause = "its model does not attend, or it was trained before there were any"
-        raise RegardError(f"{folder}: the run has no snapshots of attention: {cause}; {anew}")
-    return Probe(folder / PROBE, _read(folder / PROBE / INPUTS, anew), steps)
+        raise RegardError(f"{folder}: the run has no snapshots of attention: {cause}; {remedy}")
+    return Probe(folder / PROBE, _read(folder / PROBE / INPUTS, remedy), steps)
 
 
 def _paths(folder: Path) -> dict[int, Path]:
@@ -153,7 +153,7 @@ def _paths(folder: Path) -> dict[int, Path]:
 
 
 def _read(path: Path, remedy: str) -> dict[str, Tensor]:
-    """Read tensors, counted as people count: layer 10 comes after layer 9."""
+    """Read tensors in natural order: layer 10 comes after layer 9."""
     try:
         found = load_file(path)
     except FileNotFoundError:

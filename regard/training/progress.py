@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: one live line on a terminal, plain lines when piped."""
+"""Show the progress of training: one live line on a terminal, plain lines in a pipe or file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Progress:
         self._console = console
         self._steps = steps
         self._every = every
-        # FORCE_COLOR makes rich take a pipe for a terminal; colours may go there, but a line that moves may not.
+        # FORCE_COLOR makes rich treat a pipe as a terminal; colours are fine there, a live line is not.
         self._lively = console.is_interactive and console.file.isatty()
         self._live = Live(console=console, auto_refresh=False)
         self._standing: Standing | None = None
@@ -65,11 +65,11 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live.is_started and self._standing is not None:
-            self._live.update(self._line(self._standing))  # where it stands now, not when it was last drawn
+            self._live.update(self._line(self._standing))  # the current state, not the last one drawn
         self._live.stop()
 
     def step(self, standing: Standing) -> None:
-        """Take note of a step, and show it when it is time."""
+        """Record a step, and show it when it is time."""
         before = self._standing.step if self._standing else standing.step - 1
         self._standing = standing
         if not self._lively:
@@ -77,7 +77,7 @@ class Progress:
                 cells = _cells(standing, self._console.encoding)
                 self._print(Text(GAP.join(cells[name] for name in PLAIN if cells[name])))
         elif monotonic() - self._drawn >= SECONDS_BETWEEN_DRAWINGS or standing.step == self._steps:
-            self._live.start()  # does nothing the second time; not earlier, for there was nothing to show
+            self._live.start()  # not before there is something to show; later calls do nothing
             self._live.update(self._line(standing), refresh=True)
             self._drawn = monotonic()
 
@@ -104,7 +104,7 @@ class Progress:
             self._print(Text())
 
     def _line(self, standing: Standing) -> Text:
-        """Lay out the live line: the columns that fit, by importance; what is left over widens the bar."""
+        """Lay out the live line: the columns that fit, by importance; the remaining width goes to the bar."""
         known = {name: text for name, text in _cells(standing, self._console.encoding).items() if text}
         cells = {name: self._aligned(name, text) for name, text in known.items()}
         cells["bar"] = " " * NARROWEST_BAR
@@ -112,7 +112,7 @@ class Progress:
         shown: set[str] = set()
         for name in filter(cells.__contains__, IMPORTANCE):
             width = len(GAP) + cell_len(cells[name])
-            if width > room and shown:  # the step stands there even if it is cut
+            if width > room and shown:  # the step is always shown, even if it is cut
                 break
             shown.add(name)
             room -= width
@@ -129,7 +129,7 @@ class Progress:
         return heavy * done + light * (width - done)
 
     def _aligned(self, column: str, text: str) -> str:
-        """Pad to the widest text this column has had, so that columns do not dance."""
+        """Pad to the widest text this column has had, so that columns do not move."""
         self._widths[column] = max(self._widths.get(column, 0), cell_len(text))
         return set_cell_size(text, self._widths[column])
 
@@ -140,27 +140,27 @@ class Progress:
         return set_cell_size(text, max(width - len(mark), 0)).rstrip() + mark
 
     def _print(self, line: Text) -> None:
-        """Print as it is, without markup; a long line wraps between words on a terminal, and not at all in a file."""
+        """Print without markup; a long line wraps between words on a terminal, and not at all in a file."""
         line.rstrip()
         try:
             self._console.print(line, soft_wrap=not self._lively)
-        except (BrokenPipeError, SystemExit):  # rich makes the second of the first
-            self._console.quiet = True  # who read this (`| head`) has left, and that is no reason to lose the run
+        except (BrokenPipeError, SystemExit):  # rich turns the first into the second
+            self._console.quiet = True  # the reader (`| head`) has closed the pipe; the run continues
 
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
-    """Show what would act on a terminal, or what its encoding lacks, as an escape to read."""
+    """Replace control characters, and characters that the terminal's encoding lacks, by visible escapes."""
     safe = "".join(repr(letter)[1:-1] if _acts(letter) else letter for letter in text)
     return safe.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _acts(letter: str) -> bool:
-    """Tell escapes, line ends and changes of the writing direction from letters."""
+    """Return whether a character is a control character, a line end or a change of writing direction."""
     return category(letter) in {"Cc", "Cs", "Zl", "Zp"} or bidirectional(letter) in TURNS
 
 
 def _cells(standing: Standing, encoding: str) -> dict[str, str]:
-    """Write each column; one of which nothing is known is empty."""
+    """Format each column; a column without a value is empty."""
     steps = str(standing.steps)
     speed, left = standing.tokens_per_second, standing.seconds_left
     return {
@@ -175,14 +175,14 @@ def _cells(standing: Standing, encoding: str) -> dict[str, str]:
 
 
 def short_number(value: float | int) -> str:
-    """Write three digits that matter: 2.31, 0.0231, 1234."""
+    """Format with three significant digits: 2.31, 0.0231, 1234."""
     if not isfinite(value) or 100 <= abs(value) < 1e6:
         return f"{value:.0f}"
     return f"{value:#.3g}" if value == 0 or 1e-3 <= abs(value) < 99.95 else f"{value:.3g}"
 
 
 def _scaled(value: float) -> str:
-    """Write a rate with its thousands as a letter: 950, 12.3k, 1.2M."""
+    """Format a speed: 950, 12.3k, 1.2M."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.1f}{letter}"
@@ -190,7 +190,7 @@ def _scaled(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time in the one or two units that matter."""
+    """Format a duration in one or two units."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
     if seconds < 59.5:
         return f"{seconds:.0f} s"

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.data.device import choose_device
 from regard.errors import RegardError
 
-PATIENCE = timedelta(hours=6)  # so long may the first process tokenise while the others wait for it
+PATIENCE = timedelta(hours=6)  # how long the other processes wait while the first one tokenises
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Return whether this process writes files and prints for all."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Add a tensor up over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.world > 1:
             dist.all_reduce(tensor)
         return tensor
 
     def largest(self, number: int) -> int:
-        """Give the largest of the processes' numbers. It lives on the CPU, so that no accelerator is waited for."""
+        """Return the largest number of all processes. It uses the CPU, so that it does not wait for an accelerator."""
         if self.world == 1:
             return number
         shared = torch.tensor(number)
@@ -44,7 +44,7 @@ class Ranks:
         return int(shared)
 
     def of_first(self, number: float) -> float:
-        """Give the first process's number: accelerators may differ in the last digit, decisions may not."""
+        """Return the first process's number: accelerators may differ in the last digit, decisions must not."""
         if self.world == 1:
             return number
         shared = torch.tensor(number, dtype=torch.float64)
@@ -52,14 +52,14 @@ class Ranks:
         return float(shared)
 
     def wait(self) -> None:
-        """Go on when all processes are here."""
+        """Wait for all processes."""
         self.largest(0)
 
     @contextmanager
     def first_first(self) -> Iterator[None]:
-        """Let the first process do something before the others: what it leaves in a cache they find there.
+        """Run something in the first process before the others, which then find its results in a cache.
 
-        If it fails, the others fail at the same thing, and nobody waits for anybody.
+        If it fails, the others fail in the same way, and none waits for another.
         """
         if not self.first:
             self.wait()
@@ -72,7 +72,7 @@ class Ranks:
 
 @contextmanager
 def join_ranks(device: str = "auto") -> Iterator[Ranks]:
-    """Find out which process this is; under `torchrun`, meet the others."""
+    """Find out which process this is; under `torchrun`, connect to the others."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     chosen = choose_device(device)
     if world == 1:
@@ -91,7 +91,7 @@ def join_ranks(device: str = "auto") -> Iterator[Ranks]:
         if _anybody_spoke():
             raise SystemExit(2) from None
         raise RegardError("another process of this run was lost; when its fault is mended, use --resume") from None
-    else:  # after an error the others may be gone, and this would wait for them
+    else:  # after an error the others may have ended, and this would wait for them
         dist.destroy_process_group()
 
 
@@ -115,12 +115,12 @@ def _meet(world: int, device: torch.device) -> Ranks:
 
 
 def _is_news(text: str) -> bool:
-    """Tell whether no other process has said this yet: what all find out, one says."""
+    """Return whether no other process has reported this yet, so that an error of all is printed once."""
     try:
         store = dist.distributed_c10d._get_default_store()
         store.add("regard/spoken", 1)
         return bool(store.add(f"regard/said/{text}", 1) == 1)
-    except RuntimeError:  # the process that kept the store is gone
+    except RuntimeError:  # the process that holds the store has ended
         return True
 
 
@@ -132,5 +132,5 @@ def _anybody_spoke() -> bool:
 
 
 def _is_loss(error: RuntimeError) -> bool:
-    """Tell whether an error comes from the connection to another process."""
+    """Return whether an error comes from the connection to another process."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

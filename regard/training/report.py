@@ -1,4 +1,4 @@
-"""What remains of a run to be looked at: the learning curves as a picture, and one page that holds everything."""
+"""Report a run: the learning curves as a picture, and one page with everything."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def _logged(folder: Path) -> list[Record]:
 
 
 def _curve(records: list[Record], kind: str, name: str) -> Points:
-    """Collect one value over the steps; what was written twice counts as written last, no number is a gap."""
+    """Collect one value over the steps; the last of two values of a step counts, and a missing number is a gap."""
     found = {record["step"]: record[name] for record in records if record.get("kind") == kind and name in record}
     return {step: float(found[step]) if isinstance(found[step], int | float) else nan for step in sorted(found)}
 
@@ -79,7 +79,7 @@ def _best(name: str, curve: Points) -> int | None:
 
 
 def _panels(records: list[Record]) -> list[Panel]:
-    """Say what is drawn: the loss, then what validation measured, then the learning rate."""
+    """List the curves: the loss, then what validation measured, then the learning rate."""
 
     def measured(name: str, title: str) -> Curve:
         points = _curve(records, "valid", name)
@@ -106,7 +106,7 @@ def _name(metric: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Write any text so that a browser shows it and does nothing else; line ends stay."""
+    """Escape text for HTML; line ends stay."""
     return escape("\n".join(map(harmless, text.split("\n"))))
 
 
@@ -131,7 +131,7 @@ def _scores(records: list[Record]) -> Iterator[str]:
 
 
 def _pictures(records: list[Record]) -> str:
-    """Embed the curves four times, for light and dark, desk and phone; the browser takes the one that fits."""
+    """Embed the curves four times, for light and dark, desktop and phone; the browser chooses."""
 
     def source(look: Look, columns: int) -> str:
         return "data:image/png;base64," + b64encode(_picture(records, look, columns)).decode()
@@ -146,7 +146,7 @@ def _pictures(records: list[Record]) -> str:
 
 
 def _samples(folder: Path) -> Iterator[str]:
-    """Show what the model made at first, half-way and at last; of the same input, one below the other."""
+    """Show the model's samples at the beginning, in the middle and at the end; those of one input together."""
     steps = read_samples(folder)
     if not steps:
         return
@@ -168,7 +168,7 @@ def _tables(facts: Facts) -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, str]], kind: str) -> str:
-    """Write names and values; `dir=auto` lets Arabic and Hebrew run their way."""
+    """Write names and values; `dir=auto` sets the direction of Arabic and Hebrew."""
     cells = [f'<tr><th>{_text(name)}</th><td dir="auto">{_text(value)}</td></tr>' for name, value in rows]
     return f'<table class="{kind}">' + "\n".join(cells) + "</table>"
 

@@ -29,7 +29,7 @@ class InverseSqrtConfig(ScheduleConfig):
     """Updates in which the rate rises."""
 
     def factor(self, step: int, steps: int) -> float:
-        """Give the share of the peak rate in this step."""
+        """Return the factor of the peak rate at this step."""
         return min(_warm(step, self.warmup), sqrt(max(self.warmup, 1) / step))
 
 
@@ -43,7 +43,7 @@ class CosineScheduleConfig(ScheduleConfig):
     """Share of the peak rate at the end."""
 
     def factor(self, step: int, steps: int) -> float:
-        """Give the share of the peak rate in this step."""
+        """Return the factor of the peak rate at this step."""
         progress = (step - self.warmup) / max(steps - self.warmup, 1)
         height = (1 + cos(pi * min(max(progress, 0.0), 1.0))) / 2
         return min(_warm(step, self.warmup), self.floor + (1 - self.floor) * height)
@@ -62,7 +62,7 @@ class LinearScheduleConfig(ScheduleConfig):
     """Share of the updates, at the end, in which the rate falls."""
 
     def factor(self, step: int, steps: int) -> float:
-        """Give the share of the peak rate in this step."""
+        """Return the factor of the peak rate at this step."""
         length = round(self.cooldown * steps)
         left = max(steps - step, 0) + 1
         return min(_warm(step, self.warmup), left / (length + 1))

@@ -26,7 +26,7 @@ from regard.training.ranks import Ranks
 
 
 def shard(model: nn.Module, ranks: Ranks) -> None:
-    """Leave only this process's part of a model here; its optimizer is built after this.
+    """Keep only this process's part of a model; build its optimizer afterwards.
 
     Layers are gathered one at a time, the rest with the root. So is everything where layers share weights (a table of
     relative positions), since those would be gathered with one layer and missing in the next.
@@ -34,7 +34,7 @@ def shard(model: nn.Module, ranks: Ranks) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    # Of layers that give a view, as recurrences do: it is about changing it in place, which nobody does here.
+    # The warning is about layers that return a view, as recurrences do: changing it in place, which does not happen.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
     layers = [module for module in model.modules() if isinstance(module, Layer)]
@@ -46,7 +46,7 @@ def shard(model: nn.Module, ranks: Ranks) -> None:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Give what is here of a tensor: to be changed in place."""
+    """Return this process's part of a tensor, to be changed in place."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
@@ -81,7 +81,7 @@ def with_whole_rows(function: Callable[[Tensor], Tensor], parts: Tensor, like: T
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write what is here of the tensors; all processes call this together. Nothing is pickled."""
+    """Write this process's part of the tensors; all processes call this together. Nothing is pickled."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save

@@ -26,12 +26,12 @@ from regard.training.config import TrainConfig
 from regard.training.ranks import Ranks
 from regard.training.shard import local, shard, whole
 
-SHAPES = 256  # so many shapes of batches are compiled, each once; torch would give up after the eighth
-PAYS = 200  # updates after which a shape has saved the seconds that compiling it took
+SHAPES = 256  # shapes of batches that are compiled, each once; by default torch stops after the eighth
+PAYS = 200  # updates after which compiling a shape has paid off
 
 
 class Objective(nn.Module):
-    """A model with what it is to minimise: batch -> (losses, what the next batch is given)."""
+    """A model with its loss: batch -> (losses, the state for the next batch)."""
 
     def __init__(self, model: nn.Module, task: Task) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Objective(nn.Module):
 
 
 class Outcome(NamedTuple):
-    """What an update came to, still on the device."""
+    """The results of an update, still on the device."""
 
     loss: Tensor  # summed over the tokens of this process
     count: Tensor  # type: ignore[assignment]  # of the tokens of all processes
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 class Update:
-    """Changes a model, batch by batch; these come in so many `shapes`."""
+    """Updates a model, batch by batch; `shapes` is the number of different shapes of batches."""
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
         self.model, self.config, self.ranks, self.shapes = model, config, ranks, shapes
@@ -62,7 +62,7 @@ class Update:
             shard(model, ranks)
         self.optimizer = config.optimizer.build(model)
         self.parameters = list(model.parameters())
-        self.split = config.accumulate  # into how many parts this process splits its share of an update
+        self.split = config.accumulate  # the number of parts that this process splits its share of an update into
         self.objective: Any = self._wrap(Objective(model, task))
         self.average = None if config.ema is None else {n: t.detach().clone() for n, t in tensors(model).items()}
         self.buffers = [tensor for tensor in tensors(model).values() if not isinstance(tensor, nn.Parameter)]
@@ -70,12 +70,12 @@ class Update:
         self.carried: Batch = {}
 
     def _wrap(self, objective: nn.Module) -> Any:
-        """Compile, and share gradients between processes."""
+        """Compile, and average gradients over processes."""
         wrapped: Any = objective
         if self.ranks.world > 1 and not self.sharded:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # what is to be said instead, older torch does not know
-                wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` lets them agree
+                warnings.simplefilter("ignore", FutureWarning)  # the replacement API does not exist in older torch
+                wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` synchronises them
         if self.compiles:
             torch._dynamo.config.recompile_limit = SHAPES
             wrapped = torch.compile(wrapped, dynamic=False)
@@ -83,7 +83,7 @@ class Update:
 
     @property
     def compiles(self) -> bool:
-        """Whether the model is compiled: on an accelerator, if it pays, but for loops that would be unrolled."""
+        """Return whether to compile: on an accelerator, if it pays off, except loops that would be unrolled."""
         if self.config.compile == "auto":
             pays = self.config.steps >= PAYS * self.shapes
             return self.ranks.device.type != "cpu" and pays and getattr(self.model, "compile_pays", True)
@@ -91,22 +91,22 @@ class Update:
 
     @property
     def parts(self) -> int:
-        """How many parts an update has in all."""
+        """Return the number of parts of an update, over all processes."""
         return self.split * self.ranks.world
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Compute in bfloat16 where that pays."""
+        """Compute in bfloat16 where that is faster."""
         kind = self.ranks.device.type
         wanted = self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
         return torch.autocast(kind, torch.bfloat16) if wanted else nullcontext()
 
     def __call__(self, batch: Batch, step: int) -> Outcome:
-        """Learn from a batch; if something is not finite, learn nothing. When memory runs out, `split` grows."""
-        if not self.model.training:  # walking through all modules takes its time
+        """Learn from a batch; skip it if something is not finite. When memory runs out, `split` grows."""
+        if not self.model.training:  # since visiting all modules takes time
             self.model.train()
         self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
         before = [buffer.clone() for buffer in self.buffers]
-        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the whole batch
+        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
         while (found := self._backward(batch, step, count)) is None:
             self._halve(len(batch["labels"]))
             self.optimizer.zero()
@@ -142,9 +142,9 @@ class Update:
         return loss, carried
 
     def _halve(self, rows: int) -> None:
-        """Split updates into twice as many parts."""
-        if self.ranks.world > 1:  # the others wait for gradients already, and nobody can tell them not to
-            remedy = f"go on with --resume and train.accumulate={2 * self.split}"
+        """Split updates into twice the number of parts."""
+        if self.ranks.world > 1:  # other ranks are already blocked in all-reduce
+            remedy = f"continue with --resume and train.accumulate={2 * self.split}"
             raise RegardError(f"process {self.ranks.rank} ran out of memory; {remedy}")
         if rows <= self.parts:
             remedy = "choose a smaller model, or shorter rows (task.window, task.longest)"
@@ -153,12 +153,12 @@ class Update:
 
     @torch.no_grad()
     def _restore(self, values: list[Tensor]) -> None:
-        """Set what a forward pass or `_balance` has changed besides parameters: averages of batch norm, routers."""
+        """Restore the buffers that a forward pass or `_balance` has changed: averages of batch norm, routers."""
         for buffer, value in zip(self.buffers, values, strict=True):
             buffer.copy_(value)
 
     def _parts(self, batch: Batch) -> Iterator[tuple[int, slice, Batch]]:
-        """Give this process's parts of the batch: contiguous rows, so that the carried state is theirs again.
+        """Return this process's parts of the batch: contiguous rows, so that the carried state matches.
 
         Where there are fewer rows than parts, what is left over gets a row that does not count.
         """
@@ -176,12 +176,12 @@ class Update:
                 yield number, rows, {name: tensor[rows] for name, tensor in whole.items()}
 
     def _own_rows(self, count: int) -> slice:
-        """Which rows of an update are this process's: the same in every update, however often it is split."""
+        """Return the rows of an update that belong to this process: the same in every update, however it is split."""
         share = -(-count // self.ranks.world)
         return slice(*(min(rank * share, count) for rank in (self.ranks.rank, self.ranks.rank + 1)))
 
     def _share(self) -> float:
-        """Undo the mean over processes that torch takes of gradients: what is wanted is their sum."""
+        """Undo torch's mean of gradients over processes: the sum is needed."""
         return float(self.ranks.world)
 
     def _share_gradients_after(self, number: int) -> AbstractContextManager[None]:
@@ -193,7 +193,7 @@ class Update:
         return wrapped.no_sync()
 
     def _clip(self, loss: Tensor) -> tuple[Tensor, Tensor]:
-        """Limit the norm of the gradient; tell whether all is finite."""
+        """Clip the norm of the gradient; return whether everything is finite."""
         parameters = [parameter for parameter in self.parameters if parameter.grad is not None]
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         norm = whole(norm)
@@ -203,7 +203,7 @@ class Update:
         return norm, self.ranks.sum(bad).clamp(max=1.0)
 
     def _carry(self, carried: list[tuple[slice, Batch]], rows: int, bad: Tensor) -> None:
-        """Keep the state of this process's rows for the next update; what others have is zero here."""
+        """Keep the state of this process's rows for the next update; the rows of others are zero here."""
         for name, example in carried[0][1].items():
             new = example.new_zeros(rows, *example.shape[1:])
             for part, kept in carried:
@@ -211,7 +211,7 @@ class Update:
             self.carried[name] = torch.where(bad > 0, self.carried.get(name, torch.zeros_like(new)), new)
 
     def carried_by_all(self) -> Batch:
-        """The state of all rows, each from the process that it belongs to."""
+        """Return the state of all rows, each from the process that it belongs to."""
         states = {}
         for name, tensor in self.carried.items():
             own = self._own_rows(len(tensor))
@@ -221,7 +221,7 @@ class Update:
         return states
 
     def _balance(self) -> None:
-        """Even out the load of experts, counted over all processes; let averages of batch norm agree."""
+        """Balance the load of experts over all processes; synchronise the averages of batch norm."""
         for router in self.routers:
             self.ranks.sum(router.load)
             router.balance(self.config.balance)
@@ -232,7 +232,7 @@ class Update:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
-        """Let the moving average follow the weights; closely at first, or it would long be what they began with."""
+        """Update the moving average, with a shorter horizon at first, so that the initial weights are forgotten."""
         if self.average is None or self.config.ema is None:
             return
         decay = min(self.config.ema, (1 + step) / (10 + step))
@@ -245,12 +245,12 @@ class Update:
 
 
 def leave_to_chance(device: torch.device, seed: int, step: int, part: int) -> None:
-    """Seed what one part of one step leaves to chance: its dropout, or (-1) what is random in its batch."""
-    torch.default_generator.manual_seed(seed_of(seed, step, part))  # `torch.manual_seed` takes long without CUDA
+    """Seed the generators for one part of one step: its dropout, or (-1) the randomness of its batch."""
+    torch.default_generator.manual_seed(seed_of(seed, step, part))  # `torch.manual_seed` is slow without CUDA
     if device.type == "cuda":
         torch.cuda.manual_seed(seed_of(seed, step, part))
 
 
 def seed_of(seed: int, step: int, part: int) -> int:
-    """A seed that is the same whether a run was resumed or not."""
+    """Return a seed that is the same whether a run was resumed or not."""
     return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63

@@ -1,4 +1,4 @@
-"""What happened in the updates since it was last shown."""
+"""Accumulate the results of the updates since the last log line."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Window:
         self._begun: float | None = time.perf_counter()  # and when it ended; None while it lasts
 
     def add(self, outcome: Outcome) -> None:
-        """Add the values of an update; of one that was not finite only that it was."""
+        """Add the values of an update; of one that was not finite, count only that."""
         loss, count, norm, bad = (value.detach().float() for value in outcome)
         good = 1 - bad
         new = [torch.nan_to_num(loss, 0.0, 0.0, 0.0) * good, count * good, torch.nan_to_num(norm, 0.0, 0.0, 0.0), bad]
@@ -30,11 +30,11 @@ class Window:
         self.updates += 1
 
     def sums(self) -> Tensor:
-        """Loss, count, norms, bad updates."""
+        """Return loss, count, norms and bad updates."""
         return torch.stack(self._sums)
 
     def seconds(self) -> float:
-        """Time that the updates took."""
+        """Return the time that the updates took."""
         running = 0.0 if self._begun is None else time.perf_counter() - self._begun
         return max(self._before + running, 1e-9)
 
@@ -46,14 +46,14 @@ class Window:
         self._begun = time.perf_counter()
 
     def facts(self, ranks: Ranks) -> dict[str, Any]:
-        """What a checkpoint keeps, summed over all processes, so that updates before it are shown after it."""
+        """Return what a checkpoint keeps, summed over all processes, so that a resumed run logs earlier updates."""
         loss, *alike = self._sums  # the others are the same in all processes
         sums = torch.stack((ranks.sum(loss.clone()), *alike)).tolist()
         return {"updates": self.updates, "seconds": self.seconds(), "sums": sums}
 
     @classmethod
     def load(cls, facts: dict[str, Any], ranks: Ranks) -> "Window":
-        """Go on with the window of a checkpoint; the first process has the loss of all."""
+        """Restore the window of a checkpoint; the first process has the loss of all."""
         window = cls()
         window.updates, window._before = facts["updates"], facts["seconds"]
         loss, *alike = torch.tensor(facts["sums"], device=ranks.device)

@@ -32,7 +32,7 @@ def _run(arguments: list[str], before: Callable[[], Any] | None) -> None:
 
 
 def at_moment(folder: Path, moment: int, act: Callable[[], Any]) -> None:
-    """Let this process act at a moment: the given change in a folder, counted with updates.
+    """Make this process act at a moment: the given change in a folder, counted with updates.
 
     What TensorBoard does does not count, for when it does it depends on the clock.
     """
@@ -55,7 +55,7 @@ def at_moment(folder: Path, moment: int, act: Callable[[], Any]) -> None:
 
 
 def at_update(number: int, act: Callable[[], Any], always: Callable[[], Any] = lambda: None) -> None:
-    """Let this process act at the beginning of an update, counted from 1."""
+    """Make this process act at the beginning of an update, counted from 1."""
     learn = Update.__call__
     done = 0
 

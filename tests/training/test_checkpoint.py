@@ -440,7 +440,7 @@ def test_killed_at_any_moment_a_good_checkpoint_is_left(
 
 @pytest.mark.usefixtures("quick_disk")
 def test_killed_again_and_again_a_run_goes_on(tmp_path: Path) -> None:
-    """Each life saves until it is killed; the next goes on from what it finds, which never goes back."""
+    """Each process saves until it is killed; the next continues from what it finds, which is never older."""
     reached = 0
     for life in range(40):
         assert run_and_kill(partial(save_on_and_on, tmp_path), 20 + 7 * life)

@@ -96,7 +96,7 @@ def test_each_shape_is_compiled_once(tmp_path, counter):
 
 
 def test_a_carried_state_is_compiled_once_more(tmp_path, counter):
-    """The very first update has no state to go on from, all others have."""
+    """The very first update has no state to continue from, all others have."""
     shapes, compiled = epochs(*recurrent(tmp_path), 128, counter)
     assert shapes == 1
     assert compiled == [2, 2, 2]

@@ -310,7 +310,7 @@ def test_a_run_goes_on_in_other_processes(
     else:
         texts = sorted(answer.text for answer in place.pair(train_until_signal, *arguments))
         assert texts[0] == str(128 + signal.SIGTERM)  # both have stopped, one says so
-        assert texts[1] == f"stopped at step 2, all is saved; go on with: regard train --resume {run}"
+        assert texts[1] == f"stopped at step 2, all is saved; continue with: regard train --resume {run}"
     assert not (run / "checkpoints" / "step-00000004").exists()
     if after == "one":
         resume(run)
@@ -372,7 +372,7 @@ def test_a_mistake_is_said_once(place: Place) -> None:
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_nobody_waits_for_a_process_that_ran_out_of_memory(place: Place, parallel: str) -> None:
     answers = place.pair(train_without_memory, *place.arguments("transformer", f"train.parallel={parallel}"))
-    wanted = "process 1 ran out of memory; go on with --resume and train.accumulate=4"
+    wanted = "process 1 ran out of memory; continue with --resume and train.accumulate=4"
     assert spoken(answers) == wanted
 
 
@@ -454,7 +454,7 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
         lines += process.stdout.readlines()
         process.wait()
     text = "".join(lines)
-    assert text.count("all is saved; go on with") == 1, text
+    assert text.count("all is saved; continue with") == 1, text
     found = load_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
     assert f"stopped at step {found.step}, " in text

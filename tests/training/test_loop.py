@@ -44,7 +44,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def script(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> dict[int, dict[str, Tensor]]:
-    """Let validations come out as written, and the last value again and again; give the weights they saw, by step."""
+    """Make validations return the given values, then the last one; return the weights they saw, by step."""
     values: Iterator[float] = iter(losses)
     last = losses[-1]
     seen: dict[int, dict[str, Tensor]] = {}
@@ -83,7 +83,7 @@ def test_with_a_moving_average_that_is_what_is_measured_and_kept(
     assert trainer.update.average is not None
     assert same(seen[12], trainer.update.average)
     assert same(load_file(tmp_path / "run/model.safetensors"), trainer.update.average)
-    assert not same(weights(trainer), trainer.update.average)  # the weights themselves go on as they were
+    assert not same(weights(trainer), trainer.update.average)  # training continues with the weights themselves
 
 
 @pytest.mark.parametrize("mean_loss", [1.0, 1.9])
@@ -102,8 +102,10 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
         assert same(kept, seen[8])
     found = load_checkpoint(tmp_path / "run/checkpoints", pytest.fail)
     assert found is not None
-    assert found.facts["best"] == min(mean_loss, 1.5)  # to be beaten by a run that goes on
-    assert same({name: found.tensors[f"model/{name}"] for name in mean}, seen[10])  # and goes on from no average
+    assert found.facts["best"] == min(mean_loss, 1.5)  # which a resumed run must beat
+    assert same(
+        {name: found.tensors[f"model/{name}"] for name in mean}, seen[10]
+    )  # and it does not continue from an average
     assert "average of the last 2 validations:" in said.getvalue()
     assert sorted(path.name for path in (tmp_path / "run/averaging").iterdir()) == [
         "step-00000008.safetensors",
@@ -205,7 +207,7 @@ def test_validations_leave_no_trace_in_what_is_learned(
 
 
 def spoil(trainer: Trainer, monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
-    """Let the loss of some steps be no number."""
+    """Make the loss of some steps NaN."""
     loss = trainer.task.loss
 
     def spoiled(model: Model, batch: Batch) -> tuple[Losses, Batch]:
@@ -274,7 +276,7 @@ def test_before_the_first_checkpoint_there_is_none_to_go_back_to(
         trainer.train()
     assert str(error.value) == (
         "5 updates in a row were not finite; there is no checkpoint yet: "
-        "begin anew with a lower train.optimizer.rate or train.clip"
+        "start again with a lower train.optimizer.rate or train.clip"
     )
 
 
@@ -335,7 +337,7 @@ def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytes
     assert again.update.split == 2
 
 
-# --- going on --------------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -381,7 +383,7 @@ def test_a_moving_average_may_begin_later(tmp_path: Path, ended: RunPlan) -> Non
 
 @pytest.mark.parametrize("kind", ["language", "masked", "classification", "translation", "vision"])
 def test_into_how_many_parts_an_update_is_split_does_not_change_what_it_learns_from(tmp_path: Path, kind: str) -> None:
-    """So a run that ran out of memory can go on in more parts where it was."""
+    """So a run that ran out of memory can continue with more parts."""
     found = planned(kind, tmp_path)
     orders = [make_trainer(changed(found, accumulate=parts), tmp_path / "run")[0].feed.order for parts in (1, 3)]
     drawn = [[(draw.shape, draw.rows.tolist()) for draw in order.epoch(0)] for order in orders]

@@ -52,7 +52,7 @@ def same_bits(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 def groups(optimizer: Optimizer) -> dict[str, tuple[str, float]]:
-    """Tell for every parameter which optimizer moves it, and its decay."""
+    """Return for every parameter which optimizer updates it, and its decay."""
     return {
         optimizer.names[parameter]: (type(part).__name__, group["weight_decay"])
         for part in optimizer.parts
@@ -201,7 +201,7 @@ def test_a_bad_step_changes_no_bit(config: OptimizerConfig) -> None:
 
 @both
 def test_a_good_step_is_a_step(config: OptimizerConfig) -> None:
-    """The flag 0 is no flag, also after a step that was skipped."""
+    """The flag 0 skips nothing, also after a step that was skipped."""
     results = []
     for flag in (None, torch.tensor(0.0)):
         built = model()

@@ -396,7 +396,7 @@ reader, writer = os.pipe()
 os.dup2(writer, 1)
 os.close(reader)
 with Progress(Console(), 10, 1) as progress:
-    progress.say("nobody reads this")
+    progress.say("unread")
     progress.say("nor this")
 print("went on", file=sys.stderr)
 """

@@ -147,7 +147,7 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
     """Interrupted, terminated, and with a newest checkpoint that is cut and another that has a wrong bit."""
     run = tmp_path / "the run"
     ended = regard(*command("transformer", files, run), before=partial(at_update, 4, partial(send, signal.SIGINT)))
-    how = f"go on with: regard train --resume '{run}'"
+    how = f"continue with: regard train --resume '{run}'"
     assert (ended.code, ended.said.splitlines()[-1]) == (130, f"regard: stopped at step 4, all is saved; {how}")
     assert "stopping after this step; a second signal stops at once" in ended.said
     ended = regard("train", "--resume", run, before=partial(at_update, 3, partial(send, signal.SIGTERM)))
@@ -168,7 +168,7 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
     ended = regard("train", "--resume", run)
     assert ended.code == 2
     listed = f"step-00000009 ({fault}), step-00000007 ({fault})"
-    assert f"every checkpoint is damaged: {listed}; restore one, or remove them to start anew" in ended.said
+    assert f"every checkpoint is damaged: {listed}; restore one, or remove them to start again" in ended.said
     for path in (run / "checkpoints").iterdir():
         path.rename(tmp_path / path.name)
     ended = regard("train", "--resume", run)
@@ -181,7 +181,7 @@ def test_a_second_signal_stops_at_once(files: Path, tmp_path: Path, whole: Calla
     run = tmp_path / "run"
     both = partial(send, signal.SIGINT, signal.SIGTERM)
     ended = regard(*command("lstm", files, run), before=partial(at_update, 5, both))
-    how = f"go on with: regard train --resume {run}"
+    how = f"continue with: regard train --resume {run}"
     lost = "stopped at once, what came after the last checkpoint is lost"
     assert (ended.code, ended.said.splitlines()[-1]) == (143, f"regard: {lost}; {how}")
     assert checkpoint_steps(run / "checkpoints") == [3]
@@ -190,7 +190,7 @@ def test_a_second_signal_stops_at_once(files: Path, tmp_path: Path, whole: Calla
 
 
 def interrupt_the_end() -> None:
-    """Let this process get a signal when all is saved."""
+    """Send this process a signal when all is saved."""
     finish = loop.Trainer._finish
     loop.Trainer._finish = lambda trainer: (send(signal.SIGINT), finish(trainer))[1]
 
@@ -198,14 +198,14 @@ def interrupt_the_end() -> None:
 def test_when_all_is_saved_one_signal_is_enough(files: Path, tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = tmp_path / "run"
     ended = regard(*command("muon", files, run), before=interrupt_the_end)
-    told = "regard: stopped before the last measurement, all is saved; go on with: regard train --resume"
+    told = "regard: stopped before the last measurement, all is saved; continue with: regard train --resume"
     assert (ended.code, ended.said.splitlines()[-1]) == (130, f"{told} {run}")
     assert_well(regard("train", "--resume", run))
     assert_same(run, whole("muon"))
 
 
 def interrupt_reading(path: str) -> None:
-    """Let this process get a signal when it first opens a file."""
+    """Send this process a signal when it first opens a file."""
     sent = False
 
     def audit(event: str, given: tuple[Any, ...]) -> None:
@@ -232,7 +232,7 @@ def test_interrupted_while_data_is_read_there_is_no_run_yet(
 
 
 def fill_the_disk(place: str, call: int) -> None:
-    """Let this process have no room from some write on; a limit on the size of files stands for a full disk."""
+    """Fail the writes of this process from some call on; a limit on the size of files stands for a full disk."""
     holder, name = (Log, place.removeprefix("Log.")) if place.startswith("Log.") else (loop, place)
     write = getattr(holder, name)
     calls = 0

@@ -107,7 +107,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 @pytest.fixture
 def without_values() -> Ranks:
-    """A device that knows shapes only: whoever wants to know a value there fails, and on CUDA would wait for it."""
+    """A device with shapes only: reading a value there fails, where CUDA would wait."""
     return Ranks(0, 1, torch.device("meta"))
 
 
@@ -296,7 +296,7 @@ def test_what_is_not_finite_changes_nothing(
 
 
 def limit_rows(found: RunPlan, monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
-    """Let memory run out above some rows, after the forward pass; give the rows of every pass."""
+    """Make memory run out above some rows, after the forward pass; return the rows of every pass."""
     seen: list[int] = []
 
     def check(batch: Batch, losses: Losses) -> Losses:
