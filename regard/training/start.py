@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from regard.config import Table, from_table, to_table
+from regard.config import Table, from_table, kind_of, to_table
 from regard.errors import ConfigError, RegardError
 from regard.models.count import cost
 from regard.models.recipe import build_empty
@@ -98,7 +98,7 @@ def _planned(request: RunRequest, run: str | Path | None, device: str, console: 
             plan = plan_run(request, ranks, say)
         for warning in plan.warnings:
             console.print(warning, style="yellow", highlight=False)
-        yield PlannedRun(plan, _run_folder(run, plan.task.name, ranks), ranks)
+        yield PlannedRun(plan, _run_folder(run, kind_of(type(plan.config.task)) or plan.task.name, ranks), ranks)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from regard.tasks.kinds import TASKS
 from regard.training import start
 
 from ..processes import PATIENCE
@@ -289,6 +290,32 @@ def test_a_word_that_is_not_a_task_lists_the_tasks(regard):
     found = regard.refused("train", "foo", text())
     tasks = "translation, language, masked, classification, vision"
     assert found == f"'foo' is neither a task nor a recipe; tasks: {tasks}; `regard recipes` lists the recipes"
+
+
+OWN_TASK = """
+from dataclasses import dataclass
+
+import regard
+from regard.tasks.language import LanguageTaskConfig
+
+
+@regard.register("task", "own-language")
+@dataclass(frozen=True, kw_only=True)
+class OwnLanguageConfig(LanguageTaskConfig):
+    passes = 1
+"""
+
+
+def test_a_registered_task_is_trained_like_any_other(regard):
+    file("own.py", OWN_TASK.splitlines())
+    try:
+        done = regard("--import", "own.py", "train", "own-language", text(), SHORT, *BRIEF, *TINY)
+        assert (done.code, done.err) == (0, "")
+        assert Path("runs/own-language-1/model.safetensors").exists()
+    finally:
+        TASKS._items.pop("own-language")
+    found = regard.refused("train", "own-language", "a.txt")
+    assert "'own-language' is neither a task nor a recipe; " in found
 
 
 def test_pairs_are_given_in_order_or_by_options(regard):

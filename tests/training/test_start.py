@@ -437,3 +437,19 @@ def test_updates_that_take_long_are_tried_once(text, monkeypatch):
     found = plan(text, *BRIEF, *TINY)
     assert trial.time_updates(found.config, found.task, ALONE).seconds == 30
     assert next(clock) == 60  # one update, with a reading before and after it
+
+
+# --- resuming --------------------------------------------------------------------------------------------------------
+
+
+def test_values_derived_from_the_steps_follow_them_when_a_run_is_resumed(text):
+    config = plan(text, "train.steps=400").config
+    longer = start._changed(config, ["train.steps=2000"]).train
+    assert longer == plan(text, "train.steps=2000").config.train
+    given = start._changed(config, ["train.steps=2000", "train.validate_every=7"]).train
+    assert (given.validate_every, given.checkpoint_every) == (7, 100)
+    own = plan(text, "train.steps=400", "train.validate_every=33", "train.schedule.warmup=3").config
+    kept = start._changed(own, ["train.steps=2000"]).train
+    assert (kept.validate_every, kept.checkpoint_every, kept.schedule.warmup) == (33, 100, 3)
+    with pytest.raises(ConfigError, match="'train.minutes=3': a resumed run counts updates; ask for more with train"):
+        start._changed(config, ["train.minutes=3"])
