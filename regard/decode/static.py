@@ -52,7 +52,7 @@ class StaticSteps(Steps):
     def __init__(self, shapes: "StaticShapes", given: Given, capacity: int) -> None:
         self.shapes = shapes
         self.given = pad_source(given, shapes.width)
-        self.state = start(shapes.model, self.given, round_up(capacity, shapes.slots))
+        self.state = start(shapes.model, self.given, padded_size(capacity, shapes.slots))
         self.rows, self.beams = len(given.tokens), 1
         self.shape: StaticShape | None = None  # where the state is now; None: in `self.state`
 
@@ -232,7 +232,7 @@ def pad_source(given: Given, to: int) -> Given:
     lengths = given.source_lengths
     if lengths is None:
         lengths = torch.full((rows,), width, device=given.source.device)
-    source = F.pad(given.source, (0, round_up(width, to) - width))
+    source = F.pad(given.source, (0, padded_size(width, to) - width))
     return replace(given, source=source, source_lengths=lengths)
 
 
@@ -241,11 +241,11 @@ def device_of(model: StepModel) -> torch.device:
     return model.embed.tokens.table.weight.device
 
 
-def round_up(size: int, to: int) -> int:
+def padded_size(size: int, to: int) -> int:
     """Round up to a multiple of `to`."""
     return -(-size // to) * to
 
 
 def round_rows(rows: int) -> int:
     """Round up to a power of two, or from 64 on to a multiple of 64."""
-    return 1 << (rows - 1).bit_length() if rows <= MANY else round_up(rows, MANY)
+    return 1 << (rows - 1).bit_length() if rows <= MANY else padded_size(rows, MANY)
