@@ -8,7 +8,6 @@ import regard
 
 ROOT = Path(regard.__file__).parent
 FORBIDDEN = {"utils", "util", "common", "helpers", "helper", "misc"}  # names of files that say nothing
-NOT_YET = {"Window", "in_chunks", "look"}  # names that are still to be made unique
 
 
 def public_definitions() -> dict[str, set[str]]:
@@ -25,7 +24,7 @@ def public_definitions() -> dict[str, set[str]]:
 
 def test_no_two_public_classes_or_functions_share_a_name():
     shared = {name: sorted(files) for name, files in public_definitions().items() if len(files) > 1}
-    found = [f"{name}: {', '.join(files)}" for name, files in shared.items() if name not in NOT_YET]
+    found = [f"{name}: {', '.join(files)}" for name, files in shared.items()]
     assert not found, "\n".join(found)
 
 

@@ -47,7 +47,7 @@ def add_empty_rows(rows: Indices, count: int) -> Indices:
     return np.concatenate((rows, np.full(count - len(rows), EMPTY)))
 
 
-def round_up(number: int, multiple: int) -> int:
+def next_multiple(number: int, multiple: int) -> int:
     """Round up to a multiple."""
     return -(-number // multiple) * multiple
 

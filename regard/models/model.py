@@ -347,7 +347,7 @@ class EncoderDecoder(StepModel):
 
 
 def writes(model: nn.Module) -> TypeGuard[StepModel]:
-    """Tell whether a model writes token by token."""
+    """Return whether a model generates token by token."""
     return isinstance(model, StepModel)
 
 

@@ -23,8 +23,8 @@ from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import (
+    chunks_of,
     hold_out,
-    in_chunks,
     learn_tokenizer,
     lengths_of,
     paths,
@@ -134,7 +134,7 @@ class ClassificationConfig(TaskConfig):
             labels: list[int] = []
             before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
             room = self.longest - len(before) - len(after)
-            for chunk in in_chunks(self.read(files, found)):
+            for chunk in chunks_of(self.read(files, found)):
                 for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
                     labels.append(names.setdefault(label, len(names)))
                     if len(ids) > room:

@@ -17,7 +17,7 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import can, in_chunks, learn_tokenizer, paths, skips, telling, with_skips
+from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, with_skips
 
 By = Literal["file", "line", "blank-line"]
 
@@ -126,7 +126,7 @@ class TextConfig(TaskConfig):
             end = np.array([tokenizer.end], np.int32)
             begins = True
             words = letters = 0
-            for chunk in in_chunks(self.read(files, found), 64):
+            for chunk in chunks_of(self.read(files, found), 64):
                 for piece, ids in zip(chunk, tokenizer.encode([piece.text for piece in chunk]), strict=True):
                     if begins:
                         writer.add_piece(end, ends=False)

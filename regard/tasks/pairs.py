@@ -11,7 +11,7 @@ from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import Skipped, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.models.template import text_template
-from regard.tasks.text import in_chunks, paths, skips, with_skips
+from regard.tasks.text import chunks_of, paths, skips, with_skips
 
 Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 
@@ -79,7 +79,7 @@ class Pairs:
                 for ids, (before, after) in zip(pair, edges, strict=True):
                     yield np.concatenate((before, ids[:room], after)).astype(np.int32)
 
-            for chunk in in_chunks(read_all(source, target, found)):
+            for chunk in chunks_of(read_all(source, target, found)):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
                 plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
                 varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain

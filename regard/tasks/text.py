@@ -61,7 +61,7 @@ def paths(names: Sequence[str]) -> list[Path]:
     return [Path(name) for name in names]
 
 
-def in_chunks(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
+def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
     """Yield a long sequence as lists."""
     iterator = iter(items)
     while chunk := list(islice(iterator, size)):

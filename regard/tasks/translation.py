@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Count, NotNegative, Rate, Table
-from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, pack_rows, round_up, rows_for
+from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, next_multiple, pack_rows, rows_for
 from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -203,8 +203,8 @@ class Translation(Task):
         """
         longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
         total = self.train[0].lengths.sum(0)
-        wide = max(PACKED_WIDTH, *(round_up(int(length), 8) for length in longest))
-        sides = [max(int(longest[side]), round_up(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
+        wide = max(PACKED_WIDTH, *(next_multiple(int(length), 8) for length in longest))
+        sides = [max(int(longest[side]), next_multiple(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
         return tuple(sides)
 
     def packed(self, pairs: Pairs, groups: list[Indices], draw: Draw) -> Batch:

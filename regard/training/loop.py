@@ -33,7 +33,7 @@ from regard.training.run import Run
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
 from regard.training.update import Outcome, Update, leave_to_chance
-from regard.training.window import Window
+from regard.training.window import LogWindow
 
 RELEASE_EVERY = 50  # updates after which mapped pages are released, so that resident memory stays bounded
 BAD_IN_A_ROW = 5  # updates in a row that were not finite, after which a run stops
@@ -55,7 +55,7 @@ class Trainer:
         self.best_step = 0
         self.seconds = 0.0
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
-        self.window = Window()
+        self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
         self.metric: str | None = None
 
@@ -71,7 +71,7 @@ class Trainer:
                 self.window.add(self.advance(draws))
                 if self.step % self.config.log_every == 0 or self.step == self.config.steps:
                     self.show(log, self.window)
-                    self.window = Window()
+                    self.window = LogWindow()
                 stopped = self.ranks.largest(stop.number or 0)  # a signal may have reached some processes only
                 with self.window.paused():
                     if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
@@ -83,7 +83,7 @@ class Trainer:
                     raise StopError(f"stopped at step {self.step}, all is saved", self.run.folder, stopped)
             if self.window.updates:
                 self.show(log, self.window)
-                self.window = Window()
+                self.window = LogWindow()
             self.save()
             stop.saved = True
             return self._finish()
@@ -120,7 +120,7 @@ class Trainer:
         exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
         return self.step >= self.config.steps or exhausted
 
-    def show(self, log: Log | None, window: "Window") -> None:
+    def show(self, log: Log | None, window: "LogWindow") -> None:
         """Log and show the progress. This waits for the accelerator."""
         loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
         seconds = window.seconds()
@@ -322,7 +322,7 @@ class Trainer:
         self.update.split = max(self.config.accumulate, facts["split"])
         self.seconds = facts["seconds"]
         if facts["window"] is not None:
-            self.window = Window.load(facts["window"], self.ranks)
+            self.window = LogWindow.load(facts["window"], self.ranks)
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])
 
     def _check_model(self, found: Mapping[str, Tensor]) -> None:

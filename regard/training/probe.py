@@ -63,13 +63,13 @@ class Snapshots:
         """Write what the model attends to after a step."""
         if self.inputs is None:
             self.inputs = fitting_inputs(model, self.task)
-        weights = bounded(look(model, self.inputs))
+        weights = bounded(probe_weights(model, self.inputs))
         if step == 0 or not (self.folder / INPUTS).exists():
             save_weights(self.inputs, self.folder / INPUTS)
         save_weights(weights, self.folder / f"{step_name(step)}.safetensors")
 
 
-def look(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
+def probe_weights(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
     """Return the weights of each attention for a batch of one; neither the model nor its generators change."""
     training = model.training
     model.eval()
@@ -87,7 +87,7 @@ def fitting_inputs(model: nn.Module, task: Task) -> Batch:
     longest = LONGEST
     while True:
         inputs = task.probe(longest)
-        size = _bytes(look(model, inputs).values())
+        size = _bytes(probe_weights(model, inputs).values())
         if size <= LIMIT or longest <= SHORTEST:
             return inputs
         length = max(tensor.shape[1] for tensor in inputs.values())

@@ -12,7 +12,7 @@ from regard.training.ranks import Ranks
 from regard.training.update import Outcome
 
 
-class Window:
+class LogWindow:
     """Sums over a few updates, on the device, so that nothing waits; and the time they took."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Window:
         return {"updates": self.updates, "seconds": self.seconds(), "sums": sums}
 
     @classmethod
-    def load(cls, facts: dict[str, Any], ranks: Ranks) -> "Window":
+    def load(cls, facts: dict[str, Any], ranks: Ranks) -> "LogWindow":
         """Restore the window of a checkpoint; the first process has the loss of all."""
         window = cls()
         window.updates, window._before = facts["updates"], facts["seconds"]

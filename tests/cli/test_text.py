@@ -48,7 +48,7 @@ def regard(monkeypatch, capsys, tmp_path) -> Command:
 
 
 def say(monkeypatch, *parts: bytes) -> None:
-    """Let standard input be a pipe with these bytes."""
+    """Make standard input a pipe with these bytes."""
     reader, writer = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
     for part in parts:

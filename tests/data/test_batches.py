@@ -17,9 +17,9 @@ from regard.data.batches import (
     Shuffled,
     Streams,
     Windows,
+    next_multiple,
     pack_rows,
     passages,
-    round_up,
     rows_for,
     whole_streams,
 )
@@ -120,7 +120,7 @@ def test_rows_for_holds_the_tokens_of_the_longest_side():
     assert rows_for(100, (9,)) == 11  # few rows are not rounded
     assert rows_for(1000, (9,)) == 104  # many are, to a multiple of 8
     assert rows_for(10, (64,)) == 1  # at least one
-    assert [round_up(number, 4) for number in (1, 4, 5)] == [4, 4, 8]
+    assert [next_multiple(number, 4) for number in (1, 4, 5)] == [4, 4, 8]
 
 
 @pytest.mark.parametrize("tokens", [2048, 4096, 8192])

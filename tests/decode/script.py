@@ -1,4 +1,4 @@
-"""A model whose scores are drawn anew for every text, and its steps, which check what a search asks of them."""
+"""A model whose scores are drawn at random for every text, and its steps, which check what a search asks of them."""
 
 from collections.abc import Sequence
 

@@ -59,7 +59,7 @@ def reference(query, key, value, scale, cap=None, bias=None, allowed=None):
 
 @contextlib.contextmanager
 def quiet():
-    """Flex warns that nobody compiled it; it traces the rules all the same."""
+    """Flex warns that it is not compiled; it still traces the rules."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -88,7 +88,7 @@ def test_against_the_definition():
 
 @st.composite
 def terms_of_all_sorts(draw):
-    """Give sizes and terms: any mask, bias, cap, grouping, lengths."""
+    """Draw sizes and terms: any mask, bias, cap, grouping, lengths."""
     B, K, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
     T, S = draw(st.integers(1, 4)), draw(st.integers(1, 5))
     H = K * groups
@@ -353,7 +353,7 @@ class Sizes(TorchDispatchMode):
 
 
 def pairs(attention, x, **terms):
-    """Tell whether anything as large as queries x keys came up."""
+    """Return whether a tensor as large as queries x keys was made."""
     T = x.shape[1]
     with Sizes() as sizes:
         attention(x, **terms)

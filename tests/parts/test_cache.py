@@ -79,7 +79,7 @@ def test_ragged_rows_are_each_alone(kind, chunks, static):
 
 
 def test_prompts_of_different_lengths_then_steps():
-    """What generation does; the rows that wait at the end of the longest prompt go on from where they were."""
+    """What generation does; the rows that wait for the longest prompt continue from where they were."""
     attention = make(MultiHeadsConfig(4, 2), RopeConfig())
     rows = [random(7, DIM), random(4, DIM, seed=1)]
     chunks = [(5, 2), (1, 1), (1, 1)]

@@ -30,7 +30,7 @@ def rows(draw, batch, length):
 
 @st.composite
 def cases(draw):
-    """Give query and key positions of a batch; either may have one row for all."""
+    """Draw query and key positions of a batch; either may have one row for all."""
     batch, T, S = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 5))
     query = draw(rows(draw(st.sampled_from([1, batch])), T))
     key = draw(rows(draw(st.sampled_from([1, batch])), S))

@@ -90,7 +90,7 @@ def test_linear():
 
 
 def wave(position, dim):
-    """Give the pairs (sin, cos) of one position."""
+    """Return the pairs (sin, cos) of one position."""
     angles = [position / 10000 ** (2 * i / dim) for i in range(dim // 2)]
     return [(sin(angle), cos(angle)) for angle in angles]
 

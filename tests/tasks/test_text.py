@@ -12,9 +12,9 @@ from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import build
 from regard.tasks.loss import IGNORE
 from regard.tasks.text import (
+    chunks_of,
     hold_out,
     ignore_empty,
-    in_chunks,
     learn_tokenizer,
     lengths_of,
     shown,
@@ -69,8 +69,8 @@ def test_rows_to_show(count: int, rows: list[int]):
 
 
 def test_chunks_are_lists_in_order():
-    assert list(in_chunks(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert list(in_chunks([])) == []
+    assert list(chunks_of(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert list(chunks_of([])) == []
 
 
 def test_what_was_skipped_survives_the_cache():

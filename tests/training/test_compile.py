@@ -12,7 +12,7 @@ from regard.data.tokenizer import TokenizerConfig
 from regard.models.model import Model
 from regard.tasks.task import Task
 from regard.training.config import TrainConfig
-from regard.training.probe import look
+from regard.training.probe import probe_weights
 from regard.training.ranks import Ranks
 from regard.training.update import Update
 
@@ -47,7 +47,7 @@ def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tu
         model.eval()
         task.measure(model)  # validations in between change nothing, nor do looks
         if model.packs_documents:
-            look(model, task.probe())
+            probe_weights(model, task.probe())
         compiled.append(counter.frame_count)
     return len(shapes), compiled
 

@@ -26,7 +26,16 @@ from regard.runs.folder import check_free
 from regard.training import probe
 from regard.training.loop import Trainer
 from regard.training.planning import RunPlan
-from regard.training.probe import GAPS, LIMIT, Snapshots, bounded, fitting_inputs, look, probe_steps, read_probe
+from regard.training.probe import (
+    GAPS,
+    LIMIT,
+    Snapshots,
+    bounded,
+    fitting_inputs,
+    probe_steps,
+    probe_weights,
+    read_probe,
+)
 from regard.training.trial import build_model
 from regard.training.update import Outcome
 
@@ -191,13 +200,13 @@ def test_looking_leaves_mode_and_chance_as_they_were(tmp_path: Path, training: b
     trainer = trainer_of(planned("masked", tmp_path), tmp_path / "run")
     trainer.model.train(training)
     before = torch.get_rng_state()
-    weights = look(trainer.model, trainer.task.probe())
+    weights = probe_weights(trainer.model, trainer.task.probe())
     assert torch.equal(torch.get_rng_state(), before)
     assert trainer.model.training is training
     assert {module.training for module in trainer.model.modules()} == {training}
     assert not any(tensor.requires_grad for tensor in weights.values())
     trainer.model.eval()
-    assert_same(look(trainer.model, trainer.task.probe()), weights)  # without dropout, whatever the mode
+    assert_same(probe_weights(trainer.model, trainer.task.probe()), weights)  # without dropout, whatever the mode
 
 
 # --- their size ------------------------------------------------------------------------------------------------------
@@ -236,11 +245,11 @@ def test_snapshots_are_within_the_limit(limit: int, tmp_path: Path, monkeypatch:
 def test_a_pair_is_chosen_that_fits_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned("translation", tmp_path, "task.longest=20")
     trainer = trainer_of(found, tmp_path / "run")
-    large = look(trainer.model, trainer.task.probe())
+    large = probe_weights(trainer.model, trainer.task.probe())
     monkeypatch.setattr(probe, "LIMIT", size(large) - 1)
     monkeypatch.setattr(probe, "SHORTEST", 2)
     inputs = fitting_inputs(trainer.model, trainer.task)
-    assert size(look(trainer.model, inputs)) < size(large)
+    assert size(probe_weights(trainer.model, inputs)) < size(large)
     assert inputs["source"][0, -1] == trainer.task.special.end
     assert inputs["target"][0, 0] == trainer.task.special.start
 

@@ -158,7 +158,7 @@ def test_alignments(translator):
     assert [one.alignment for one in answers(translator.translate_lines(["red", ""]))] == [
         None,
         None,
-    ]  # nobody asked for any
+    ]  # none was asked for
 
 
 def test_a_model_without_attention_aligns_nothing():
