@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from bench.timing import Row, milliseconds, show
 from regard.models.recipe import load_recipe
 from regard.training.log import Log
-from regard.training.loop import Trainer, Window
+from regard.training.loop import Trainer
 from regard.training.planning import RunPlan, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
 from regard.training.run import create_run
 from regard.training.trial import build_model
+from regard.training.window import LogWindow
 
 LAYERS, D, H, T, B = 4, 128, 4, 64, 12
 ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself again for each round, so that is longer
@@ -62,12 +63,12 @@ def our_round(ours: Trainer, updates: int):
     draws, log = ours.draws(), Log(ours.run.folder)
 
     def run() -> None:
-        window = Window()
+        window = LogWindow()
         for _ in range(updates):
             window.add(ours.advance(draws))
             if ours.step % ours.config.log_every == 0:
                 ours.show(log, window)
-                window = Window()
+                window = LogWindow()
 
     return run
 

@@ -135,15 +135,15 @@ class Lines:
 
     def chunks(self) -> "Chunks":
         """Return the lines in lists: what has arrived on standard input, or a few thousand at a time."""
-        from regard.use.batches import Chunks, in_chunks
+        from regard.use.batches import Chunks, chunk_lines
 
         if self.live:
             from regard.cli.stdin import read_available
 
             if self.typed:
                 print("type one line after the other; Ctrl-D ends", file=sys.stderr)
-            return Chunks(part for chunk in read_available() for part in in_chunks(chunk))
-        return Chunks(in_chunks(self.texts or [] if self.file is None else _lines_of(self.file)))
+            return Chunks(part for chunk in read_available() for part in chunk_lines(chunk))
+        return Chunks(chunk_lines(self.texts or [] if self.file is None else _lines_of(self.file)))
 
     def feedback(self) -> "Feedback":
         """Return what a model calls while it answers: the progress bar, and warnings on standard error."""

@@ -85,6 +85,10 @@ class Task(ABC):
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
 
+    def method(self, rows: int | None = None) -> str:
+        """Return how `measure` measures, if that needs to be said: "greedy, 500 of 2,000 pairs"."""
+        return ""
+
     @abstractmethod
     def samples(self, model: nn.Module) -> list[Sample]:
         """Return what the model makes of a few validation rows."""

@@ -262,6 +262,12 @@ class Translation(Task):
         made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
         return {**self.measure_loss(model), **translation_scores(made, wanted)}
 
+    def method(self, rows: int | None = None) -> str:
+        """Return how translations are made, and of how many pairs."""
+        total = self.valid.count
+        count = total if rows is None else min(rows, total)
+        return f"greedy, {total:,} pairs" if count == total else f"greedy, {count:,} of {total:,} pairs"
+
     @torch.no_grad()
     def measure_loss(self, model: nn.Module) -> dict[str, float]:
         """Measure loss and perplexity on all pairs."""

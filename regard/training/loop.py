@@ -32,8 +32,9 @@ from regard.training.ranks import Ranks
 from regard.training.run import Run
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
-from regard.training.update import Outcome, Update, leave_to_chance
+from regard.training.update import Outcome, Update, copy_weights, seed_generators
 from regard.training.window import LogWindow
+from regard.use.evaluate import Evaluation
 
 RELEASE_EVERY = 50  # updates after which mapped pages are released, so that resident memory stays bounded
 BAD_IN_A_ROW = 5  # updates in a row that were not finite, after which a run stops
@@ -61,12 +62,12 @@ class Trainer:
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def train(self) -> dict[str, float]:
-        """Train to the end; return the measures of the weights that are kept."""
+    def train(self) -> Evaluation:
+        """Train to the end; return the evaluation of the best weights."""
         with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
             draws = self.draws()
             with self.window.paused():
-                self._begin_looking()
+                self._first_snapshot()
             while not self.is_done():
                 self.window.add(self.advance(draws))
                 if self.step % self.config.log_every == 0 or self.step == self.config.steps:
@@ -76,7 +77,7 @@ class Trainer:
                 with self.window.paused():
                     if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
                         self._validate(log)
-                    self._look()  # before a checkpoint, so that a resumed run does not miss it
+                    self._snapshot()  # before a checkpoint, so that a resumed run does not miss it
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
@@ -91,7 +92,7 @@ class Trainer:
     def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
         """Do one update."""
         draw, epoch, drawn = next(draws)
-        leave_to_chance(self.ranks.device, self.config.seed, self.step + 1, part=-1)
+        seed_generators(self.ranks.device, self.config.seed, self.step + 1, part=-1)
         split = self.update.split
         outcome = self.update(self.feed.batch(draw, epoch), self.step + 1)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
@@ -120,7 +121,7 @@ class Trainer:
         exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
         return self.step >= self.config.steps or exhausted
 
-    def show(self, log: Log | None, window: "LogWindow") -> None:
+    def show(self, log: Log | None, window: LogWindow) -> None:
         """Log and show the progress. This waits for the accelerator."""
         loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
         seconds = window.seconds()
@@ -166,7 +167,7 @@ class Trainer:
 
     def _validate(self, log: Log | None) -> None:
         """Measure the current weights, show samples, keep weights for the average at the end."""
-        with self._wearing(self.update.average) as model, self.update.autocast():
+        with self._swapped_weights(self.update.average) as model, self.update.autocast():
             values, is_best = self._compare(model)
             samples = self.task.samples(model)
             if self.config.average and self.ranks.first:
@@ -179,7 +180,7 @@ class Trainer:
             log.samples(self.step, samples)
             notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
-            self.progress.validation(self.step, values, is_best)
+            self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
             self.progress.samples(samples)
 
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
@@ -201,22 +202,22 @@ class Trainer:
         else:
             save_model(model, self.run.folder)
 
-    def _begin_looking(self) -> None:
+    def _first_snapshot(self) -> None:
         """Save what the model attends to before the first update."""
         if self.ranks.first:
             self.snapshots.begin(self.step)
         if self.step == 0:
-            self._look()
+            self._snapshot()
 
-    def _look(self) -> None:
+    def _snapshot(self) -> None:
         """Save what the model attends to, at the chosen steps."""
         if self.snapshots.wanted(self.step, ends=self.is_done()):
-            with self._wearing(self.update.average) as model, self.update.autocast():
+            with self._swapped_weights(self.update.average) as model, self.update.autocast():
                 if self.ranks.first:
                     self.snapshots.take(model, self.step)
 
     @contextmanager
-    def _wearing(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
+    def _swapped_weights(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
         """Yield the model, with other weights, if given, in place of its own during the block."""
         if self.update.sharded:
             yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
@@ -225,21 +226,21 @@ class Trainer:
             yield self.model
             return
         own = {name: tensor.detach().clone() for name, tensor in tensors(self.model).items()}
-        _copy(weights, self.model)
+        copy_weights(weights, self.model)
         try:
             yield self.model
         finally:
-            _copy(own, self.model)
+            copy_weights(own, self.model)
 
-    def _finish(self) -> dict[str, float]:
-        """Average the last weights and keep them if they are better than the best; measure all validation data."""
+    def _finish(self) -> Evaluation:
+        """Average the last weights, keep them if they are the best, and evaluate the best as `regard evaluate` does."""
         files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
         if len(files) > 1:
-            with self._wearing(mean_of(files)) as model, self.update.autocast():
+            with self._swapped_weights(mean_of(files)) as model, self.update.autocast():
                 values, is_best = self._compare(model)
             self._say(f"average of the last {len(files)} validations:")
             if self.ranks.first:
-                self.progress.validation(self.step, values, is_best)
+                self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
             if is_best:
                 self.save()  # a run that is resumed from here must beat the average
         if self.best is None:
@@ -247,20 +248,15 @@ class Trainer:
         self.ranks.wait()
         if self.run.config.model is None:
             weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
-            with self._wearing(weights) as own, self.update.autocast():
-                return self.task.measure(own.eval())
-        kept = self.run.model(self.ranks.device)
-        with self.update.autocast():
-            return self.task.measure(kept)
+            with self._swapped_weights(weights) as own, self.update.autocast():
+                return Evaluation(self.task.measure(own.eval()), data=self.task.facts())
+        return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
 
     # --- saving and resuming -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that the next update depends on."""
-        state = {f"model/{name}": tensor.detach() for name, tensor in tensors(self.model).items()}
-        state |= {f"optimizer/{name}": tensor for name, tensor in self.update.optimizer.tensors().items()}
-        state |= {f"average/{name}": tensor for name, tensor in (self.update.average or {}).items()}
-        return state | {f"carried/{name}": tensor for name, tensor in self.update.carried_by_all().items()}
+        return self.update.state()
 
     def facts(self) -> dict[str, Any]:
         """Return the state of the run besides tensors."""
@@ -305,32 +301,16 @@ class Trainer:
             before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
             remedy = "give it back its files, or begin a new run with --init-from"
             raise RegardError(f"{self.run.folder}: the data has changed: it had {before}, and now {now}; {remedy}")
-        self._check_model(_below("model/", found.tensors))
-        _copy(_below("model/", found.tensors), self.model)
-        self.update.optimizer.load(_below("optimizer/", found.tensors))
-        if self.update.average is not None:
-            average = _below("average/", found.tensors) or tensors(self.model)  # which may be new: train.ema=...
-            for name, tensor in average.items():
-                self.update.average[name].copy_(tensor.detach())
-        rows = len(
-            next(self.feed.order.epoch(0)).rows
-        )  # with another train.tokens, the lanes differ and start without a state
-        carried = {name: tensor for name, tensor in _below("carried/", found.tensors).items() if len(tensor) == rows}
-        self.update.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
+        if not self.update.fits(found.tensors):
+            what = "the checkpoint is of another model than recipe.toml describes"
+            raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
+        self.update.load(found.tensors, facts["split"], rows=len(next(self.feed.order.epoch(0)).rows))
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best, self.best_step = facts["best"], facts["best_step"]
-        self.update.split = max(self.config.accumulate, facts["split"])
         self.seconds = facts["seconds"]
         if facts["window"] is not None:
             self.window = LogWindow.load(facts["window"], self.ranks)
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])
-
-    def _check_model(self, found: Mapping[str, Tensor]) -> None:
-        """Reject the weights of another model."""
-        own = {name: tensor.shape for name, tensor in tensors(self.model).items()}
-        if own != {name: tensor.shape for name, tensor in found.items()}:
-            what = "the checkpoint is of another model than recipe.toml describes"
-            raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
 
     @contextmanager
     def _log(self) -> Iterator[Log | None]:
@@ -341,16 +321,6 @@ class Trainer:
         finally:
             if log is not None:
                 log.close()
-
-
-@torch.no_grad()
-def _copy(source: Mapping[str, Tensor], model: nn.Module) -> None:
-    for name, tensor in tensors(model).items():
-        tensor.copy_(source[name])
-
-
-def _below(prefix: str, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in found.items() if name.startswith(prefix)}
 
 
 def _title(metric: str) -> str:

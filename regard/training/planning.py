@@ -250,7 +250,7 @@ def choose_tokenizer(draft: Draft) -> None:
 
 def prepare_data(draft: Draft) -> None:
     """Read and tokenise the data; the first process does so before the others, which find its result in the cache."""
-    with draft.ranks.first_first():
+    with draft.ranks.rank_zero_first():
         draft.task = draft.task_config.prepare(draft.tokenizer, draft.choices.seed, draft.say)
 
 

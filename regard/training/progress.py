@@ -86,12 +86,17 @@ class Progress:
         for line in text.splitlines() or [""]:
             self._print(Text(harmless(line, self._console.encoding), style))
 
-    def validation(self, step: int, values: Mapping[str, float | int], best: bool) -> None:
-        """Print the values of a validation, aligned with those before; the best one so far is marked."""
+    def validation(self, step: int, values: Mapping[str, float | int], best: bool, method: str = "") -> None:
+        """Print the values of a validation, aligned with those before; the best one so far is marked.
+
+        `method` says how they were measured: "greedy, 500 of 2,000 pairs".
+        """
         line = Text(f"valid {step:{len(str(self._steps))}}").append(" best" if best else "     ", "bold green")
         for name, value in values.items():
             text = f"{harmless(name, self._console.encoding)} {short_number(value)}"
             line.append(GAP + self._aligned(f"valid {name}", text))
+        if method:
+            line.append(f"{GAP}({method})", "dim")
         self._print(line)
 
     def samples(self, samples: Sequence[Sample]) -> None:

@@ -56,7 +56,7 @@ class Ranks:
         self.largest(0)
 
     @contextmanager
-    def first_first(self) -> Iterator[None]:
+    def rank_zero_first(self) -> Iterator[None]:
         """Run something in the first process before the others, which then find its results in a cache.
 
         If it fails, the others fail in the same way, and none waits for another.
@@ -82,13 +82,13 @@ def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     try:
         yield ranks
     except RegardError as error:
-        if not _is_news(str(error)):
+        if not _is_new(str(error)):
             raise SystemExit(getattr(error, "exit_code", 2)) from None
         raise
     except RuntimeError as error:
         if not _is_loss(error):
             raise
-        if _anybody_spoke():
+        if _was_reported():
             raise SystemExit(2) from None
         raise RegardError("another process of this run was lost; when its fault is mended, use --resume") from None
     else:  # after an error the others may have ended, and this would wait for them
@@ -114,7 +114,7 @@ def _meet(world: int, device: torch.device) -> Ranks:
 # --- one voice -------------------------------------------------------------------------------------------------------
 
 
-def _is_news(text: str) -> bool:
+def _is_new(text: str) -> bool:
     """Return whether no other process has reported this yet, so that an error of all is printed once."""
     try:
         store = dist.distributed_c10d._get_default_store()
@@ -124,7 +124,7 @@ def _is_news(text: str) -> bool:
         return True
 
 
-def _anybody_spoke() -> bool:
+def _was_reported() -> bool:
     try:
         return dist.distributed_c10d._get_default_store().add("regard/spoken", 0) > 0
     except RuntimeError:

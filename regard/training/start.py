@@ -1,5 +1,6 @@
 """Starting runs: from files, from a recipe, from trained weights, or from where a run was stopped."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,10 +27,11 @@ from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
-from regard.training.report import draw_curves, write_report
+from regard.training.report import REPORT, draw_curves, write_report
 from regard.training.request import RunRequest
 from regard.training.run import Run, create_run, open_run, write_config
 from regard.training.trial import Trial, build_model, time_updates
+from regard.use.evaluate import Evaluation
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def resume(
         run = open_run(folder)
         run = replace(run, config=_changed(run.config, overrides))
         module = _module_of(run, model, ranks)
-        with ranks.first_first():
+        with ranks.rank_zero_first():
             task = run.task(device="cpu")
         with _progress(console, run) as progress:
             trainer = _trainer(run, task, module, ranks, progress, callbacks)
@@ -234,28 +236,44 @@ def _trainer(
 
 
 def _train(trainer: Trainer) -> Run:
-    values = trainer.train()
+    found = trainer.train()
     if trainer.ranks.first:
-        trainer.progress.say(f"done: {trainer.run.folder}", "bold")
-        trainer.progress.validation(trainer.best_step, values, True)
-        finish(trainer.run, trainer.task, values)
+        run, progress = trainer.run, trainer.progress
+        progress.say(f"done: {run.folder}", "bold")
+        progress.validation(trainer.best_step, found, True, found.method)
+        finish(run, trainer.task, found)
+        for command in _next_commands(run):
+            progress.say(f"  {command}")
     return trainer.run
 
 
-def finish(run: Run, task: Task, values: Mapping[str, float]) -> None:
+def _next_commands(run: Run) -> list[str]:
+    """Return the commands that a user may want next."""
+    folder = shlex.quote(str(run.folder))
+    report = f"open {folder}/{REPORT}"
+    if run.config.model is None:  # the command line cannot build a module of one's own
+        return [report]
+    model = build_empty(run.config.model)
+    texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
+    texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" '}
+    text = "image.png " if model.reads == "image" else texts.get(model.verbs[0], "")
+    return [f"regard {model.verbs[0]} {text}-m {folder}", f"regard look -m {folder}", report]
+
+
+def finish(run: Run, task: Task, found: Evaluation) -> None:
     """Draw the curves and write the report."""
     draw_curves(run.folder)
     counts = [(name, f"{count:,}") for name, count in task.facts().items()]
     skipped = [("left out", line) for line in task.skipped.report()]
     model = [("kind", "a module of one's own")]
     if run.config.model is not None:
-        found = cost(build_empty(run.config.model))
-        model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{found.parameters:,}")]
+        parameters = cost(build_empty(run.config.model)).parameters
+        model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{parameters:,}")]
     training = [(key, _plain(value)) for key, value in to_table(run.config.train).items()]
-    final = [(name, f"{value:.4g}") for name, value in values.items()]
-    result = ("Result on the validation data", final)
+    final = [(name, f"{value:.4g}") for name, value in found.items()]
+    result = (f"Result on the validation data{found.method and f' ({found.method})'}", final)
     facts = [result, ("Data", counts + skipped), ("Model", model), ("Training", training)]
-    write_report(run.folder, run.folder.name, facts)
+    write_report(run.folder, run.folder.name, facts, task.method(run.config.train.valid_rows))
 
 
 def _plain(value: Any) -> str:

@@ -7,7 +7,7 @@ parts (for memory) nor over processes changes what is learned:
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -129,7 +129,7 @@ class Update:
         carried: list[tuple[slice, Batch]] = []
         try:
             for number, rows, part in self._parts(batch):
-                leave_to_chance(self.ranks.device, self.config.seed, step, number)
+                seed_generators(self.ranks.device, self.config.seed, step, number)
                 with self._share_gradients_after(number), self.autocast():
                     losses, kept = self.objective(part)
                     (losses.objective * (self._share() / count.clamp(min=1))).backward()
@@ -220,6 +220,31 @@ class Update:
             self.ranks.sum(states[name])
         return states
 
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that the next update depends on: model, optimizer, moving average, carried state."""
+        state = {f"model/{name}": tensor.detach() for name, tensor in tensors(self.model).items()}
+        state |= {f"optimizer/{name}": tensor for name, tensor in self.optimizer.tensors().items()}
+        state |= {f"average/{name}": tensor for name, tensor in (self.average or {}).items()}
+        return state | {f"carried/{name}": tensor for name, tensor in self.carried_by_all().items()}
+
+    def fits(self, state: Mapping[str, Tensor]) -> bool:
+        """Return whether a state is of a model with the same weights."""
+        own = {name: tensor.shape for name, tensor in tensors(self.model).items()}
+        return own == {name: tensor.shape for name, tensor in _below("model/", state).items()}
+
+    def load(self, state: Mapping[str, Tensor], split: int, rows: int) -> None:
+        """Continue from a state; `split` is how many parts an update had, `rows` how many rows a batch has now."""
+        copy_weights(_below("model/", state), self.model)
+        self.optimizer.load(_below("optimizer/", state))
+        if self.average is not None:
+            average = _below("average/", state) or tensors(self.model)  # train.ema may be new
+            for name, tensor in average.items():
+                self.average[name].copy_(tensor.detach())
+        # with another train.tokens, rows start without a carried state
+        carried = {name: tensor for name, tensor in _below("carried/", state).items() if len(tensor) == rows}
+        self.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
+        self.split = max(self.config.accumulate, split)
+
     def _balance(self) -> None:
         """Balance the load of experts over all processes; synchronise the averages of batch norm."""
         for router in self.routers:
@@ -244,13 +269,24 @@ class Update:
             self.average[name].copy_(own[name])
 
 
-def leave_to_chance(device: torch.device, seed: int, step: int, part: int) -> None:
+@torch.no_grad()
+def copy_weights(source: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Copy weights into a model."""
+    for name, tensor in tensors(model).items():
+        tensor.copy_(source[name])
+
+
+def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def seed_generators(device: torch.device, seed: int, step: int, part: int) -> None:
     """Seed the generators for one part of one step: its dropout, or (-1) the randomness of its batch."""
-    torch.default_generator.manual_seed(seed_of(seed, step, part))  # `torch.manual_seed` is slow without CUDA
+    torch.default_generator.manual_seed(step_seed(seed, step, part))  # `torch.manual_seed` is slow without CUDA
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed_of(seed, step, part))
+        torch.cuda.manual_seed(step_seed(seed, step, part))
 
 
-def seed_of(seed: int, step: int, part: int) -> int:
+def step_seed(seed: int, step: int, part: int) -> int:
     """Return a seed that is the same whether a run was resumed or not."""
     return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63

@@ -76,7 +76,7 @@ def check_count(number: object, name: str) -> None:
         raise InputError(f"{name}={number!r} must be a whole number, at least 1")
 
 
-def in_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def chunk_lines(lines: Iterable[str]) -> Iterator[list[str]]:
     """Cut lines into lists that fit into memory, whatever their number and length."""
     chunk: list[str] = []
     letters = 0
@@ -136,7 +136,7 @@ def tokens_per_batch(chosen: int | None, device: torch.device) -> int:
     return chosen
 
 
-def pad_rows(
+def padded_batch(
     rows: Sequence[Sequence[int] | np.ndarray], pad: int, device: torch.device
 ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"]]:
     """Return rows as one tensor, padded on the right, and their lengths."""

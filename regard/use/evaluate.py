@@ -15,7 +15,7 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.metric import translation_scores, translation_signatures
 from regard.tasks.task import Task
 from regard.tasks.translation import Translation
-from regard.use.batches import Chunks, Feedback, in_chunks
+from regard.use.batches import Chunks, Feedback, chunk_lines
 from regard.use.bundle import Bundle
 from regard.use.translate import TranslateOptions, translate_lines
 
@@ -81,7 +81,7 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
     pairs = task.valid.texts()
     say(f"translating {len(pairs):,} sentences")
     cut: list[str] = []
-    sources = Chunks(in_chunks(source for source, _ in pairs))
+    sources = Chunks(chunk_lines(source for source, _ in pairs))
     translated = [one.text for _, one in translate_lines(bundle, sources, options, Feedback(warn=cut.append))]
     metrics |= translation_scores(translated, [target for _, target in pairs])
     return Evaluation(

@@ -8,7 +8,7 @@ import torch
 
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.use.batches import Chunks, Feedback, by_line, check_count, pad_rows, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, check_count, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.fit import CutCounter, warn_of_cuts
 from regard.use.guess import Guess, most_likely
@@ -76,7 +76,7 @@ class MaskedRows(CutCounter):
 def guess_masks(bundle: Bundle, rows: list[list[int]], top: int) -> list[list[list[Guess]]]:
     """Return the most likely tokens for the masks of rows of ids."""
     tokenizer, model = bundle.need_tokenizer(), bundle.model
-    table, lengths = pad_rows(rows, tokenizer.pad, bundle.device)
+    table, lengths = padded_batch(rows, tokenizer.pad, bundle.device)
     never = torch.tensor(bundle.template.never, dtype=torch.long, device=bundle.device)
     with in_use(model):
         logits = model(table, lengths=lengths)[table == tokenizer.mask]

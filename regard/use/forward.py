@@ -12,7 +12,7 @@ from regard.data.device import to_device
 from regard.data.image_files import decode_file
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.use.batches import Answer, Chunks, Feedback, by_line, pad_rows, tokens_per_batch
+from regard.use.batches import Answer, Chunks, Feedback, by_line, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.fit import Fit, Part, warn_of_cuts
 
@@ -45,7 +45,7 @@ def _images(
 
     def run(paths: list[str]) -> list[Answer]:
         with in_use(bundle.model):
-            return work({"images": decode_images(bundle, paths)})
+            return work({"images": image_batch(bundle, paths)})
 
     return by_line(chunks, _paths, lambda path: patches, run, tokens, feedback.done)
 
@@ -62,7 +62,7 @@ def _texts(
 
     def run(parts: list[Part]) -> list[Answer]:
         rows = [[*template.before, *part.ids.tolist(), *template.after] for part in parts]
-        table, lengths = pad_rows(rows, tokenizer.pad, bundle.device)
+        table, lengths = padded_batch(rows, tokenizer.pad, bundle.device)
         with in_use(bundle.model):
             return work({"tokens": table, "lengths": lengths})
 
@@ -74,7 +74,7 @@ def _paths(lines: Sequence[str]) -> list[list[str]]:
     return [[line.strip()] if line.strip() else [] for line in lines]
 
 
-def decode_images(bundle: Bundle, paths: list[str]) -> Tensor:
+def image_batch(bundle: Bundle, paths: list[str]) -> Tensor:
     """Decode image files in the shape that the model needs."""
     image = bundle.model.image
     assert image is not None

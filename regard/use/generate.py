@@ -16,7 +16,7 @@ from regard.decode.rows import fit_limits
 from regard.decode.sample import each_in_use, sample, sample_all
 from regard.errors import ConfigError
 from regard.models.model import writes
-from regard.use.batches import Chunks, Feedback, by_line, pad_rows, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.fit import Fit, Part, warn_of_cuts
 from regard.use.stream import Stops, TextStream
@@ -138,7 +138,7 @@ class BatchGenerator:
 
     def given(self, prompts: list[Prompt]) -> Given:
         """Return what decoding starts from: the padded prompts."""
-        return Given(*pad_rows([prompt.ids for prompt in prompts], self.tokenizer.pad, self.bundle.device))
+        return Given(*padded_batch([prompt.ids for prompt in prompts], self.tokenizer.pad, self.bundle.device))
 
     def limits(self, given: Given) -> list[int]:
         """Return the most new tokens of each prompt."""

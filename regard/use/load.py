@@ -19,12 +19,13 @@ from regard.models.model import Model, writes
 from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
-from regard.use.batches import Chunks, Feedback, check_text, check_texts, in_chunks
+from regard.tasks.task import Task
+from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
 from regard.use.bundle import Bundle
 from regard.use.classify import classify_lines
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.embed import embed_lines
-from regard.use.evaluate import Evaluation, Say, evaluate_model
+from regard.use.evaluate import Evaluation, Say, evaluate_model, evaluate_task
 from regard.use.fill import fill_lines
 from regard.use.fit import as_long
 from regard.use.generate import GenerateOptions, generate_lines, generate_options, stream_text
@@ -224,10 +225,14 @@ class LoadedModel:
         options = translate_options(self.bundle, {"beam": beam, "batch_tokens": batch_tokens})
         return evaluate_model(self.bundle, [str(file) for file in files], options, say)
 
+    def evaluate_task(self, task: Task) -> Evaluation:
+        """Measure the model on the validation data of an open task."""
+        return evaluate_task(self.bundle, task, translate_options(self.bundle, {}))
+
 
 def as_chunks(lines: object, name: str, kinds: tuple[type, ...] = (str,)) -> Chunks:
     """Check lines, and cut them into lists, if they are not in lists already."""
-    return lines if isinstance(lines, Chunks) else Chunks(in_chunks(check_texts(lines, name, kinds)))
+    return lines if isinstance(lines, Chunks) else Chunks(chunk_lines(check_texts(lines, name, kinds)))
 
 
 # --- from a folder ---------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from regard.decode.rows import fit_limits
 from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.use.align import Alignment, align_words
-from regard.use.batches import Chunks, Feedback, by_line, check_text, pad_rows, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, check_text, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.fit import Fit, Long, Part, warn_of_cuts
 
@@ -132,7 +132,7 @@ class BatchTranslator:
 
     def given(self, sources: list[list[int]]) -> Given:
         """Return what the search starts from: the padded sources, and the first tokens of the translations."""
-        source, source_lengths = pad_rows(sources, self.tokenizer.pad, self.bundle.device)
+        source, source_lengths = padded_batch(sources, self.tokenizer.pad, self.bundle.device)
         begin = torch.tensor([self.begin], device=self.bundle.device).expand(len(sources), -1)
         return Given(begin, None, source, source_lengths)
 

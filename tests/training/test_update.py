@@ -19,7 +19,7 @@ from regard.training.config import RunConfig
 from regard.training.planning import RunPlan
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
-from regard.training.update import Update, seed_of
+from regard.training.update import Update, step_seed
 
 from .tiny import ALONE, planned
 
@@ -164,10 +164,10 @@ def test_more_parts_than_rows_are_no_trouble(tmp_path: Path) -> None:
 
 
 def test_dropout_is_the_same_again_and_another_in_every_step_and_part() -> None:
-    seeds = {seed_of(seed, step, part) for seed in (-1, 0, 5) for step in range(50) for part in range(-1, 20)}
+    seeds = {step_seed(seed, step, part) for seed in (-1, 0, 5) for step in range(50) for part in range(-1, 20)}
     assert len(seeds) == 3 * 50 * 21
     torch.manual_seed(max(seeds))  # which takes no more than 64 bits
-    assert seed_of(2**70, 3, 0) < 2**63
+    assert step_seed(2**70, 3, 0) < 2**63
 
 
 def test_what_chance_did_before_an_update_does_not_matter(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from regard.use.batches import (
     check_count,
     check_text,
     check_texts,
-    in_chunks,
-    pad_rows,
+    chunk_lines,
+    padded_batch,
     tokens_per_batch,
 )
 
@@ -57,7 +57,7 @@ def test_no_more_is_read_than_is_asked_for(monkeypatch):
             read += 1
             yield f"line {number}"
 
-    chunks = Chunks(in_chunks(source()))
+    chunks = Chunks(chunk_lines(source()))
     answers = by_line(chunks, lambda lines: [[line] for line in lines], len, list, 100, lambda count: None)
     assert [next(answers) for _ in range(25)] == [(f"line {number}", [f"line {number}"]) for number in range(25)]
     assert read == 30
@@ -65,8 +65,8 @@ def test_no_more_is_read_than_is_asked_for(monkeypatch):
 
 def test_long_lines_make_short_chunks(monkeypatch):
     monkeypatch.setattr(module, "LETTERS", 10)
-    assert list(in_chunks(["abc"] * 5 + ["x" * 30, "y"])) == [["abc"] * 4, ["abc", "x" * 30], ["y"]]
-    assert list(in_chunks([])) == []
+    assert list(chunk_lines(["abc"] * 5 + ["x" * 30, "y"])) == [["abc"] * 4, ["abc", "x" * 30], ["y"]]
+    assert list(chunk_lines([])) == []
 
 
 def test_one_text_is_not_taken_for_a_list_of_letters():
@@ -102,7 +102,7 @@ def test_texts_may_come_one_by_one():
 
 
 def test_rows_are_padded_on_the_right():
-    table, lengths = pad_rows([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
+    table, lengths = padded_batch([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
     assert table.tolist() == [[1, 2, 3], [4, 9, 9]]
     assert lengths.tolist() == [3, 1]
 

@@ -1,0 +1,65 @@
+"""The same run and files have one BLEU, and it is said how it was measured."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import regard as package
+from regard.training import start
+
+from ..cli.command import Command
+from ..tasks.corpora import sentences, write
+from ..training.tiny import shrunk, training
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Train a tiny translator; return its run, what was printed, and other files."""
+    folder = tmp_path_factory.mktemp("runs")
+    lines, others = sentences(100, seed=1), sentences(12, seed=2)
+    names = ("a.txt", lines), ("b.txt", lines[::-1]), ("c.txt", others), ("d.txt", others[::-1])
+    source, target, *files = (write(folder / name, texts) for name, texts in names)
+    said = StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        patch.setattr(start, "finish", lambda *arguments: None)  # drawing takes longer than learning
+        run = package.train(
+            {"kind": "translation", "source": [source], "target": [target]},
+            *shrunk("translator"),
+            *training(4, tokens=512, valid_rows=3),
+            "tokenizer.kind=word",
+            recipe="translator",
+            run=folder / "run",
+            device="cpu",
+            console=Console(file=said, width=200),
+        )
+        yield run, said.getvalue(), files
+
+
+def test_the_command_load_and_train_agree(trained, monkeypatch, capsys):
+    run, _, files = trained
+    wanted = package.load(run, "cpu").evaluate(*files)
+    assert dict(run.evaluate(*files, device="cpu")) == dict(wanted)
+    done = Command(monkeypatch, capsys)("evaluate", *files, "-m", run.folder, "--device", "cpu", "--json")
+    found = json.loads(done.out)
+    assert found["metrics"] == pytest.approx(dict(wanted))
+    assert (found["search"], found["rows"]) == (wanted.search, wanted.rows) == ("beam 5", 12)
+    assert "(beam 5, 12 pairs)" in repr(wanted)
+    assert "(greedy, 12 pairs)" in repr(run.evaluate(*files, beam=1, device="cpu"))
+
+
+def test_training_says_how_it_measured_and_what_to_do_next(trained):
+    run, said, _ = trained
+    lines = said.splitlines()
+    validation = next(line for line in lines if line.startswith("valid"))
+    assert validation.endswith("(greedy, 3 of 5 pairs)")
+    end = lines.index(f"done: {run.folder}")
+    assert lines[end + 1].endswith("(beam 5, 5 pairs)")
+    assert lines[end + 2].startswith("  regard translate ")
+    assert lines[end + 3] == f"  regard look -m {run.folder}"
+    assert lines[end + 4] == f"  open {run.folder}/report.html"
+    assert f"bleu {run.evaluate(device='cpu')['bleu']:#.3g}"[:9] in lines[end + 1]
+    assert Path(run.folder).is_dir()
