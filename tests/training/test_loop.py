@@ -303,7 +303,7 @@ def test_weights_that_are_not_finite_are_never_saved(
             next(iter(trainer.model.parameters())).data.fill_(torch.inf)
 
     monkeypatch.setattr(trainer.update.optimizer, "step", leap)
-    with pytest.raises(RegardError, match=r"^step 6: the weights are not finite any more; the checkpoint of step 3"):
+    with pytest.raises(RegardError, match=r"^step 6: the weights are no longer finite; the checkpoint of step 3"):
         trainer.train()
     assert checkpoint_steps(tmp_path / "run/checkpoints") == [3]
     assert torch.isfinite(load_file(tmp_path / "run/model.safetensors")["embed.tokens.table.weight"]).all()
