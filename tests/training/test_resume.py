@@ -448,7 +448,7 @@ def test_if_nothing_fits_no_folder_is_left(tmp_path: Path, whole: Callable[[str]
     given = whole("transformer")
     with pytest.raises(RegardError) as error:
         begin_from(given, "language", tmp_path, "model.dim=20", "model.layers.block.feedforward.hidden=28", *ADAM)
-    assert str(error.value) == f"{given}: none of its weights fits this model; --init-from needs a model like it"
+    assert str(error.value) == f"{given}: none of its weights fits this model; --init-from needs a similar model"
     assert not (tmp_path / "language-run").exists()
 
 
