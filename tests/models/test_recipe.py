@@ -146,9 +146,9 @@ def test_packed_documents_and_prefixes_need_attention():
     tokens, documents = torch.zeros(1, 4, dtype=torch.long), torch.tensor([[0, 0, 1, 1]])
     for recipe in ("elman", "lstm", "gru", "conv"):
         model = regard.build(recipe, "model.vocabulary=9", "model.depth=1")
-        with pytest.raises(InputError, match="no packed documents and no prefix"):
+        with pytest.raises(InputError, match="packed documents and prefixes need attention"):
             model(tokens, documents=documents)
-        with pytest.raises(InputError, match="no packed documents and no prefix"):
+        with pytest.raises(InputError, match="packed documents and prefixes need attention"):
             model(tokens, prefix=torch.tensor([2]))
 
 
