@@ -495,5 +495,5 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, whole: Callabl
     (tmp_path / "file").touch()
     with pytest.raises(RegardError) as error:
         create_run(tmp_path / "file" / "run", config)
-    what = "the run folder cannot be written: Not a directory"
-    assert str(error.value) == f"{tmp_path / 'file' / 'run'}: {what}; make room there, or choose another --run"
+    what = "cannot be written: Not a directory"
+    assert str(error.value) == f"{tmp_path / 'file' / 'run'}: {what}; free some space, or choose another --run"
