@@ -1,4 +1,4 @@
-"""A model whose scores are drawn at random for every text, and its steps, which check what a search asks of them."""
+"""A model with random scores for every text, and its steps, which check how a search uses them."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from regard.decode.rows import row_lengths
 
 
 class Script:
-    """Scores that follow from the text alone; `told` fixes what follows some texts, with certainty."""
+    """Scores that depend on the text only; `told` fixes what follows some texts."""
 
     def __init__(self, vocabulary: int, seed: int = 0, spread: float = 2.0, told: dict | None = None) -> None:
         self.vocabulary, self.seed, self.spread, self.told = vocabulary, seed, spread, told or {}
@@ -24,22 +24,22 @@ class Script:
         random = np.random.default_rng([self.seed, len(text), *text])
         return torch.from_numpy(random.normal(0, self.spread, self.vocabulary))
 
-    def __call__(self, given: Given, room: int) -> "ScriptSteps":
-        return ScriptSteps(self, given, room)
+    def __call__(self, given: Given, capacity: int) -> "ScriptSteps":
+        return ScriptSteps(self, given, capacity)
 
 
 class ScriptSteps(Steps):
-    """Texts as they grow: no longer than the room that was asked for, and never mixed with other rows' texts."""
+    """Growing texts: within the capacity that was requested, and never mixed with those of other rows."""
 
-    def __init__(self, script: Script, given: Given, room: int) -> None:
-        self.script, self.room = script, room
+    def __init__(self, script: Script, given: Given, capacity: int) -> None:
+        self.script, self.capacity = script, capacity
         lengths = row_lengths(given.tokens, given.lengths)
         self.texts = [tuple(row[:length]) for row, length in zip(given.tokens.tolist(), lengths, strict=True)]
         self.origins, self.times = list(range(len(self.texts))), 1
 
     def begin(self) -> Tensor:
         self.script.asked.append(len(self.texts))
-        assert all(len(text) <= self.room for text in self.texts)
+        assert all(len(text) <= self.capacity for text in self.texts)
         return torch.stack([self.script.logits(text) for text in self.texts])
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class ScriptSteps(Steps):
 
 
 def prompts(*rows: Sequence[int]) -> Given:
-    """Texts of any lengths, padded with what would be heard."""
+    """Return texts of any lengths, padded with a token that would change the scores."""
     lengths = [len(row) for row in rows]
     padded = [[*row, *[1] * (max(lengths) - len(row))] for row in rows]
     return Given(torch.tensor(padded), torch.tensor(lengths))

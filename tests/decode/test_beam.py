@@ -235,7 +235,7 @@ def case(name: str, *overrides: str) -> Case:
 
 
 class Reading(Script):
-    """A translator as a script: a full pass for every text."""
+    """A translator as a script: a whole pass for every text."""
 
     def __init__(self, model: EncoderDecoder, source: Tensor) -> None:
         super().__init__(VOCABULARY)

@@ -81,7 +81,7 @@ def test_the_repetition_penalty_is_that_of_hugging_face(seed, penalty):
 
 
 def test_penalty_before_temperature_before_the_rest():
-    """Penalised, 1 is no longer the best; without the penalty, 1 and 0 would be left."""
+    """With the penalty, 1 is not the best any more; without it, 1 and 0 would be left."""
     logits = torch.tensor([[2.0, 2.1, 1.5, -4.0]])
     seen = torch.tensor([[False, True, False, False]])
     sampling = Sampling(temperature=0.5, top_k=2, repetition=3.0)

@@ -112,7 +112,7 @@ def test_news_between_looks_come_together(monkeypatch):
 
 
 def lengths_script(*lengths: int) -> tuple[Script, Given]:
-    """Row r generates the token r + 3 a given number of times and ends."""
+    """Row r writes the token r + 3 a given number of times and ends."""
     told = {}
     for row, length in enumerate(lengths):
         for count in range(length + 1):
@@ -229,9 +229,9 @@ def news_of(model: torch.nn.Module):
 
 
 def test_between_news_the_world_is_as_it_was():
-    """Whoever reads a stream may train meanwhile, also if it is left unread; and nothing drops out while writing."""
+    """The reader of a stream may train between items, even if it is never read to its end; writing has no dropout."""
     model = gpt2("model.embed.dropout=0.9").train()
-    model.head.eval()  # a frozen part stays frozen
+    model.head.eval()  # a module in evaluation mode stays in it
     modes = [module.training for module in model.modules()]
     assert set(modes) == {True, False}
     stream, texts = news_of(model), [[], []]

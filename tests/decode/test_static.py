@@ -1,4 +1,4 @@
-"""Steps of static shapes write what the model as it is writes."""
+"""Steps of static shapes write what eager steps write."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def given(model, lengths=None):
 
 
 def run(engine, given, share):
-    """Write six tokens a row, with rows that change places and one that leaves half way; give all scores."""
+    """Write six tokens per row, reorder rows, drop one half way; return all scores."""
     steps = engine(given, given.tokens.shape[1] + 6)
     scores = steps.begin()
     found = [scores]

@@ -59,7 +59,7 @@ def reference(query, key, value, scale, cap=None, bias=None, allowed=None):
 
 @contextlib.contextmanager
 def quiet():
-    """Flex warns that it is not compiled; it still traces the rules."""
+    """Silence Flex, which warns that it is not compiled; it evaluates the rules all the same."""
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -161,7 +161,7 @@ def test_gradients_agree(position, mask):
 @pytest.mark.parametrize("kernel", [explicit, fused, pytest.param(flex, marks=pytest.mark.compile)])
 @pytest.mark.parametrize("position", [Relative(), Alibi(2).double()])
 @pytest.mark.parametrize("mask", [Padding(), Causal() & Padding()])
-def test_who_sees_nothing_gets_zeros(kernel, position, mask):
+def test_a_query_that_sees_nothing_gets_zeros(kernel, position, mask):
     query, key, value = random(2, 2, 3, 4), random(2, 2, 3, 4), random(2, 2, 3, 4)
     places = torch.tensor([[0, 1, 2], [-1, -1, -1]])
     terms = Terms(Dot(4), mask, position, places, places)
@@ -353,7 +353,7 @@ class Sizes(TorchDispatchMode):
 
 
 def pairs(attention, x, **terms):
-    """Return whether a tensor as large as queries x keys was made."""
+    """Return whether any tensor was as large as queries x keys."""
     T = x.shape[1]
     with Sizes() as sizes:
         attention(x, **terms)

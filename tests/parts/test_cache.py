@@ -79,7 +79,7 @@ def test_ragged_rows_are_each_alone(kind, chunks, static):
 
 
 def test_prompts_of_different_lengths_then_steps():
-    """What generation does; the rows that wait for the longest prompt continue from where they were."""
+    """As in generation: every row continues after its own prompt, however long the longest one is."""
     attention = make(MultiHeadsConfig(4, 2), RopeConfig())
     rows = [random(7, DIM), random(4, DIM, seed=1)]
     chunks = [(5, 2), (1, 1), (1, 1)]

@@ -31,7 +31,7 @@ def close(found, expected, tolerance=1e-10):
 
 
 def fill(module):
-    """Change every parameter from its initial values, norms and biases included."""
+    """Set every parameter to values that it does not start with, norms and biases included."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in module.parameters():

@@ -1,4 +1,4 @@
-"""What is remembered changes rows and comes back as it was, and the caches of a whole state go together."""
+"""States reorder their rows, give out their tensors and take them back; caches of one kind share their steps."""
 
 from dataclasses import FrozenInstanceError
 
@@ -80,8 +80,8 @@ def test_rows_that_share_a_memory_see_it_as_their_own():
 
 @pytest.mark.parametrize("position", [None, AlibiConfig(), RelativeBiasConfig(8, 6)])
 @pytest.mark.parametrize("window", [None, 2])
-def test_a_memory_is_masked_anew_where_the_query_matters(position, window):
-    """What is worked out for one step must not be taken for the next."""
+def test_the_mask_of_a_memory_is_computed_again_where_the_query_matters(position, window):
+    """A mask that depends on the query must not be reused at the next step."""
     attention, source = make(MultiHeadsConfig(4, 2), position, window), random(2, 5, DIM)
     places = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]])
     memory, x = attention.remember(source, places), random(2, 4, DIM)
