@@ -12,7 +12,7 @@ from regard.training.planning import RunPlan, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
-from regard.training.run import Run
+from regard.training.run import Run, write_config
 from regard.training.trial import build_model
 
 from ..laws.cases import SHRINK
@@ -81,6 +81,8 @@ def make_trainer(found: RunPlan, folder: Path) -> tuple[Trainer, StringIO]:
     """Build the trainer of a run; also return what it prints."""
     said = StringIO()
     progress = Progress(Console(file=said, width=200), found.config.train.steps, 1)
+    write_config(folder, found.config)  # the evaluation at the end reads the run from its folder
+    found.task.save(folder)
     found.task.to(ALONE.device)
     model = build_model(found.config, ALONE)
     return Trainer(Run(folder, found.config), found.task, model, ALONE, progress), said
