@@ -286,7 +286,7 @@ def test_where_nobody_looks_in_every_step_saving_looks(tmp_path: Path) -> None:
     trainer.bad_in_a_row.fill_(5)
     with pytest.raises(RegardError, match="^5 updates in a row were not finite; "):
         trainer.save()
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.parametrize("step", [5, 6])
