@@ -14,13 +14,21 @@ def convert_command(
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface or ctranslate2.")],
     quantization: Annotated[
         str | None,
-        typer.Option(help="For ctranslate2: int8, int8_float32, float16, ... Default: float32.", show_default=False),
+        typer.Option(
+            metavar="TYPE",
+            help="For ctranslate2: int8, int8_float32, float16, ... Default: float32.",
+            show_default=False,
+        ),
     ] = None,
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Write a model for other programs: regard convert RUN --to huggingface FOLDER.
+    """Write a model for Hugging Face or CTranslate2.
 
     The folder is written completely or not at all. A model that the format cannot express is an error with the reason.
+
+    Examples:
+      regard convert runs/language-1 --to huggingface my-model
+      regard convert runs/translation-1 --to ctranslate2 fast --quantization int8
     """
     from regard.use.convert import convert
 

@@ -19,14 +19,23 @@ WIDE = 80  # columns from which the list is a table
 
 
 def data_command(
-    name: Annotated[str | None, typer.Argument(help="The name of a data set. Default: list all of them.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="A folder that already has the files. Default: download them.")
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The name of a data set. Default: list all of them.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The folder to write. Default: data/NAME.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="A folder that already has the files. Default: download them."),
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The folder to write. Default: data/NAME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the known data sets, or download one."""
+    """List the known data sets, or download one.
+
+    Examples:
+      regard data
+      regard data tinyshakespeare
+      regard data multi30k --from downloads --to data/multi30k
+    """
     from regard.data.known_datasets import DATASETS, find_dataset
     from regard.errors import InputError
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from inspect import cleandoc
 from typing import Any, TypeVar
 
@@ -10,14 +11,29 @@ from typer.core import TyperCommand
 
 F = TypeVar("F")
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
+RANGE = re.compile(r"(?:; )?[-\d.]*<?=?x[<>]=?[\d.]+")  # and after the help of a number: [x>=1]
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help does not show Python types."""
+    """A command whose help shows neither Python types nor ranges of numbers, which errors name when they matter."""
 
-    def get_help(self, ctx: Any) -> str:
-        """Return the help text."""
-        return TYPE.sub("", super().get_help(ctx))
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, whose records for the help text are plain."""
+        found: list[Any] = super().get_params(ctx)
+        for parameter in found:
+            if not hasattr(parameter, "typed_help_record"):
+                parameter.typed_help_record = parameter.get_help_record
+                parameter.get_help_record = partial(_plain_record, parameter)
+        return found
+
+
+def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
+    """Return name and help of a parameter without its type and range."""
+    found = parameter.typed_help_record(ctx)
+    if found is None:
+        return None
+    name, text = found
+    return TYPE.sub("", name), RANGE.sub("", text).removesuffix("  []")
 
 
 class HelpTyper(typer.Typer):

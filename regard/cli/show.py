@@ -35,7 +35,7 @@ def show_command(
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens to count FLOPs and cache for; default: what the model allows."),
+        typer.Option(min=1, metavar="N", help="Tokens to count FLOPs and cache for; default: what the model allows."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the resolved recipe as TOML, to edit.")] = False,
@@ -43,7 +43,14 @@ def show_command(
         bool, typer.Option("--keys", help="Describe the keys of recipes instead: regard show --keys [PART].")
     ] = False,
 ) -> None:
-    """Show an architecture: shapes, parameters, FLOPs and memory."""
+    """Show an architecture: shapes, parameters, FLOPs and memory.
+
+    Examples:
+      regard show gpt2
+      regard show gpt2 model.depth=4 --length 256
+      regard show gpt2 --toml
+      regard show --keys attention
+    """
     if keys:
         print_keys(recipe)
         return
