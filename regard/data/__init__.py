@@ -1,1 +1,1 @@
-"""Reading what a person has: text, tables, images; tokenizers, corpora and batches."""
+"""Read text, tables and images; learn tokenizers; build corpora and batches."""

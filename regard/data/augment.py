@@ -1,6 +1,6 @@
 """Prepare batches of images on the model's device: normalise them, and augment them by random shifts and flips.
 
-Random numbers come from the device's generator, which the trainer seeds. Nothing waits for an accelerator.
+Random numbers come from the device's generator, which the trainer seeds. No function waits for an accelerator.
 """
 
 import numpy as np
@@ -16,19 +16,19 @@ CHUNK = 2**22  # bytes of pixels that are read together
 def channel_statistics(pixels: UInt8[np.ndarray, "N H W C"]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation of each channel, with pixels scaled to 0..1.
 
-    It reads some images at a time, so that a memory map is not loaded completely, and sums integers, so that nothing is
-    rounded. A constant channel gets the deviation 1, since images are divided by it.
+    It reads a few images at a time, so that a memory map is not loaded completely, and sums integers, so that nothing
+    is rounded. A constant channel gets the deviation 1, since images are divided by it.
     """
     count, height, width, channels = pixels.shape
-    assert count, "no images, no statistics"
+    assert count, "there are no images"
     total, squares = [0] * channels, [0] * channels
     step = max(1, CHUNK // (height * width * channels))
     for start in range(0, count, step):
         some = pixels[start : start + step].reshape(-1, channels)
         for channel in range(channels):
-            often = np.bincount(some[:, channel], minlength=256)
-            total[channel] += int(often @ np.arange(256))
-            squares[channel] += int(often @ np.arange(256) ** 2)
+            counts = np.bincount(some[:, channel], minlength=256)
+            total[channel] += int(counts @ np.arange(256))
+            squares[channel] += int(counts @ np.arange(256) ** 2)
     size = count * height * width
     mean = tuple(t / size / 255 for t in total)
     variances = ((s * size - t * t) / size**2 for s, t in zip(squares, total, strict=True))

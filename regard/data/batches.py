@@ -55,7 +55,8 @@ def next_multiple(number: int, multiple: int) -> int:
 def rows_for(tokens: int, shape: Widths) -> int:
     """Return how many rows of a shape hold `tokens` tokens on the longest side; from 16 rows on, a multiple of 8.
 
-    It does not depend on the number of parts that an update is split into, which must not change what is learned.
+    The result does not depend on the number of parts that an update is split into, so that this number does not change
+    what is learned.
     """
     rows = max(1, tokens // max(shape))
     return rows // 8 * 8 if rows >= 16 else rows
@@ -179,23 +180,23 @@ def pack_rows(lengths: Indices, widths: Widths, block: int = 4096) -> list[Indic
     groups: list[list[int]] = []
     for begin in range(0, len(lengths), block):
         part = lengths[begin : begin + block]
-        room = np.tile(np.array(widths), (len(part), 1))  # left in each group, on every side
+        free = np.tile(np.array(widths), (len(part), 1))  # left in each group, on every side
         here: list[list[int]] = []
         for row in np.argsort(-part.max(1), kind="stable").tolist():
-            fits = (room[: len(here) + 1] >= part[row]).all(1)
+            fits = (free[: len(here) + 1] >= part[row]).all(1)
             place = int(fits.argmax())
             assert fits[place], "a row is wider than the widths"
             if place == len(here):
                 here.append([])
             here[place].append(begin + row)
-            room[place] -= part[row]
+            free[place] -= part[row]
         groups += here
     return [np.array(group) for group in groups]
 
 
 @dataclass(frozen=True)
 class Windows(Order):
-    """A long text cut into rows of `width` tokens and the next one, from another offset in every epoch.
+    """A long text cut into rows of `width` tokens (and the token after them), from another offset in every epoch.
 
     A row is the index of its first token.
     """
@@ -225,7 +226,7 @@ class Windows(Order):
 class Streams(Order):
     """A long text read in `lanes` parallel lanes: each draw continues where the last one ended.
 
-    Truncated backpropagation through time carries the state across. A row is the index of its first token.
+    Truncated backpropagation through time carries the state from draw to draw. A row is the index of its first token.
     """
 
     tokens: int
@@ -238,7 +239,7 @@ class Streams(Order):
         return ((self.width,),)
 
     def epoch(self, number: int) -> Iterator[Draw]:
-        """Read every lane from beginning to end; a remainder shorter than `width` is left out."""
+        """Yield every lane from beginning to end; a remainder shorter than `width` is left out."""
         lane = (self.tokens - 1) // self.lanes
         starts = np.arange(self.lanes) * lane
         for chunk in range(lane // self.width):
@@ -259,7 +260,7 @@ def passages(count: int, width: int, rows: int) -> Iterator[Draw]:
 
 
 def whole_streams(count: int, width: int, lanes: int) -> Iterator[Draw]:
-    """Read `count` tokens as `Streams` does; the last window of a lane may be narrower.
+    """Yield `count` tokens as `Streams` does; the last window of a lane may be narrower.
 
     The tokens that remain after the division into lanes form a draw of their own, with a fresh state.
     """

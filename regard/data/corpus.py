@@ -69,7 +69,7 @@ class Corpus:
 
     def padded(self, rows: Int[np.ndarray, "B"], width: int, fill: int) -> Int[Tensor, "B {width}"]:
         """Return rows by number, cut at `width` and padded with `fill` on the right; row -1 is empty."""
-        assert len(rows) == 0 or (rows.min() >= -1 and rows.max() < self.rows), "a row outside the corpus"
+        assert len(rows) == 0 or (rows.min() >= -1 and rows.max() < self.rows), "a row is outside the corpus"
         row, place = self._index(rows), torch.arange(width, device=self._home)
         begin, end = self._offsets[row, None], self._offsets[row + 1, None]
         inside = (place < end - begin) & (row >= 0)[:, None]
@@ -144,7 +144,7 @@ def _map(path: Path) -> mmap.mmap | None:
     """Map a file into memory; return None for an empty one, which cannot be mapped."""
     if path.stat().st_size == 0:
         return None
-    with path.open("rb") as file:  # copy on write, since torch wants writable memory
+    with path.open("rb") as file:  # copy on write, since torch requires writable memory
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 

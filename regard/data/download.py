@@ -12,7 +12,7 @@ from regard.errors import RegardError
 
 Progress = Callable[[str, int, int | None], None]  # (name, bytes so far, bytes in total or None if unknown)
 BLOCK = 256 * 1024
-PATIENCE = 60.0  # seconds without a byte, after which the connection is given up
+PATIENCE = 60.0  # seconds without a byte, after which the download fails
 
 
 def download(url: str, part: Path, show: Progress, name: str) -> None:
@@ -24,7 +24,7 @@ def download(url: str, part: Path, show: Progress, name: str) -> None:
     try:
         _receive(url, part, begun, show, name)
     except HTTPError as error:
-        if error.code == 416 and begun:  # no bytes follow: the file is complete, or of another content
+        if error.code == 416 and begun:  # no bytes are left: the file is complete, or has other content
             if error.headers.get("Content-Range") != f"bytes */{begun}":
                 part.unlink()
                 download(url, part, show, name)

@@ -30,12 +30,14 @@ def fetch(name: str, to: Path, source: Path | None, show: Progress) -> list[Path
     make_folder(to, REMEDY)
     with explain_write_errors(to, REMEDY):
         if known.made:
-            return _make(name, known, to, source, show)
-        return [_bring(name, known, file, to, source, show) for file in known.files]
+            return _make_dataset(name, known, to, source, show)
+        return [_fetch_file(name, known, file, to, source, show) for file in known.files]
 
 
-def _bring(name: str, known: KnownDataset, file: DatasetFile, to: Path, source: Path | None, show: Progress) -> Path:
-    """Put one file into the folder `to`, unless it is there."""
+def _fetch_file(
+    name: str, known: KnownDataset, file: DatasetFile, to: Path, source: Path | None, show: Progress
+) -> Path:
+    """Put one file into the folder `to`, unless it is there already."""
     path = to / file.name
     if _is_correct(path, file):
         return path
@@ -57,20 +59,20 @@ def _bring(name: str, known: KnownDataset, file: DatasetFile, to: Path, source: 
     return path
 
 
-def _make(name: str, known: KnownDataset, to: Path, source: Path | None, show: Progress) -> list[Path]:
-    """Make the results from the files, unless they are there."""
+def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None, show: Progress) -> list[Path]:
+    """Make the results from the files, unless they are there already."""
     from regard.data.cifar import pack_cifar
 
     made = [to / kept for kept in known.made]
     if all(path.is_file() for path in made):
         return made
     if source is None:
-        fetched = {file.name: _bring(name, known, file, to, None, show) for file in known.files}
+        fetched = {file.name: _fetch_file(name, known, file, to, None, show) for file in known.files}
         pack_cifar(fetched, to)
         for path in fetched.values():
             path.unlink()
         return made
-    complete = all(_look(source, name, file) for file in known.files)
+    complete = all(_local_copy(source, name, file) for file in known.files)
     found = {file: _find(source, name, file) for file in (known.files if complete else known.sheets)}
     for file, path in found.items():
         for _ in _checked_copy(path, file):
@@ -79,7 +81,7 @@ def _make(name: str, known: KnownDataset, to: Path, source: Path | None, show: P
     return made
 
 
-def _look(source: Path, name: str, file: DatasetFile) -> Path | None:
+def _local_copy(source: Path, name: str, file: DatasetFile) -> Path | None:
     """Find a local copy, plain or compressed, in the data set's own folder first."""
     folders = (source / name, source / name.replace("-", "_"), source)
     places = (folder / f"{file.name}{suffix}" for folder in folders for suffix in PACKED)
@@ -87,9 +89,9 @@ def _look(source: Path, name: str, file: DatasetFile) -> Path | None:
 
 
 def _find(source: Path, name: str, file: DatasetFile) -> Path:
-    copy = _look(source, name, file)
+    copy = _local_copy(source, name, file)
     if copy is None:
-        raise InputError(f"{source}: has no {file.name} (nor .gz or .xz of it), nor has its folder {name}")
+        raise InputError(f"{source}: has no {file.name} (or .gz, .xz), and neither has its folder {name}; check --from")
     return copy
 
 

@@ -57,7 +57,7 @@ def is_idx(path: Path) -> bool:
 
 
 def read_idx(files: Sequence[Path]) -> Arrays:
-    """Read files of images and the labels beside them; the name says the split, `t10k-` meaning test."""
+    """Read files of images and the labels beside them; the name contains the split (`t10k-` means test)."""
     chosen: dict[str, Path] = {}
     for file in sorted(files):  # the plain file before its compressed copy
         split = _split(file)
@@ -104,7 +104,7 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     shape = struct.unpack(f">{dimensions}I", head[4:])
     if len(data) - start != prod(shape):
         size = " x ".join(map(str, shape))
-        found = f"its header promises {size} bytes, but {len(data) - start} follow"
+        found = f"its header says {size} bytes, but {len(data) - start} follow"
         raise InputError(f"{path}: the file is damaged: {found}; download it again")
     return data[start:].reshape(shape)
 
@@ -130,19 +130,22 @@ def read_npz(files: Sequence[Path]) -> Arrays:
         split = next((split for split, names in SPLITS.items() if file.stem in names), None)
         if len(files) > 1 and (split is None or split in arrays):
             asked = f"keep only train.npz, valid.npz and test.npz in {file.parent}, or name one file"
-            raise InputError(f"{file}: it is not clear which images these are; {asked}")
-        arrays |= _pairs(file, alone=split or "train")
+            raise InputError(f"{file}: it is not clear which split these images are for; {asked}")
+        arrays |= _pairs(file, default=split or "train")
     return arrays
 
 
-def _pairs(path: Path, alone: str) -> Arrays:
-    """Read every pair of images and labels in a file; arrays that name no split belong to `alone`."""
+def _pairs(path: Path, default: str) -> Arrays:
+    """Read every pair of images and labels in a file; arrays that name no split belong to the split `default`."""
     arrays = {}
     with _open_npz(path) as stored:
         names = {name.lower(): name for name in stored}
         for split, spellings in SPLITS.items():
-            spellings = ("", *spellings) if split == alone else spellings
-            pixels, labels = _named(names, spellings, ("images", "x")), _named(names, spellings, ("labels", "y"))
+            spellings = ("", *spellings) if split == default else spellings
+            pixels, labels = (
+                _find_array(names, spellings, ("images", "x")),
+                _find_array(names, spellings, ("labels", "y")),
+            )
             if pixels and not labels:
                 raise InputError(f"{path}: there are no labels for {pixels!r}, only {', '.join(names.values())}")
             if pixels and labels:
@@ -156,7 +159,7 @@ def _pairs(path: Path, alone: str) -> Arrays:
 
 
 def _open_npz(path: Path) -> NpzFile:
-    with _refusing(path):
+    with _npz_errors(path):
         with path.open("rb") as file:  # NumPy would report any unknown file as a pickle
             head = file.read(len(NPY))
             if head == NPY:
@@ -168,7 +171,7 @@ def _open_npz(path: Path) -> NpzFile:
 
 
 def _array(stored: NpzFile, name: str, path: Path) -> np.ndarray:
-    with _refusing(path):
+    with _npz_errors(path):
         array = stored[name]
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")
@@ -176,7 +179,7 @@ def _array(stored: NpzFile, name: str, path: Path) -> np.ndarray:
 
 
 @contextmanager
-def _refusing(path: Path) -> Iterator[None]:
+def _npz_errors(path: Path) -> Iterator[None]:
     """Turn the errors of a broken file into one line."""
     try:
         yield
@@ -187,7 +190,7 @@ def _refusing(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read as npz: {reason}; write it with np.savez(images=, labels=)") from None
 
 
-def _named(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -> str | None:
+def _find_array(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -> str | None:
     """Find an array by its usual names: `x`, `x_train` (Keras), `train_images` (MedMNIST)."""
     for kind in kinds:
         for split in splits:
@@ -198,7 +201,7 @@ def _named(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -
 
 
 def as_pixels(array: np.ndarray, place: str) -> Pixels:
-    """Convert images to uint8 (N, H, W, C): from floats in 0..1, from (N, H, W) and from (N, C, H, W)."""
+    """Convert images to uint8 (N, H, W, C): from other integers, floats in 0..1, (N, H, W) and (N, C, H, W)."""
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim == 4 and array.shape[-1] not in CHANNELS and array.shape[1] in CHANNELS:
@@ -209,7 +212,8 @@ def as_pixels(array: np.ndarray, place: str) -> Pixels:
     if array.dtype == np.uint8 or not array.size:
         return np.ascontiguousarray(array, np.uint8)
     highest = {"f": 1, "i": 255, "u": 255}.get(array.dtype.kind)
-    if highest is None or not (array.min() >= 0 and array.max() <= highest):  # written so that NaN is refused too
+    if highest is None or not (array.min() >= 0 and array.max() <= highest):  # written so that NaN is rejected too
         limits = "" if highest is None else f" from {array.min():g} to {array.max():g}"
-        raise InputError(f"{place}: the pixels are {array.dtype}{limits}; they must be uint8, or floats from 0 to 1")
+        rule = "they must be whole numbers from 0 to 255, or floats from 0 to 1"
+        raise InputError(f"{place}: the pixels are {array.dtype}{limits}; {rule}")
     return np.ascontiguousarray(np.rint(array * 255) if highest == 1 else array, np.uint8)

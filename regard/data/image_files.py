@@ -1,7 +1,7 @@
 """Image files, decoded once into a cache that is mapped into memory.
 
-No run needs memory for all images. The key of the cache is made of the paths, sizes and times of the files and of the
-image size, so a changed file is decoded again.
+A run does not need memory for all images. The key of the cache consists of the paths, sizes and times of the files and
+the image size, so a changed file is decoded again.
 """
 
 import hashlib
@@ -98,7 +98,7 @@ def _build(folder: Path, files: Mapping[str, Sequence[Path]], size: int | None) 
 
 def _decode_all(files: Mapping[str, Sequence[Path]], size: int | None, folder: Path) -> None:
     with ThreadPoolExecutor(WORKERS) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Pillow about odd files; undecodable ones are counted
+        warnings.simplefilter("ignore")  # Pillow's about odd files; files that cannot be decoded are counted
         shape = _shape_for_all(files["train"], size, pool)
         for split, paths in files.items():
             kept = _write(folder / f"{split}.npy", paths, shape, pool)
@@ -132,17 +132,17 @@ def _write(path: Path, files: Sequence[Path], shape: ImageShape, pool: ThreadPoo
 
 
 def _shape_for_all(files: Sequence[Path], size: int | None, pool: ThreadPoolExecutor) -> ImageShape:
-    looks = [look for look in pool.map(_look, files) if look is not None]
-    if not looks:
+    headers = [header for header in pool.map(_read_header, files) if header is not None]
+    if not headers:
         raise _none_readable(files)
-    channels = 1 if all(grey for _, _, grey in looks) else 3
-    sizes = {(height, width) for height, width, _ in looks}
+    channels = 1 if all(grey for _, _, grey in headers) else 3
+    sizes = {(height, width) for height, width, _ in headers}
     if size is not None:
         return size, size, channels
     return (*sizes.pop(), channels) if len(sizes) == 1 else (SIDE, SIDE, channels)
 
 
-def _look(file: Path) -> tuple[int, int, bool] | None:
+def _read_header(file: Path) -> tuple[int, int, bool] | None:
     """Read height, width and whether it is grey from the header of a file; return None if that fails."""
     from PIL.Image import open as open_image
 

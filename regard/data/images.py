@@ -65,7 +65,9 @@ def _from_arrays(arrays: Arrays, size: int | None, path: Path) -> dict[str, Imag
         shapes[" x ".join(map(str, pixels.shape[1:]))] = split
     if len(shapes) > 1:
         (one, first), (other, second), *_ = shapes.items()
-        raise InputError(f"{path}: the images for {first} are {one}, those for {second} {other}; they must be alike")
+        raise InputError(
+            f"{path}: the images for {first} are {one}, those for {second} {other}; they must have the same shape"
+        )
     return splits
 
 
@@ -83,7 +85,7 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
     for split, images in splits.items():
         for name in images.classes:
             if name not in number:
-                both = f"{split} has images of the class {name!r}, which {known} does not know"
+                both = f"{split} has images of the class {name!r}, which {known} does not have"
                 raise InputError(f"{path}: {both}; {choices(name, classes)}")
         numbers = np.array([number[name] for name in images.classes], np.int64)
         agreed[split] = Images(images.pixels, numbers[images.labels], classes)
@@ -142,7 +144,7 @@ def _labelled_files(folder: Path, skipped: Skipped) -> list[tuple[Path, str]]:
                 found.append((file, entry.name))
     if not found and loose:
         remedy = f"put the images of each class into a folder of its own, {folder.name}/CLASS/{loose[0].name}"
-        raise InputError(f"{folder}: the images in it are in no class folders; {remedy}")
+        raise InputError(f"{folder}: the images in it are not in class folders; {remedy}")
     if not found:
         raise InputError(f"{folder}: there are no images ({' '.join(EXTENSIONS)}) in it; give {KINDS}")
     for file in loose:
@@ -151,10 +153,10 @@ def _labelled_files(folder: Path, skipped: Skipped) -> list[tuple[Path, str]]:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    def refuse(error: OSError) -> None:
+    def reject(error: OSError) -> None:
         raise error
 
-    for place, inner, names in os.walk(folder, onerror=refuse):
+    for place, inner, names in os.walk(folder, onerror=reject):
         inner[:] = sorted(name for name in inner if _visible(name))
         yield from (Path(place, name) for name in sorted(names) if _visible(name))
 

@@ -15,7 +15,7 @@ from typing import Any
 from regard.errors import InputError, RegardError
 
 BLOCK = 64 * 1024
-LONGEST = 1024 * 1024  # bytes; a longer line is cut, so that a file without line ends needs no more memory than others
+LONGEST = 1024 * 1024  # bytes; `read_blocks` cuts a longer line, so that a file without line ends needs little memory
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 READABLE = (
     "text (.txt, .md, .de, ...) and tables (.tsv, .csv, .jsonl, .ndjson), also as .gz, .xz, .bz2 or .zst; .parquet; "

@@ -21,7 +21,7 @@ class Skipped:
         self.first: dict[str, str] = {}
 
     def note(self, reason: str, place: str, count: int = 1) -> None:
-        """Count skipped things; `reason` names it in the singular, such as "blank line"."""
+        """Count skipped items; `reason` names one in the singular, such as "blank line"."""
         self.counts[reason] = self.counts.get(reason, 0) + count
         self.first.setdefault(reason, place)
 
@@ -116,9 +116,9 @@ def _named_column(row: Row, name: str, path: Path) -> str:
     raise InputError(f"{path}: has no column {name!r}; {choices(name, row)}")
 
 
-def _usual_column(row: Row, names: tuple[str, ...], but: str | None = None) -> str | None:
+def _usual_column(row: Row, names: tuple[str, ...], except_for: str | None = None) -> str | None:
     """Find a column that has one of the usual names, the most usual first."""
-    columns = {column.casefold(): column for column in row if column != but}
+    columns = {column.casefold(): column for column in row if column != except_for}
     return next((columns[name] for name in names if name in columns), None)
 
 

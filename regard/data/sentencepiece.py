@@ -1,7 +1,7 @@
 """Read a sentencepiece `.model` without the sentencepiece package (Kudo and Richardson 2018).
 
 The file is a protobuf message: pieces with score and type, how text is normalised, and which ids are special. The
-result is a tokenizer of the `tokenizers` library that gives the same ids. Known differences: the library composes a
+result is a tokenizer of the `tokenizers` library with the same ids. Known differences: the library composes a
 character with several combining marks differently; and a text that spells `<0x41>` gets that byte in a unigram model
 with bytes.
 """
@@ -59,7 +59,7 @@ class SentencePieceModel:
     pieces: list[VocabularyPiece]
     method: Segmentation
     byte_fallback: bool
-    space_behind: bool
+    space_after: bool
     roles: dict[str, int]  # the ids of <unk>, <s>, </s>, <pad>; -1 for a missing one
     characters: bytes  # the compiled table of the normaliser
     space_first: bool
@@ -78,12 +78,14 @@ def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) 
         raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         model = _parse(data) if vocabulary is None else _renumbered(_parse(data), vocabulary)
-        unfit = _unfit(model)
-        backend = None if unfit else _convert(model)
+        unsupported = _unsupported(model)
+        backend = None if unsupported else _convert(model)
     except Exception:  # the library raises no narrower class
         raise RegardError(f"{path}: not a sentencepiece model, or damaged; copy it again") from None
     if backend is None:
-        raise RegardError(f"{path}: a sentencepiece model with {unfit} cannot be read; convert it to a tokenizer.json")
+        raise RegardError(
+            f"{path}: a sentencepiece model with {unsupported} cannot be read; convert it to a tokenizer.json"
+        )
     return backend
 
 
@@ -99,7 +101,7 @@ def _parse(data: bytes) -> SentencePieceModel:
         pieces=[_piece(message) for message in fields[1]],
         method=Segmentation(trainer.get(3, [1])[-1]),
         byte_fallback=bool(trainer.get(35, [0])[-1]),
-        space_behind=bool(trainer.get(24, [0])[-1]),
+        space_after=bool(trainer.get(24, [0])[-1]),
         roles={name: trainer.get(number, [default])[-1] for name, (number, default) in defaults.items()},
         characters=bytes(normal.get(2, [b""])[-1]),
         space_first=bool(normal.get(3, [1])[-1]),
@@ -136,7 +138,7 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
-    """Read an integer, seven bits per byte; return it and the index behind it."""
+    """Read an integer, seven bits per byte; return it and the index after it."""
     value = shift = 0
     while True:
         byte = message[place]
@@ -179,12 +181,12 @@ def _renumbered(model: SentencePieceModel, vocabulary: Mapping[str, int]) -> Sen
     return replace(model, pieces=pieces, roles={name: vocabulary.get(name, -1) for name in model.roles})
 
 
-def _unfit(model: SentencePieceModel) -> str:
+def _unsupported(model: SentencePieceModel) -> str:
     """Name the feature that the library cannot reproduce, if any."""
     if model.method == Segmentation.WORD:
         return "whole words"
-    if model.space_behind or not model.escaped_spaces:
-        return "spaces behind words"
+    if model.space_after or not model.escaped_spaces:
+        return "a space after each word instead of before it"
     if (
         model.method != Segmentation.UNIGRAM
         and model.space_first

@@ -48,9 +48,9 @@ LEAST = {  # the smallest vocabularies, and why
 
 @dataclass(frozen=True)
 class TokenizerConfig(Config):
-    """How a text becomes tokens: learned from the text, or read from `path` (then the other fields are ignored).
+    """How a text becomes tokens: learned from the text, or read from `path` (then only `dropout` also counts).
 
-    `vocabulary` includes the special tokens; None leaves it to the caller. Characters and bytes do not use it.
+    `vocabulary` includes the special tokens; None: the task chooses it. Characters and bytes do not use it.
     """
 
     kind: Literal["char", "byte", "word", "bpe", "unigram"] = "bpe"
@@ -77,7 +77,7 @@ class TokenizerConfig(Config):
 class Tokenizer:
     """Text to ids and back. Text that spells a special token does not become one, unless `special` asks for it.
 
-    `roles` are the ids of the special tokens, for a tokenizer that must not get new ones; `target` encodes the target
+    `roles` are the ids of the special tokens, if the tokenizer must not get new tokens; `target` encodes the target
     side of a pair, with the same vocabulary.
     """
 
@@ -153,9 +153,9 @@ class Tokenizer:
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special tokens that the tokenizer's template has before and after a text; `encode` adds none."""
-        plain, framed = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
-        before = next(place for place in range(len(framed)) if framed[place : place + len(plain)] == plain)
-        return tuple(framed[:before]), tuple(framed[before + len(plain) :])
+        plain, wrapped = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
+        before = next(place for place in range(len(wrapped)) if wrapped[place : place + len(plain)] == plain)
+        return tuple(wrapped[:before]), tuple(wrapped[before + len(plain) :])
 
     def names(self, size: int) -> list[str]:
         """List the names of the first `size` tokens, as in the file; an id without a token is `<unused ID>`."""
@@ -184,7 +184,7 @@ class Tokenizer:
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` into the folder, each file completely or not at all.
 
-        The roles of its special tokens are written beside it, unless their names say them.
+        The roles of its special tokens are written beside it, unless these follow from their names.
         """
         files = {FILE: self.to_json()}
         files |= {} if self.roles is None else {SPECIAL_TOKENS: json.dumps(dict(self.roles), indent=2) + "\n"}

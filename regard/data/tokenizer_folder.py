@@ -20,7 +20,7 @@ from regard.errors import RegardError
 
 FILE = "tokenizer.json"
 TARGET = "target_tokenizer.json"  # of the target side, where it differs from the source side
-SPECIAL_TOKENS = "special_tokens.json"  # their roles, where their names do not say them
+SPECIAL_TOKENS = "special_tokens.json"  # their roles, where these do not follow from their names
 NAMES = {  # usual names of the special tokens; the first found counts
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>", "<PAD>", "<|finetune_right_pad_id|>"),
     "unk": ("<unk>", "[UNK]", "<|unk|>", "<UNK>", "<|endoftext|>"),
@@ -35,14 +35,14 @@ HUGGINGFACE_ROLES = {  # the keys of Hugging Face; an encoder has the first of t
     "end": ("sep_token", "eos_token"),
     "mask": ("mask_token",),
 }
-FRAMED = ("roberta", "bart")  # model types whose byte-level BPE puts <s> and </s> around a text
+WITH_TEMPLATE = ("roberta", "bart")  # model types whose byte-level BPE puts <s> and </s> around a text
 EXTRA = 100  # tokens <extra_id_0>, ... that T5 adds to its sentencepiece model
 KINDS = "a tokenizer is a tokenizer.json, a sentencepiece .model, or a folder with one"
 
 
 @dataclass(frozen=True)
 class OpenedTokenizer:
-    """A tokenizer of the library, the ids of its special tokens unless their names say them, and the target side's."""
+    """A tokenizer of the library, its special tokens if names do not give them, and the target side's tokenizer."""
 
     backend: tokenizers.Tokenizer
     roles: Mapping[str, int] | None = None
@@ -84,7 +84,7 @@ def _open_folder(folder: Path) -> OpenedTokenizer:
     elif kind == "pair":
         backend, target = (_read_side(folder, name) for name in ("source.spm", "target.spm"))
     elif kind == "bpe":
-        backend = _read_bpe(folder, bool(settings.get("add_prefix_space", False)), model_type in FRAMED)
+        backend = _read_bpe(folder, bool(settings.get("add_prefix_space", False)), model_type in WITH_TEMPLATE)
     elif kind == "words":
         backend = _read_words(folder, settings)
     else:
@@ -140,10 +140,10 @@ def _read_side(folder: Path, name: str) -> tokenizers.Tokenizer:
     backend = read_sentencepiece(folder / name, vocabulary)
     codes = [piece for piece in vocabulary if fullmatch(">>.+<<", piece)]  # target languages
     backend.add_tokens([AddedToken(code, normalized=False) for code in codes])
-    return _framed(backend, (), ("</s>",))
+    return _with_template(backend, (), ("</s>",))
 
 
-def _read_bpe(folder: Path, prefixed: bool, framed: bool) -> tokenizers.Tokenizer:
+def _read_bpe(folder: Path, prefixed: bool, template: bool) -> tokenizers.Tokenizer:
     """Read a byte-level BPE: the ids, and the merges in order."""
     vocabulary = _vocabulary(folder / "vocab.json")
     try:
@@ -158,7 +158,7 @@ def _read_bpe(folder: Path, prefixed: bool, framed: bool) -> tokenizers.Tokenize
     usual = {name for names in NAMES.values() for name in names}
     mask = [AddedToken(name, lstrip=True) for name in NAMES["mask"] if name in vocabulary]
     backend.add_special_tokens([name for name in vocabulary if name in usual - set(NAMES["mask"])] + mask)
-    return _framed(backend, ("<s>",), ("</s>",)) if framed else backend
+    return _with_template(backend, ("<s>",), ("</s>",)) if template else backend
 
 
 def _read_words(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -181,7 +181,7 @@ def _read_words(folder: Path, settings: Mapping[str, Any]) -> tokenizers.Tokeniz
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     backend.add_special_tokens([name for name in (*needed, "[PAD]", "[MASK]") if name in vocabulary])
-    return _framed(backend, ("[CLS]",), ("[SEP]",))
+    return _with_template(backend, ("[CLS]",), ("[SEP]",))
 
 
 def _read_pieces(path: Path, settings: Mapping[str, Any], model_type: Any) -> tokenizers.Tokenizer:
@@ -194,11 +194,11 @@ def _read_pieces(path: Path, settings: Mapping[str, Any], model_type: Any) -> to
     if model_type == "t5":
         extra = settings.get("extra_ids", EXTRA)
         backend.add_special_tokens([f"<extra_id_{number}>" for number in reversed(range(int(extra)))])
-        return _framed(backend, (), ("</s>",))
+        return _with_template(backend, (), ("</s>",))
     if model_type is None:
         return backend
     before = ("<s>",) if settings.get("add_bos_token", True) else ()
-    return _framed(backend, before, ("</s>",) if settings.get("add_eos_token", False) else ())
+    return _with_template(backend, before, ("</s>",) if settings.get("add_eos_token", False) else ())
 
 
 def _vocabulary(path: Path) -> dict[str, int]:
@@ -209,7 +209,7 @@ def _vocabulary(path: Path) -> dict[str, int]:
     return table
 
 
-def _framed(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> tokenizers.Tokenizer:
+def _with_template(backend: tokenizers.Tokenizer, before: Sequence[str], after: Sequence[str]) -> tokenizers.Tokenizer:
     """Add special tokens before and after every text."""
     ids = {name: backend.token_to_id(name) for name in (*before, *after)}
     for name, id in ids.items():

@@ -16,7 +16,7 @@ from regard.errors import ConfigError, InputError, RegardError
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 SAMPLE = 100_000_000  # bytes of text that a vocabulary is learned from
 LONGEST = 100_000  # characters; a longer text is sampled in parts
-COVERAGE = 0.9995  # share of the text that the characters of a unigram vocabulary spell, as in sentencepiece
+COVERAGE = 0.9995  # share of the text that the characters of a unigram vocabulary cover, as in sentencepiece
 GOLDEN = (5**0.5 - 1) / 2
 CODE_POINTS = 0x110000  # of Unicode
 
@@ -166,7 +166,7 @@ def learn_unigram(texts: list[str], vocabulary: int, progress: bool) -> tokenize
 
 
 def _common(texts: list[str]) -> np.ndarray:
-    """Find the characters that spell nearly all of the texts, and the space; others are too rare for a token."""
+    """Find the characters that cover nearly all of the texts, and the space; others are too rare for a token."""
     counts = np.zeros(CODE_POINTS, dtype=np.int64)
     for text in texts:
         np.add.at(counts, code_points(text), 1)
@@ -178,8 +178,8 @@ def _common(texts: list[str]) -> np.ndarray:
 def _made_reproducible(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Remove the differences between two runs from the scores of a unigram model.
 
-    The trainer adds in no fixed order, so scores are rounded. It gives the characters that it had pruned the lowest
-    score plus 0, 0.0001, 0.0002, ... in no fixed order, so these all get the lowest.
+    The trainer sums in no fixed order, so scores are rounded. The characters that it pruned and added again have the
+    lowest score plus 0, 0.0001, 0.0002, ... in no fixed order, so they all get the lowest score.
     """
     state = json.loads(backend.to_str())
     pieces = dict(state["model"]["vocab"][len(SPECIAL) :])

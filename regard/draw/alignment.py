@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST = 64  # words per side; ribbons between more cannot be followed
-PAGE = 7.0  # longer lines of words become columns
+PAGE = 7.0  # inches; words that need a longer line are drawn in columns
 WORD = 9.0
 GAP = 0.14  # between words of a line
 STEP = 0.2  # from word to word of a column
@@ -46,7 +46,7 @@ def alignment(
 ) -> Figure:
     """Draw cross-attention (T x S): ribbons from each word of the translation (query) to the source words (keys).
 
-    The source is above the translation, or at its right if a line is too short for it.
+    The source is above the translation, or to its right if the words do not fit into a line.
     """
     check_weight_matrix(weights, None)
     check_tokens(weights, queries, keys)
@@ -91,7 +91,7 @@ def _line(words: Sequence[str]) -> tuple[Array, float]:
 
 
 def _columns(weights: Array, written: Sequence[str], source: Sequence[str], title: str, look: Look) -> Figure:
-    """Draw two columns of words, the source at the right."""
+    """Draw two columns of words, the source on the right."""
     down = STEP * max(weights.shape)
     left = MARGIN + max(text_width(word, WORD) for word in written) + PADDING
     right = PADDING + max(text_width(KEYS, SMALL), *(text_width(word, WORD) for word in source)) + MARGIN
@@ -100,10 +100,10 @@ def _columns(weights: Array, written: Sequence[str], source: Sequence[str], titl
     write_title(figure, title)
     axes = _field(figure, left, top, WIDE, down)
     ends = []
-    for words, end, side, air in ((written, 0, "right", -PADDING), (source, WIDE, "left", PADDING)):
+    for words, end, side, padding in ((written, 0, "right", -PADDING), (source, WIDE, "left", PADDING)):
         middles = (np.arange(len(words)) + 0.5) * STEP + (down - STEP * len(words)) / 2
         for word, middle in zip(words, middles, strict=True):
-            axes.text(end + air, middle + HEIGHT / 2, word, size=WORD, horizontalalignment=side)
+            axes.text(end + padding, middle + HEIGHT / 2, word, size=WORD, horizontalalignment=side)
         ends.append(np.stack((np.full(len(words), end), middles), -1))
     write_note(figure, QUERIES, MARGIN, top - PADDING, look)
     write_note(figure, KEYS, left + WIDE + PADDING, top - PADDING, look)

@@ -66,7 +66,7 @@ def _pooled(array: Array, most: int) -> Array:
 
 
 def _hatch(axes: Axes, hidden: Array, wide: float, tall: float, look: Look) -> None:
-    """Hatch hidden cells by one patch that has a rectangle for each run of them in a row."""
+    """Hatch hidden cells with one patch, which has a rectangle for each run of hidden cells in a row."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 

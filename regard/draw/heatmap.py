@@ -52,12 +52,12 @@ def heatmap(
     tall, wide = _cell(rows, columns)
     with regard_style(look):
         left_labels, top_labels = choose_labels(queries, tall), choose_labels(keys, wide, across=True)
-        left = MARGIN + NOTE + left_labels.room
-        top = MARGIN + (HEAD if title else 0) + NOTE + top_labels.room
+        left = MARGIN + NOTE + left_labels.space
+        top = MARGIN + (HEAD if title else 0) + NOTE + top_labels.space
         across, down = columns * wide, rows * tall
         height = max(down, text_width(QUERIES, SMALL))  # of the colour bar and of the text beside the rows
-        room = max(across, text_width(KEYS, SMALL))
-        total = max(left + room + 0.15 + COLOUR_BAR, 2 * MARGIN + text_width(visible(title), TITLE))
+        width = max(across, text_width(KEYS, SMALL))
+        total = max(left + width + 0.15 + COLOUR_BAR, 2 * MARGIN + text_width(visible(title), TITLE))
         figure = new_figure(total, top + height + MARGIN)
         axes = add_axes(figure, left, top, across, down)
         remove_frame(axes, look)
@@ -65,9 +65,9 @@ def heatmap(
         draw_lines(axes, rows, columns, tall, wide, look)
         label_rows(axes, left_labels, look.ink)
         label_columns(axes, top_labels, look.ink)
-        draw_colour_bar(figure, image, left + room + 0.15, top, height, "weight", look)
+        draw_colour_bar(figure, image, left + width + 0.15, top, height, "weight", look)
         write_title(figure, visible(title))
-        write_note(figure, KEYS, left, top - top_labels.room - 0.05, look)
+        write_note(figure, KEYS, left, top - top_labels.space - 0.05, look)
         write_note(figure, QUERIES, MARGIN + SMALL / 72, top, look, upright=True)
     return figure
 

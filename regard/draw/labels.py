@@ -44,10 +44,10 @@ def _visible_letter(letter: str, edge: bool) -> str:
 
 def short_label(token: str) -> str:
     """Return the visible text of a token, shortened if it is long."""
-    text, room = visible(token), LONGEST
+    text, left = visible(token), LONGEST
     for index, letter in enumerate(text):
-        room -= 2 if east_asian_width(letter) in "WF" else 1
-        if room < 0:
+        left -= 2 if east_asian_width(letter) in "WF" else 1
+        if left < 0:
             return f"{text[: index - 1]}…"
     return text
 
@@ -62,14 +62,14 @@ def text_width(text: str, size: float) -> float:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels along an axis: at which positions, their font size, and the room they take beside the axis."""
+    """Labels along an axis: at which positions, their font size, and the space that they need beside the axis."""
 
     positions: Sequence[int]
     texts: Sequence[str]
     size: float
     mark: float  # length of the tick marks; 0 where every token has a label
     upright: bool  # each label runs away from the axis; otherwise along it, within its cell
-    room: float
+    space: float
 
 
 def choose_labels(tokens: Sequence[str], cell: float, across: bool = False) -> Labels:
@@ -81,8 +81,8 @@ def choose_labels(tokens: Sequence[str], cell: float, across: bool = False) -> L
     texts = [short_label(tokens[position]) for position in positions]
     widest = max(text_width(text, size) for text in texts)
     upright = not across or step > 1 or widest + PADDING / 2 > cell
-    room = PADDING + (widest if upright else size * LINE_HEIGHT / 72)
-    return Labels(positions, texts, size, 2.0 if step > 1 else 0.0, upright, room)
+    space = PADDING + (widest if upright else size * LINE_HEIGHT / 72)
+    return Labels(positions, texts, size, 2.0 if step > 1 else 0.0, upright, space)
 
 
 def _step(least: float) -> int:
@@ -92,13 +92,13 @@ def _step(least: float) -> int:
 
 
 def label_rows(axes: Axes, labels: Labels, colour: str) -> None:
-    """Write labels at the left."""
+    """Write the labels of rows, on the left."""
     axes.set_yticks(labels.positions, labels.texts, size=labels.size, color=colour)
     axes.tick_params("y", which="major", length=labels.mark)
 
 
 def label_columns(axes: Axes, labels: Labels, colour: str) -> None:
-    """Write labels above."""
+    """Write the labels of columns, above."""
     axes.xaxis.tick_top()
     axes.tick_params("x", which="major", length=labels.mark)
     axes.set_xticks(labels.positions, labels.texts, size=labels.size, color=colour)

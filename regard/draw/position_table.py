@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDE = 2.3
-ROOM = 0.5  # at the left and below, for numbers and the name of the axis
+AXIS = 0.5  # inches on the left and below, for numbers and the name of the axis
 GAP = 0.05
 
 
@@ -48,11 +48,11 @@ def positions(
     )
     with regard_style(look):
         top = MARGIN + (HEAD if title else 0)
-        step = ROOM + SIDE + 0.08 + COLOUR_BAR + 0.2 + GAP
-        figure = new_figure(max(MARGIN + 2 * step - GAP, 2 * MARGIN + text_width(title, TITLE)), top + SIDE + ROOM)
+        step = AXIS + SIDE + 0.08 + COLOUR_BAR + 0.2 + GAP
+        figure = new_figure(max(MARGIN + 2 * step - GAP, 2 * MARGIN + text_width(title, TITLE)), top + SIDE + AXIS)
         write_title(figure, title)
         for number, (values, across, down, name) in enumerate(panels):
-            left = MARGIN + ROOM + number * step
+            left = MARGIN + AXIS + number * step
             axes = add_axes(figure, left, top, SIDE, SIDE)
             remove_frame(axes, look)
             most = float(np.abs(values).max()) or 1.0

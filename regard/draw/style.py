@@ -42,7 +42,7 @@ DPI = 200
 
 WEIGHTS = "cividis"  # lightness grows with the value: readable with colour blindness and in print
 
-# The first comes with matplotlib. The second has the same widths, for SVGs on a machine without the first.
+# The first comes with matplotlib. The second has the same widths, for SVGs that are shown without the first.
 SANS = ["DejaVu Sans", "Verdana"]
 # Used, if installed, for characters that those lack. The last has a box for every character, to avoid warnings.
 OTHERS = ["Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "Yu Gothic"]
@@ -54,7 +54,7 @@ _SETTINGS = RLock()  # matplotlib's settings are global to the process
 
 @contextmanager
 def regard_style(look: Look = LIGHT) -> Iterator[None]:
-    """Use this style inside the block, whatever the user's own settings are, and restore those afterwards."""
+    """Use this style inside the block, regardless of the user's own settings, and restore those afterwards."""
     from matplotlib import style
 
     with _SETTINGS, style.context(["default", _settings(look)]):

@@ -1,1 +1,1 @@
-"""Hugging Face and CTranslate2: their folders become our models, and ours become theirs, by one table per family."""
+"""Read and write Hugging Face folders, by one table of weights per family, and write models for CTranslate2."""

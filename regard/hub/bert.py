@@ -50,7 +50,9 @@ def read_bert(hub: HubConfig, position: LearnedConfig, head: HeadConfig) -> Enco
     why = "only encoders without cross-attention are supported"
     hub.require("is_decoder", False, why)
     hub.require("add_cross_attention", False, why)
-    hub.require("position_embedding_type", "absolute", "only positions that are added to the tokens are supported")
+    hub.require(
+        "position_embedding_type", "absolute", "only position vectors that are added to the tokens are supported"
+    )
     norm = LayerNormConfig(hub.read_float("layer_norm_eps", 1e-12))
     dropout = hub.read_float("hidden_dropout_prob", 0.1)
     layer = LayerConfig(
@@ -159,7 +161,7 @@ BERT = Family(
     ignored_weights={
         "*embeddings.position_ids": "0, 1, 2, ...",
         "bert.pooler.*": "the pooler, which the head does not use",
-        "cls.seq_relationship.*": "the head for the next sentence",
+        "cls.seq_relationship.*": "the next-sentence head",
     },
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 class Change:
-    """Their tensors <-> our tensors. The base class is one tensor that is the same on both sides."""
+    """Converts their tensors to ours and back. The base class is for one tensor that is the same on both sides."""
 
     def names(self, theirs: str, ours: Sequence[Shape]) -> list[str]:
         """Return the names of their tensors for our tensors of these shapes."""
@@ -35,15 +35,15 @@ class Transposed(Change):
     """A matrix that is stored as (in, out), as in GPT-2."""
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """(out, in) -> (in, out)."""
+        """Return (in, out) for (out, in)."""
         return [shape[::-1] for shape in ours]
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """W^T."""
+        """Transpose."""
         return [tensor.T for tensor in theirs]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """W^T."""
+        """Transpose."""
         return [tensor.T for tensor in ours]
 
 
@@ -66,7 +66,7 @@ class Reshaped(Change):
 class Together(Change):
     """Several tensors that are the same on both sides and only occur together; their names are joined by `|`.
 
-    Such a row comes before a row for one of these tensors alone, which another variant has under another name.
+    Such a row comes before a row for one of these tensors alone, which has another name in other variants.
     """
 
     def names(self, theirs: str, ours: Sequence[Shape]) -> list[str]:
@@ -104,7 +104,7 @@ class PerExpert(Change):
         return [theirs.replace("{e}", str(expert)) for expert in range(ours[0][0])]
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """(experts, in, out) -> (out, in) for each expert."""
+        """Return (out, in) for each expert of (experts, in, out)."""
         experts, inputs, outputs = ours[0]
         return [(outputs, inputs)] * experts
 

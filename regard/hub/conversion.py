@@ -1,7 +1,7 @@
 """Which families can express a config: it is converted to the family and back, and must not change.
 
-So a family's `to_hub` only has to write the values that it knows; whatever it overlooks is found here. Settings of
-training (dropout, initialisation) are not compared, and a missing bias equals a bias of zeros.
+A family's `to_hub` therefore only has to write the values that it knows; whatever it overlooks is found here. Settings
+of training (dropout, initialisation) are not compared, and a missing bias equals a bias of zeros.
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ class Conversion:
     family: Family
     theirs: Table  # the content of config.json
     read_back: ModelConfig  # our config of `theirs`
-    differences: list[str]  # what changed on the way there and back
+    differences: list[str]  # what changed in the round trip
     added_biases: int  # biases that the family has and our model lacks
 
 
 def convert_config(family: Family, config: ModelConfig) -> Conversion:
-    """Convert a config to a family and back. Raise `NotExpressibleError` where the family has no such thing at all."""
+    """Convert a config to a family and back. Raise `NotExpressibleError` if the family lacks a part completely."""
     theirs = {"model_type": family.model_type, **family.to_hub(config)}
     [architecture] = theirs["architectures"]
     reader = HubConfig(theirs, family.architectures[architecture].task)

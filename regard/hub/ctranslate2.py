@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class TokenNames(NamedTuple):
-    """The vocabulary as CTranslate2 wants it: the name of every token, and the special ones."""
+    """The vocabulary in the form that CTranslate2 requires: the name of every token, and the special ones."""
 
     tokens: list[str]  # by id
     start: str
@@ -68,7 +68,7 @@ def write_ctranslate2(model: Model, names: TokenNames, folder: Path, quantizatio
         spec.config.bos_token = names.start
     else:
         spec.register_vocabulary(names.tokens)
-        spec.config.bos_token = names.end  # in training, a text begins after the end of another
+        spec.config.bos_token = names.end  # in training, each text follows the end token of another
     spec.config.eos_token, spec.config.unk_token = names.end, names.unknown
     spec.config.layer_norm_epsilon = _norms(model.config)[0].eps
     spec.validate()
@@ -131,7 +131,7 @@ def _expect(value: Any, kind: type[T] | tuple[type[T], ...], name: str) -> T:
 
 
 def _check_stack(stack: StackConfig, cross: bool) -> None:
-    """All layers must be equal, with a norm after the last layer exactly if the layers are pre-norm."""
+    """Check that all layers are equal, and that a norm follows the last layer exactly if the layers are pre-norm."""
     kinds = {stack.layers[name] for name in stack.names()}
     if len(kinds) > 1:
         raise ConfigError("CTranslate2 supports one kind of layer per stack", "layers")
@@ -160,12 +160,14 @@ def _check_stack(stack: StackConfig, cross: bool) -> None:
 
 
 def _check_attention(attention: AttentionConfig, self_attention: bool) -> None:
-    """Only multi-head attention with a dot product, and no relative positions but rotary ones."""
+    """Check that it is multi-head attention with a dot product, and with no relative positions except rotary ones."""
     heads = _expect(attention.heads, MultiHeadsConfig, "heads")
     score = _expect(attention.score, DotConfig, "score")
     _require(score.cap, None, "score.cap")
     _require(attention.mask, None, "mask")
-    _require(attention.window, None, "window")  # it has windows, but treats prompts longer than one differently
+    _require(
+        attention.window, None, "window"
+    )  # CTranslate2 has windows, but handles prompts longer than a window differently
     if heads.qk_norm is not None:
         _expect(heads.qk_norm, RMSNormConfig, "heads.qk_norm")
     if attention.position is not None:
@@ -176,7 +178,7 @@ def _check_attention(attention: AttentionConfig, self_attention: bool) -> None:
 
 
 def _check_embed(embed: EmbedConfig) -> None:
-    """Positions must be added to the tokens."""
+    """Check that positions are added to the tokens, and that there are no segments."""
     _require(embed.concatenate, None, "concatenate")
     _require(embed.segments, None, "segments")
     if embed.norm is not None:
@@ -334,5 +336,5 @@ def _fill_linear(spec: Any, linear: nn.Linear) -> None:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as the library takes it."""
+    """Return a tensor as the NumPy array that the library requires."""
     return tensor.detach().float().cpu().contiguous().numpy()

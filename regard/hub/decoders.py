@@ -1,4 +1,4 @@
-"""What decoder families share: a head over the vocabulary, or over classes, read at the last token."""
+"""What decoder families share: a head over the vocabulary, or a classification head at the last token."""
 
 from regard.config import Table
 from regard.hub.conversion import NotExpressibleError, expect

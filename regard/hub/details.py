@@ -1,4 +1,4 @@
-"""What a Hugging Face folder says beside the model: token ids, class labels, maximum length, generation defaults."""
+"""What a Hugging Face folder says besides the model: token ids, class labels, maximum length, generation defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ GENERATION_KEYS = (  # generation defaults that are supported
 
 @dataclass(frozen=True)
 class Details:
-    """What is known beside the model; None or empty where nothing is known.
+    """What is known besides the model; None or empty where nothing is known.
 
     `length` is the number of tokens that the model was made for; `decoder_start` is the first token of a decoder's
     output. `generation` holds generation defaults under their Hugging Face names (temperature, num_beams, ...).
@@ -50,7 +50,7 @@ class Details:
 
 
 def read_details(folder: str | Path) -> Details:
-    """Read what a Hugging Face folder says beside the model; generation_config.json overrides config.json."""
+    """Read what a Hugging Face folder says besides the model; generation_config.json overrides config.json."""
     folder = Path(folder)
     config = read_json(folder / CONFIG)
     generation = read_json(folder / GENERATION) if (folder / GENERATION).exists() else {}
@@ -79,7 +79,7 @@ def _ids(table: Table, key: str, folder: Path) -> tuple[int, ...]:
 def _labels(config: Table, folder: Path) -> tuple[str, ...]:
     labels = config.get("id2label") or {}
     if isinstance(labels, dict) and config.get("num_labels") not in (None, len(labels)):
-        return ()  # old files give the right number, and labels for two classes whatever the number
+        return ()  # old files have the right num_labels, but always two entries in id2label
     if not isinstance(labels, dict) or sorted(labels) != sorted(str(number) for number in range(len(labels))):
         raise RegardError(f"{folder / CONFIG}: id2label must name the classes 0, 1, 2, ...")
     return tuple(str(labels[str(number)]) for number in range(len(labels)))

@@ -125,7 +125,7 @@ DISTILBERT = Family(
     from_hub=_from_hub,
     to_hub=_to_hub,
     ignored_keys={
-        "qa_dropout": "belongs to the head for question answering",
+        "qa_dropout": "belongs to the question-answering head",
         "tie_weights_": "an older name of tie_word_embeddings",
     },
     ignored_weights={"*embeddings.position_ids": "0, 1, 2, ..."},

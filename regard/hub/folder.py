@@ -218,7 +218,7 @@ def save_huggingface(model: nn.Module, folder: str | Path, details: Details = De
 
 
 def _complete_config(conversion: Conversion, model: Model, details: Details, dtype: torch.dtype) -> Table:
-    """Return the content of config.json: the family's keys, and what is known beside the model."""
+    """Return the content of config.json: the family's keys, and what is known besides the model."""
     ids = token_id_keys(details) if "vocab_size" in conversion.theirs else {}
     config = {**ids, **conversion.theirs, "dtype": str(dtype).removeprefix("torch.")}
     if details.pad is not None and config.get("pad_token_id") not in (None, details.pad):

@@ -113,7 +113,7 @@ GPT2 = Family(
                 "summary_proj_to_labels",
                 "summary_first_dropout",
             ),
-            "belongs to the head for multiple choice",
+            "belongs to the multiple-choice head",
         ),
     },
     ignored_weights={

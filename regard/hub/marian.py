@@ -1,4 +1,4 @@
-"""Marian (Junczys-Dowmunt et al. 2018), the models of OPUS-MT: the Transformer of 2017, all sines before all cosines.
+"""Marian (Junczys-Dowmunt et al. 2018), used by OPUS-MT: the Transformer of 2017, with sines before cosines.
 
 BART and Pegasus use the same names for their layers.
 """
@@ -68,12 +68,12 @@ IGNORED_KEYS = {
     "num_hidden_layers": "an alias of encoder_layers",
     "encoder_layerdrop": "affects training only",
     "decoder_layerdrop": "affects training only",
-    "classif_dropout": "belongs to the head for classes",
-    "classifier_dropout": "belongs to the head for classes",
+    "classif_dropout": "belongs to the classification head",
+    "classifier_dropout": "belongs to the classification head",
     "extra_pos_embeddings": "the offset of the positions, fixed by the family",
     "save_step": "affects training only",
-    "id2label": "belongs to the head for classes",
-    "num_labels": "belongs to the head for classes",
+    "id2label": "belongs to the classification head",
+    "num_labels": "belongs to the classification head",
 }
 
 

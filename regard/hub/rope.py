@@ -48,7 +48,7 @@ def read_rope(hub: HubConfig, layout: Literal["halves", "interleaved"] = "halves
     if kind == "llama3":
         low, high = inner.read_float("low_freq_factor"), inner.read_float("high_freq_factor")
         return RopeConfig(base, layout, scaling=Llama3Scaling(factor, original, low, high)), 1.0
-    inner.require("truncate", True, "the bounds of the blend must be whole features")
+    inner.require("truncate", True, "only bounds of the blend that are rounded to whole features are supported")
     all_dim = inner.read_float("mscale_all_dim", 0.0)
     magnitude = None
     if given.get("attention_factor") is not None:
@@ -70,7 +70,7 @@ def _magnitude(factor: float, weight: float) -> float:
 
 
 def rope_keys(rope: RopeConfig, length: int = 2048) -> Table:
-    """Return the keys of rotary positions, in the names that older readers know as well."""
+    """Return the keys of rotary positions, under the names that older versions of `transformers` also read."""
     scaling = rope.scaling
     if scaling is None:
         return {"rope_theta": rope.base, "rope_scaling": None, "max_position_embeddings": length}

@@ -55,7 +55,8 @@ TABLE: list[Row] = [
 
 
 def _from_hub(hub: HubConfig) -> Seq2SeqConfig:
-    # Older configs have one key for tying and scaling, newer ones two; and the weights decide whether they are tied.
+    # Older configs have one key for tying and scaling, newer ones two. If outputs are not scaled, the weights in the
+    # folder decide whether the head is tied.
     tied = hub.read_bool("tie_word_embeddings", True)
     scaled = hub.read_bool("scale_decoder_outputs", tied)
     if hub.weights and not scaled:
@@ -148,9 +149,9 @@ T5 = Family(
         "n_positions": "T5 has no position table",
         "dense_act_fn": "follows from feed_forward_proj",
         "is_gated_act": "follows from feed_forward_proj",
-        "classifier_dropout": "belongs to the head for classes",
-        "id2label": "belongs to the head for classes",
-        "num_labels": "belongs to the head for classes",
+        "classifier_dropout": "belongs to the classification head",
+        "id2label": "belongs to the classification head",
+        "num_labels": "belongs to the classification head",
     },
     ignored_weights={"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "never used"},
     tied={

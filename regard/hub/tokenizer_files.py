@@ -1,4 +1,4 @@
-"""Tokenizer files for AutoTokenizer: tokenizer.json, the roles of the special tokens, and those around a text."""
+"""Write tokenizer files for AutoTokenizer: tokenizer.json, the roles of special tokens, and those around a text."""
 
 import json
 from collections.abc import Mapping

@@ -127,6 +127,6 @@ VIT = Family(
     },
     from_hub=_from_hub,
     to_hub=_to_hub,
-    ignored_keys={"encoder_stride": "belongs to the head for masked patches"},
+    ignored_keys={"encoder_stride": "belongs to the head for masked image modelling"},
     ignored_weights={"vit.pooler.*": "the pooler, which the head does not use"},
 )

@@ -1,1 +1,1 @@
-"""The viewer: what any model attends to, and why, in a browser, a notebook, or a file to send."""
+"""The viewer: what a model attends to, and how it computes that, in a browser, a notebook, or a file to send."""

@@ -1,4 +1,4 @@
-"""What a model answers at once: the label of a text or image, or the words behind its masks."""
+"""The answers of a model that does not generate text: the label of a text or image, or the masked words."""
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ TOP = 5
 
 
 def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
-    """Return the most probable answers to every question that the model answers."""
+    """Return the most probable answers: one list for the label, or one for each mask."""
     if model.classes is not None:
         assert captured.output is not None
-        question = "What is in this image?" if model.reads == "image" else "Which label has this text?"
+        question = "What is in this image?" if model.reads == "image" else "Which label does this text have?"
         return [_answer(question, captured.output[None], bundle.classes)]
     if not prepared.masks:
         return []

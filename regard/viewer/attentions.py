@@ -83,7 +83,7 @@ def _rule_name(rule: Rule) -> str:
 
 
 def _blocks(trace: AttentionTrace) -> list[range]:
-    """Return blocks of rows; the first block often decides."""
+    """Return blocks of rows; often the first is enough to know that not all keys are visible."""
     T, S = trace.shape
     step = max(PAIRS // S, 1)
     return [range(row, min(row + step, T)) for row in range(0, T, step)]

@@ -72,19 +72,19 @@ def _overview(manifest: Manifest, step: int) -> int:
 
 
 def _input(manifest: Manifest, attention: AttentionShape) -> int:
-    """One vector per query, and one per key if keys come from another sequence."""
+    """Return the bytes of one vector per query, and of one per key if keys come from another sequence."""
     same = attention["queries"] == attention["keys"]
     return 4 * attention["input"] * (attention["rows"] if same else attention["rows"] + attention["columns"])
 
 
 def _vectors(manifest: Manifest, attention: AttentionShape, head: int) -> int:
-    """Queries, keys, values and outputs of a head; an additive score adds its energy vector."""
+    """Return the bytes of a head's queries, keys, values and outputs; an additive score adds its energy vector."""
     energy = attention["width"] if attention["score"]["kind"] == "additive" else 0
     return 4 * ((attention["rows"] + attention["columns"]) * (attention["width"] + attention["value"]) + energy)
 
 
 def _row(manifest: Manifest, attention: AttentionShape, head: int, query: int) -> int:
-    """Scores, the bias if there is one, and weights."""
+    """Return the bytes of scores, bias if there is one, and weights of one query."""
     return 4 * attention["columns"] * (3 if attention["bias"] else 2)
 
 

@@ -58,7 +58,7 @@ class AttentionTrace:
 
     @property
     def row_size(self) -> int:
-        """How many numbers one query of one head takes: an additive score needs a vector for every pair."""
+        """The numbers that computing one query of one head needs; an additive score needs a vector for every pair."""
         return self.shape[1] * (1 if self.terms.score.is_dot else self.query.shape[3])
 
     def weights(self, heads: range) -> Float[Tensor, "_h T S"]:
@@ -104,7 +104,7 @@ def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
     names = [role.name for role in model.attentions()]
     watched = watch(model) if names else nullcontext(Tape())
     output = None
-    with in_use(model), watched as tape, observed(model, seen, tape), suppress(_EnoughError):
+    with in_use(model), watched as tape, observed(model, seen, tape), suppress(_StopError):
         output = model(**arguments)
     hidden = {
         name: [
@@ -141,8 +141,8 @@ def join_calls(calls: Sequence[Record]) -> AttentionTrace:
 # --- hooks -----------------------------------------------------------------------------------------------------------
 
 
-class _EnoughError(Exception):
-    """Ends the pass below the output layer: logits are computed when they are requested."""
+class _StopError(Exception):
+    """Raised to end the pass below the output layer; logits are computed when they are requested."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ def observed(model: Model, seen: Observations, tape: Tape) -> Iterator[None]:
 
         def stop(vectors: Tensor) -> None:
             seen("below", vectors)
-            raise _EnoughError
+            raise _StopError
 
         for sequence, (taps, _) in model.sequences().items():
             for depth, tap in enumerate(taps):

@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 CAP = 20 * MEGABYTE  # of a page, which a browser unpacks as a whole
 LARGEST = 14 * MEGABYTE  # of the archive in it: base64 adds a third, and the page itself a little
 HOPELESS = 5 * CAP  # more bytes than this never compress enough, so they are not packed at all
-OPTIONAL = {  # what a page can do without, in this order, and what it is called
+OPTIONAL = {  # what is left out if the page is too large, in this order, and what it is called
     "next": "the scores of the Next view",
     "hidden": "the vectors of the Words view",
     "arithmetic": "the numbers of the Arithmetic view",
@@ -197,8 +197,8 @@ def head_to_csv(head: HeadWeights) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["", *head.keys])
     allowed = np.ones(head.weights.shape, bool) if head.allowed is None else head.allowed
-    for query, row, may in zip(head.queries, head.weights, allowed, strict=True):
-        writer.writerow([query, *(str(weight) if there else "" for weight, there in zip(row, may, strict=True))])
+    for query, row, visible in zip(head.queries, head.weights, allowed, strict=True):
+        writer.writerow([query, *(str(weight) if shown else "" for weight, shown in zip(row, visible, strict=True))])
     return text.getvalue()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.viewer.manifest import THUMBNAIL, AttentionInfo, AttentionShape, StatisticsInfo, Token
 
 NEARLY = 0.1  # a weight that is smaller by at most this fraction counts as nearly the largest
-SINK = 0.5  # a head that gives more than this to special tokens and the first one says little
+SINK = 0.5  # a head with more weight than this on special tokens and the first token shows little
 
 
 # --- statistics ------------------------------------------------------------------------------------------------------
@@ -114,15 +114,15 @@ def choose_first_cell(
 ) -> tuple[int, int]:
     """Choose the query and the key to begin with: two words, with a weight far above uniform attention.
 
-    A token's attention to itself says little, so it does not count where queries and keys are the `same` tokens. Of
+    A token's attention to itself shows little, so it is ignored where queries and keys are the `same` tokens. Of
     cells that are nearly as high, the one with the longest words is taken: *river* rather than *the*.
     """
-    share = 1 / (weights > 0).sum(-1, keepdim=True).clamp(min=1)
-    surprise = (weights - share).cpu().float().numpy()
-    if same and min(surprise.shape) > 1:
-        np.fill_diagonal(surprise, -1)
+    uniform = 1 / (weights > 0).sum(-1, keepdim=True).clamp(min=1)
+    excess = (weights - uniform).cpu().float().numpy()
+    if same and min(excess.shape) > 1:
+        np.fill_diagonal(excess, -1)
     rows, columns = _words(queries), _words(keys)
-    some = surprise[np.ix_(rows, columns)]
+    some = excess[np.ix_(rows, columns)]
     lengths = [
         np.array([len(side[index]["text"]) for index in indices])
         for side, indices in ((queries, rows), (keys, columns))
@@ -151,7 +151,8 @@ def _words(tokens: Sequence[Token]) -> list[int]:
 def rollout(layers: Iterable[Float[Tensor, "T T"]]) -> Float[Tensor, "T T"]:
     """Multiply attention through all layers: R = ... (A_2/2 + I/2) (A_1/2 + I/2), A the mean over heads.
 
-    This is a derived quantity: it treats a layer as if it did nothing but average with its weights.
+    This is a derived quantity: it assumes that a layer only averages its inputs by the weights, with a residual
+    connection.
     """
     total: Tensor | None = None
     for weights in layers:

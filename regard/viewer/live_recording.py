@@ -35,7 +35,7 @@ from regard.viewer.prepare import Prepared
 from regard.viewer.recording import ComputedRecording, encode_json
 from regard.viewer.tokens import describe_tokens, token_text
 
-TOGETHER = 1 << 16  # weights of a head that are explained together, since the page often requests the next row too
+TOGETHER = 1 << 16  # weights of a head that are explained together, since the page often requests other rows too
 
 
 class LiveRecording(ComputedRecording):
@@ -109,7 +109,7 @@ class LiveRecording(ComputedRecording):
         return vocabulary
 
     def _has_rollout(self) -> bool:
-        """Whether rollout is defined: one sequence with self-attention in every layer, and not too long."""
+        """Return whether rollout is defined: one sequence with self-attention in every layer, and not too long."""
         sequences = list(self.model.sequences().values())
         every = len(sequences) == 1 and 0 < len(self.attentions) == sequences[0].layers
         return every and self.attentions[0]["pooled"] is None
@@ -153,29 +153,29 @@ class LiveRecording(ComputedRecording):
         return self.trace(id).weights(range(head, head + 1))[0]
 
     def make_all_weights(self, step: int) -> bytes:
-        """Every head of every attention."""
+        """Encode the weights of every head of every attention."""
         return b"".join(f16(weights) for id in self.by_id for weights in self.trace(id).blocks())
 
     def make_weights(self, step: int, attention: str, head: int) -> bytes:
-        """One head."""
+        """Encode the weights of one head."""
         return f16(self.weights(attention, head))
 
     def make_pooled(self, step: int, attention: str, head: int) -> bytes:
-        """One head, max-pooled."""
+        """Encode the weights of one head, max-pooled."""
         size = self.by_id[attention]["pooled"]
         assert size is not None
         return max_pool(self.weights(attention, head)[None], *size).tobytes()
 
     def make_overview(self, step: int) -> bytes:
-        """Every head as a thumbnail."""
+        """Encode every head as a thumbnail."""
         return b"".join(one.thumbnails.tobytes() for one in self._statistics)
 
     def make_mask(self, mask: str) -> bytes:
-        """Which keys each query may look at."""
+        """Encode which keys each query may look at."""
         return mask_bits(self.trace(next(id for id, one in self.by_id.items() if one["mask"] == mask)))
 
     def make_vectors(self, attention: str, head: int) -> bytes:
-        """Queries, keys, values and outputs of a head."""
+        """Encode queries, keys, values and outputs of a head."""
         trace = self.trace(attention)
         key_head = trace.key_head(head)
         parts = [trace.query[0, head], trace.key[0, key_head], trace.value[0, key_head], trace.mixed[0, head]]
@@ -184,7 +184,7 @@ class LiveRecording(ComputedRecording):
         return b"".join(map(f32, parts))
 
     def make_input(self, attention: str) -> bytes:
-        """What queries are computed from, and what keys are computed from if that is another sequence."""
+        """Encode what queries are computed from, and what keys are computed from if that is another sequence."""
         one = self.by_id[attention]
         queries = f32(self.captured.inputs[one["name"]])
         if one["queries"] == one["keys"]:
@@ -193,7 +193,7 @@ class LiveRecording(ComputedRecording):
         return queries + f32(self.captured.memory)
 
     def make_row(self, attention: str, head: int, query: int) -> bytes:
-        """Scores, bias and weights of one query."""
+        """Encode scores, bias and weights of one query."""
         trace = self.trace(attention)
         together = trace.shape[0] * trace.row_size <= TOGETHER
         rows = range(trace.shape[0]) if together else range(query, query + 1)
@@ -205,33 +205,33 @@ class LiveRecording(ComputedRecording):
         return b"".join(f32(part[0, 0, query - rows.start]) for part in parts if part is not None)
 
     def make_hidden(self, sequence: str, layer: int) -> bytes:
-        """The hidden states of a sequence after a layer."""
+        """Encode the hidden states of a sequence after a layer."""
         return f32(self.captured.hidden[sequence][layer])
 
     def make_next(self, token: int) -> bytes:
-        """The scores of what follows a token."""
+        """Encode the logits of the token after a token."""
         assert self.captured.below is not None
         return f32(vocabulary_scores(self.model, self.captured.below[token]))
 
     def make_vocabulary(self) -> bytes:
-        """The texts of all tokens."""
+        """Encode the texts of all tokens."""
         return encode_json([token_text(self.bundle.tokenizer, id) for id in range(self._vocabulary())])
 
     def make_position(self, table: int) -> bytes:
-        """A position table."""
+        """Encode a position table."""
         return f32(self._positions[table].table)
 
     def make_similarity(self, table: int) -> bytes:
-        """The similarity of positions."""
+        """Encode the similarity of positions."""
         return f32(self._positions[table].similar)
 
     def make_image(self) -> bytes:
-        """The image as the model sees it."""
+        """Encode the image as the model sees it."""
         assert self.prepared.picture is not None
         return self.prepared.picture.png()
 
     def make_rollout(self) -> bytes:
-        """Attention rollout through all layers."""
+        """Compute attention rollout through all layers."""
         return f16(rollout(self.trace(id).mean() for id in self.by_id))
 
 

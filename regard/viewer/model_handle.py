@@ -106,7 +106,7 @@ def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bo
         if not folder.is_dir():
             raise RegardError(f"{folder}: no such folder; {FOLDER_REMEDY}")
         if names.count(name) > 1:
-            raise RegardError(f"{folder}: was named twice; name two different models to compare them")
+            raise RegardError(f"{folder}: was given twice; give two different models to compare them")
     return [ModelHandle(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]
 
 

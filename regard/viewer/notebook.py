@@ -32,9 +32,9 @@ def look(
 
     `model` is a model that was loaded or built, a run that `regard.train` returned, a folder, or a list of these, to
     compare them. It reads a text (or token ids, if a bare model has no `tokenizer`), or an `image`: a file, its bytes,
-    or pixels. A translator writes the `target`, if it is given; a language model generates `tokens` tokens. Without
-    a text or image, the training snapshots of the run are shown; without a model, the bundled sample. If the page
-    would be too large, choose some `layers`.
+    or pixels. A translator is shown while it writes the `target` if that is given (teacher forcing), otherwise
+    its own translation; a language model generates `tokens` tokens. Without a text or image, the training snapshots of
+    the run are shown; without a model, the bundled sample. If the page would be too large, choose some `layers`.
     """
     if model is None:
         return Page(sample_recordings(), layers, widget, height)

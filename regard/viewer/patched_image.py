@@ -61,7 +61,7 @@ def cut_into_patches(shape: ImageInput, pixels: UInt8[np.ndarray, "H W C"]) -> P
 
 
 def image_tensor(bundle: Bundle, picture: PatchedImage) -> Float[Tensor, "1 C H W"]:
-    """Return the pixels as the model's input; without a stored mean and deviation, scaled to -1..1."""
+    """Return the pixels as the model's input; without a stored mean and standard deviation, scaled to -1..1."""
     channels = picture.pixels.shape[2]
     mean, std = (
         torch.tensor(numbers or (0.5,) * channels, device=bundle.device) for numbers in (bundle.mean, bundle.std)

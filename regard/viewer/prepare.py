@@ -1,6 +1,6 @@
-"""Turn a query into what a model reads: special tokens added, cut to fit, and with what the model wrote itself.
+"""Turn a query into the input of a model: add special tokens, cut to fit, and append what the model generates.
 
-Translators translate, language models generate, masked models get their masks; then all tokens are read in one pass.
+Translators translate, language models generate, and masks are found; then the model reads all tokens in one pass.
 """
 
 from dataclasses import dataclass, field
@@ -165,7 +165,7 @@ class TextReader:
         """Return the tokens that every translation begins with."""
         if self.bundle.tokenizer is None and self.bundle.template.first is None:
             raise InputError(
-                f"{self.bundle.name}: has no tokenizer, so the first token of a translation is unknown; give target"
+                f"{self.bundle.name}: has no tokenizer, so the first token of a translation is unknown; give a target"
             )
         return [self.bundle.first, *self.bundle.template.forced]
 
@@ -180,7 +180,7 @@ class TextReader:
     # --- text to ids -------------------------------------------------------------------------------------------------
 
     def is_plain(self, text: QueryText) -> bool:
-        """Return whether a text is token ids, which are read as they are."""
+        """Return whether a text is given as token ids, to which nothing is added."""
         return self.bundle.tokenizer is None or not isinstance(text, str)
 
     def template(self, text: QueryText) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 TOKENS = 12
 LONGEST = 2048
 
-QueryText = str | Sequence[int]  # words, or token ids, which are read as they are
+QueryText = str | Sequence[int]  # text, or token ids, to which nothing is added
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,12 @@ from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size,
 from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, Manifest, RecordingInfo
 
 LIST = "recordings.json"
-OMISSIBLE = ("arithmetic", "hidden", "next")  # what a stored recording can do without
-ADDED = {"written": None, "thumbnail": THUMBNAIL, "blobs": PATTERNS}  # keys that older files lack, as they were then
+OMISSIBLE = ("arithmetic", "hidden", "next")  # what a stored recording may lack
+ADDED = {
+    "written": None,
+    "thumbnail": THUMBNAIL,
+    "blobs": PATTERNS,
+}  # keys that older files lack, with the values they imply
 
 
 class Recording(ABC):

@@ -1,4 +1,4 @@
-"""RecordingStore: the recordings that a server holds. Live recordings hold memory, so only the last used ones stay."""
+"""RecordingStore: the recordings that a server holds. Live recordings use memory, so only the last used are kept."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class StoreEntry:
 
 
 class RecordingStore:
-    """Recordings by their ids. Bundled ones stay; of the others, the `capacity` last used ones."""
+    """Recordings by their ids. Those bundled or put with `keep` stay; of the others, the last used `capacity`."""
 
     def __init__(self, bundled: Mapping[str, Recording], capacity: int = CAPACITY) -> None:
         self.capacity = capacity

@@ -50,7 +50,7 @@ class Viewer:
     def page(self, request: Request) -> Response:
         """Return a file of the page."""
         name = request.url.path.removeprefix("/") or INDEX
-        return _answer(read_page_file(name).encode(), name, NO_CACHE)
+        return _response(read_page_file(name).encode(), name, NO_CACHE)
 
     def recordings(self, request: Request) -> Response:
         """List the recordings."""
@@ -71,7 +71,7 @@ class Viewer:
             except KeyError:
                 raise HTTPException(404, f"this recording has no {name}") from None
         self.store.seen.set()
-        return _answer(data, name, NO_CACHE if entry.bundled else CACHE_FOREVER)
+        return _response(data, name, NO_CACHE if entry.bundled else CACHE_FOREVER)
 
     def export(self, request: Request) -> Response:
         """Return a recording as a page of its own; `?layers=1,3-4` keeps only these layers."""
@@ -79,9 +79,9 @@ class Viewer:
         id = request.path_params["id"]
         with entry.lock, one_line_errors(entry.info["title"]):
             page, _ = export_page({id: entry.recording}, None if layers is None else parse_layers(layers))
-        answer = _answer(page.encode(), INDEX, NO_CACHE)
-        answer.headers["content-disposition"] = f'attachment; filename="regard-{id}.html"'
-        return answer
+        response = _response(page.encode(), INDEX, NO_CACHE)
+        response.headers["content-disposition"] = f'attachment; filename="regard-{id}.html"'
+        return response
 
     async def record(self, request: Request) -> Response:
         """Run a model on a query, and return the id of the recording."""
@@ -127,7 +127,7 @@ def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
     return Guard(app)
 
 
-def _answer(data: bytes, name: str, caching: str) -> Response:
+def _response(data: bytes, name: str, caching: str) -> Response:
     kind = TYPES.get(name.rpartition(".")[2], BYTES)
     return Response(data, headers={"cache-control": caching}, media_type=kind)
 
@@ -218,10 +218,10 @@ class Guard:
                 MutableHeaders(scope=message).update(self.ALWAYS)
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self.app)(scope, receive, send_guarded)
+        rejection = self._rejection(scope)
+        await (rejection or self.app)(scope, receive, send_guarded)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _rejection(self, scope: Scope) -> Response | None:
         headers, port = Headers(scope=scope), scope["server"][1]
         ours = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
         if len(headers.getlist("host")) != 1 or headers["host"].lower() not in ours:
@@ -238,19 +238,19 @@ class Guard:
 def listen(port: int) -> socket.socket:
     """Listen on a port of this machine: this one, or the next free one if it is in use; 0 takes any."""
     for number in range(port, min(port + TRIES, 65536)):
-        taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         if os.name == "posix":  # reuse a port that was just closed; Windows gives the option another meaning
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            taken.bind((HOST, number))
-            taken.listen(128)  # at once, since two processes can bind a port but only one can listen
+            listening.bind((HOST, number))
+            listening.listen(128)  # at once, since two processes can bind a port but only one can listen
         except OSError as error:
-            taken.close()
+            listening.close()
             if error.errno != errno.EADDRINUSE:
                 raise RegardError(f"port {number}: cannot be opened: {error.strerror}; choose another --port") from None
             continue
-        return taken
-    raise RegardError(f"port {port}: is in use, like the {TRIES - 1} after it; choose another --port")
+        return listening
+    raise RegardError(f"port {port}: is in use, and so are the {TRIES - 1} after it; choose another --port")
 
 
 def serve(app: ASGIApp, listening: socket.socket) -> None:

@@ -108,7 +108,7 @@ class TrainingRecording(ComputedRecording):
 
     @cached_property
     def _statistics(self) -> list[list[HeadStatistics]]:
-        """The statistics of all heads at every step."""
+        """Compute the statistics of all heads at every step."""
         found = []
         for step in range(len(self.probe.steps)):
             weights = self._weights(step)
@@ -134,20 +134,20 @@ class TrainingRecording(ComputedRecording):
     # --- blobs -------------------------------------------------------------------------------------------------------
 
     def make_all_weights(self, step: int) -> bytes:
-        """Every head of every attention at one step."""
+        """Encode the weights of every head of every attention at one step."""
         weights = self._weights(step)
         return b"".join(f16(weights[one["name"]]) for one in self.attentions)
 
     def make_overview(self, step: int) -> bytes:
-        """Every head at one step as a thumbnail."""
+        """Encode every head at one step as a thumbnail."""
         return b"".join(one.thumbnails.tobytes() for one in self._statistics[step])
 
     def make_mask(self, mask: str) -> bytes:
-        """Which keys each query may look at."""
+        """Encode which keys each query may look at."""
         return mask_bits(self.captured.traces[next(one["name"] for one in self.attentions if one["mask"] == mask)])
 
     def make_image(self) -> bytes:
-        """The image as the model sees it."""
+        """Encode the image as the model sees it."""
         assert self.picture is not None
         return self.picture.png()
 

@@ -170,7 +170,7 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
         (["a text", "-m", "nowhere"], "nowhere: no such folder; give the folder that `regard train` printed"),
         (["a text", "-m", "page", "--export", "p.html"], "page: is not the folder of a run: there is no recipe.toml"),
         (["-m", "{runs}/language", "--png", "p.png"], "language: has no snapshots of its training"),
-        (["-m", "{runs}/language", "-m", "{runs}/language"], "language: was named twice"),
+        (["-m", "{runs}/language", "-m", "{runs}/language"], "language: was given twice"),
         (["--target", "a dog"], "--target and --tokens need a text for the model to read"),
         (["--tokens", "3"], "--target and --tokens need a text for the model to read"),
         (["--layers", "1"], "--layers chooses what an exported page contains; add --export NAME.html"),

@@ -33,7 +33,7 @@ TOKENS, SEEDS = st.integers(1, 200), st.integers(0, 2**32)
 
 
 def real(draws: list[Draw]) -> list[int]:
-    """The rows of all draws but for the empty ones."""
+    """Return the rows of all draws, without the empty ones."""
     return [row for draw in draws for row in draw.rows.tolist() if row != EMPTY]
 
 
@@ -208,7 +208,7 @@ def test_streams_continue_where_they_ended(width: int, lanes: int, more: int):
     assert draws[0].rows[0] == 0
     places = [place for draw in draws for row in draw.rows for place in range(row, row + width)]
     assert len(set(places)) == len(places)  # no token is read twice
-    assert max(places) + 1 < tokens  # and each has one that follows
+    assert max(places) + 1 < tokens  # and each has a next token
     assert tokens - 1 - len(places) < lanes * (width + 1)  # a rest in each lane, and of the division into lanes
     assert same(draws, list(order.epoch(1)))  # there is nothing to shuffle
 

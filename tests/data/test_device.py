@@ -23,7 +23,7 @@ def test_cuda_copies_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None
     assert done == ["pin", True]
 
 
-def test_what_is_free_is_asked_of_cuda_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_known_for_cuda_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
     assert free_memory(torch.device("cuda")) == 7
     assert free_memory(torch.device("cpu")) is None

@@ -33,7 +33,7 @@ def test_a_whole_download_shows_its_progress(tmp_path):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_an_interrupted_download_goes_on(tmp_path, ranges):
+def test_an_interrupted_download_continues(tmp_path, ranges):
     part = tmp_path / "a.part"
     with serve({"/a": CONTENT}, ranges) as served:
         served.breaks_after = 300_000

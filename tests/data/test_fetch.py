@@ -59,7 +59,7 @@ def test_from_a_folder_packed_or_not(tmp_path, monkeypatch, folder, suffix, pack
     assert names(to) == ["test.de", "train.de"]
 
 
-def test_the_own_folder_comes_first(tmp_path, monkeypatch):
+def test_the_folder_of_the_data_set_comes_first(tmp_path, monkeypatch):
     know(monkeypatch, files=(file("train.de", TRAIN),))
     (tmp_path / "my_set").mkdir()
     (tmp_path / "my_set" / "train.de").write_bytes(TRAIN)
@@ -111,7 +111,7 @@ def test_mistakes(tmp_path, monkeypatch):
     ):
         get(tmp_path / "to", tmp_path / "none")
     with pytest.raises(
-        InputError, match=rf"^{tmp_path}: has no train\.de \(nor \.gz or \.xz of it\), nor has its folder"
+        InputError, match=rf"^{tmp_path}: has no train\.de \(or \.gz, \.xz\), and neither has its folder"
     ):
         get(tmp_path / "to", tmp_path)
     message = "my-set: cannot be downloaded: no public file has this content (a place); give a folder that has train.de"
@@ -152,7 +152,7 @@ def test_an_interrupted_download_is_continued(tmp_path, monkeypatch):
         assert names(tmp_path) == ["test.de", "train.de"]
 
 
-def test_a_wrong_download_is_refused_and_begun_anew(tmp_path, monkeypatch):
+def test_a_wrong_download_is_rejected_and_started_again(tmp_path, monkeypatch):
     with serve({"/train.de": TRAIN.upper(), "/test.de": TEST}) as served:
         know(monkeypatch, url=served.address + "/{name}")
         with pytest.raises(RegardError, match=re.escape(f"{served.address}/train.de: not the content of train.de (")):

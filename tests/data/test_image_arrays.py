@@ -121,9 +121,9 @@ def test_no_images(tmp_path: Path) -> None:
         (b"", "not an idx file of 3 dimension(s) of bytes: it begins with nothing instead of 00 00 08 03"),
         (idx(labels(1, 2)), "not an idx file of 3 dimension(s) of bytes: it begins with 00 00 08 01 instead of"),
         (idx(some_images())[:10], "not an idx file of 3 dimension(s) of bytes"),
-        (idx(some_images())[:-1], "the file is damaged: its header promises 4 x 3 x 5 bytes, but 59 follow"),
-        (idx(some_images()) + b"x", "the file is damaged: its header promises 4 x 3 x 5 bytes, but 61 follow"),
-        (bytes((0, 0, 8, 3)) + b"\xff" * 12, "promises 4294967295 x 4294967295 x 4294967295 bytes, but 0 follow"),
+        (idx(some_images())[:-1], "the file is damaged: its header says 4 x 3 x 5 bytes, but 59 follow"),
+        (idx(some_images()) + b"x", "the file is damaged: its header says 4 x 3 x 5 bytes, but 61 follow"),
+        (bytes((0, 0, 8, 3)) + b"\xff" * 12, "says 4294967295 x 4294967295 x 4294967295 bytes, but 0 follow"),
     ],
 )
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
@@ -189,7 +189,7 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
     asked = f"keep only train.npz, valid.npz and test.npz in {tmp_path}, or name one file"
     with pytest.raises(InputError) as error:
         read_npz(files)
-    assert str(error.value) == f"{tmp_path / name}.npz: it is not clear which images these are; {asked}"
+    assert str(error.value) == f"{tmp_path / name}.npz: it is not clear which split these images are for; {asked}"
 
 
 @pytest.mark.parametrize(
@@ -216,14 +216,17 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
         ({"x": np.zeros((1, 5, 6, 7), np.uint8), "y": labels(1)}, "x: the images have shape (1, 5, 6, 7); it must be"),
         (
             {"x": np.full((1, 2, 2), 1.5), "y": labels(1)},
-            "x: the pixels are float64 from 1.5 to 1.5; they must be uint8",
+            "x: the pixels are float64 from 1.5 to 1.5; they must be whole numbers",
         ),
         ({"x": np.full((1, 2, 2), -0.1), "y": labels(1)}, "x: the pixels are float64 from -0.1 to -0.1; they must be"),
         ({"x": np.full((1, 2, 2), np.nan), "y": labels(1)}, "x: the pixels are float64 from nan to nan; they must be"),
-        ({"x": np.full((1, 2, 2), 256), "y": labels(1)}, "x: the pixels are int64 from 256 to 256; they must be uint8"),
+        (
+            {"x": np.full((1, 2, 2), 256), "y": labels(1)},
+            "x: the pixels are int64 from 256 to 256; they must be whole numbers",
+        ),
         (
             {"x": np.full((1, 2, 2), "a"), "y": labels(1)},
-            "x: the pixels are <U1; they must be uint8, or floats from 0 to",
+            "x: the pixels are <U1; they must be whole numbers from 0 to 255, or floats from 0 to",
         ),
         ({"x": np.full((1, 2, 2), None), "y": labels(1)}, "cannot be read as npz: it contains Python objects"),
     ],

@@ -219,14 +219,14 @@ def test_no_images(tmp_path: Path, inside: list[str]) -> None:
 def test_no_class_folders(tmp_path: Path, folder: str) -> None:
     place = picture(tmp_path / folder / "1.png", 1).parent
     remedy = f"put the images of each class into a folder of its own, {place.name}/CLASS/1.png"
-    assert refused(tmp_path / "a") == f"{place}: the images in it are in no class folders; {remedy}"
+    assert refused(tmp_path / "a") == f"{place}: the images in it are not in class folders; {remedy}"
 
 
 def test_a_test_set_without_class_folders(tmp_path: Path, pets: Path) -> None:
     (tmp_path / "data").mkdir()
     pets.rename(tmp_path / "data/train")
     picture(tmp_path / "data/test/1.png", 1)
-    assert refused(tmp_path / "data").startswith(f"{tmp_path / 'data/test'}: the images in it are in no class folders")
+    assert refused(tmp_path / "data").startswith(f"{tmp_path / 'data/test'}: the images in it are not in class folders")
 
 
 def test_two_validation_sets(tmp_path: Path) -> None:
@@ -259,19 +259,19 @@ def test_a_class_that_training_does_not_see(tmp_path: Path, pets: Path, folder: 
     pets.rename(tmp_path / "data/train")
     picture(tmp_path / "data" / folder / "dog/1.png", 1)
     wanted = (
-        f"{split} has images of the class 'dog', which train does not know; did you mean 'dogs'? (one of cats, dogs)"
+        f"{split} has images of the class 'dog', which train does not have; did you mean 'dogs'? (one of cats, dogs)"
     )
     assert refused(tmp_path / "data") == f"{tmp_path / 'data'}: {wanted}"
 
 
 def test_a_label_that_training_does_not_see(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x_train=shades(1, 2), y_train=[0, 2], x_test=shades(1), y_test=[1])
-    wanted = "test has images of the class '1', which train does not know; use one of 0, 2"
+    wanted = "test has images of the class '1', which train does not have; use one of 0, 2"
     assert refused(tmp_path / "a.npz") == f"{tmp_path / 'a.npz'}: {wanted}"
 
 
 def test_a_class_that_the_model_does_not_know(pets: Path) -> None:
-    wanted = "train has images of the class 'dogs', which the model does not know; use one of cats, emus"
+    wanted = "train has images of the class 'dogs', which the model does not have; use one of cats, emus"
     assert refused(pets, classes=("cats", "emus")) == f"{pets}: {wanted}"
 
 
@@ -290,9 +290,11 @@ def test_unknown_extension(tmp_path: Path, name: str) -> None:
 def test_splits_of_different_shapes(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x_train=shades(1, 2), y_train=[0, 1], x_test=np.zeros((1, 4, 4, 3), np.uint8), y_test=[1])
-    alike = "the images for train are 2 x 3 x 1, those for test 4 x 4 x 3; they must be alike"
+    alike = "the images for train are 2 x 3 x 1, those for test 4 x 4 x 3; they must have the same shape"
     assert refused(path) == f"{path}: {alike}"
-    assert refused(path, size=4).endswith("train are 4 x 4 x 1, those for test 4 x 4 x 3; they must be alike")
+    assert refused(path, size=4).endswith(
+        "train are 4 x 4 x 1, those for test 4 x 4 x 3; they must have the same shape"
+    )
 
 
 def test_a_folder_that_cannot_be_opened(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

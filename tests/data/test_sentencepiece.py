@@ -155,7 +155,7 @@ def test_damage_never_ends_in_a_traceback(cut: int, noise: bytes) -> None:
 def test_unsupported_features_are_refused(tmp_path: Path) -> None:
     refused(trained(model_type="word"), "a sentencepiece model with whole words cannot be read; convert it", tmp_path)
     suffix = trained(model_type="bpe", treat_whitespace_as_suffix=True)
-    refused(suffix, "a sentencepiece model with spaces behind words cannot be read", tmp_path)
+    refused(suffix, "a sentencepiece model with a space after each word instead of before it cannot be read", tmp_path)
     user = trained(model_type="bpe", user_defined_symbols=["<sep>"])
     refused(user, "a sentencepiece model with user-defined pieces and a dummy prefix cannot be read", tmp_path)
 

@@ -1,4 +1,4 @@
-"""Every change is reversible and knows the shapes on the other side."""
+"""Every change is reversible and computes the shapes on the other side."""
 
 import pytest
 import torch

@@ -193,7 +193,7 @@ def test_a_model_of_grey_images_rejects_coloured_ones(task, tmp_path):
 
 
 def test_a_class_that_training_does_not_have(task, tmp_path):
-    rule = "train has images of the class '3', which the model does not know; "
+    rule = "train has images of the class '3', which the model does not have; "
     with pytest.raises(InputError, match=rule):
         task.config.evaluation(None, [archive(tmp_path / "four.npz", classes=4)])
 

@@ -57,7 +57,7 @@ def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkey
 def test_a_missing_folder_and_a_repeated_one(tmp_path):
     with pytest.raises(RegardError, match="nowhere: no such folder; give the folder that `regard train`"):
         make_handles([tmp_path / "nowhere"])
-    with pytest.raises(RegardError, match="was named twice; name two different models to compare them"):
+    with pytest.raises(RegardError, match="was given twice; give two different models to compare them"):
         make_handles([tmp_path, tmp_path])
 
 

@@ -64,7 +64,7 @@ def test_numbers_go_from_view_to_view(begun: Tab):
         tab = begun.page.get_by_role("tab", selected=True)
         expect(tab).to_have_text(f"{view.capitalize()} {key.upper()}")
     begun.press("7")  # cannot show this recording
-    expect(begun.page.locator(".unavailable")).to_contain_text("This recording has no training snapshots.")
+    expect(begun.page.locator(".unavailable")).to_contain_text("This recording has no training snapshots;")
     begun.expect_chosen(view="compare")
     begun.press("8")
     expect(begun.page.locator(".unavailable")).to_contain_text("This model does not read images.")

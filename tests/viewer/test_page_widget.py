@@ -1,4 +1,4 @@
-"""The page in a real browser, as the widget of a notebook: it follows its own width, and keeps its keys to itself."""
+"""The page in a real browser, as the widget of a notebook: it adapts to its own width, and its keys stay in it."""
 
 import base64
 

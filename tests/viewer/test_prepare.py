@@ -168,7 +168,7 @@ def test_a_classifier_answers():
     ready = loaded("classification")
     recording = record(ready, Query("one red dog"))
     (answer,) = recording.manifest()["answers"]
-    assert answer["question"] == "Which label has this text?"
+    assert answer["question"] == "Which label does this text have?"
     ((*guesses,),) = ready.classify(["one red dog"], top=3)
     assert [guess["text"] for guess in answer["guesses"]] == [guess.label for guess in guesses]
     assert [guess["probability"] for guess in answer["guesses"]] == pytest.approx([g.probability for g in guesses])

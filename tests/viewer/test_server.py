@@ -170,7 +170,7 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_are_loaded(tmp
     assert (refused.status_code, refused.json()["error"]) == (409, first["error"])
 
 
-# --- questions -------------------------------------------------------------------------------------------------------
+# --- queries ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_query_becomes_a_recording(model):
@@ -241,7 +241,7 @@ def test_a_query_that_is_too_long(model, monkeypatch):
     assert len(model.queries) == 1
 
 
-# --- who may ask -----------------------------------------------------------------------------------------------------
+# --- allowed hosts ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_an_internal_error_is_printed_and_the_server_continues(capfd):
 # --- a page to keep --------------------------------------------------------------------------------------------------
 
 
-def carried(html: str) -> dict[str, object]:
+def embedded(html: str) -> dict[str, object]:
     _, _, after = html.partition('id="regard-recordings">')
     return {id: one.manifest() for id, one in unpack_recordings(base64.b64decode(after.partition("<")[0])).items()}
 
@@ -350,12 +350,12 @@ def test_a_recording_can_be_exported_as_a_page(page):
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-disposition"] == 'attachment; filename="regard-one.html"'
-    assert carried(answer.text) == {"one": manifest()}
+    assert embedded(answer.text) == {"one": manifest()}
 
 
 def test_layers_of_a_page(page):
     html = client().get("/export/one.html?layers=1,3").text
-    assert [one["id"] for one in carried(html)["one"]["attentions"]] == ["cross.1", "cross.3"]
+    assert [one["id"] for one in embedded(html)["one"]["attentions"]] == ["cross.1", "cross.3"]
     refused = client().get("/export/one.html?layers=x")
     assert (refused.status_code, "'x' is not a layer" in refused.json()["error"]) == (400, True)
     refused = client().get("/export/one.html?layers=7")
@@ -426,5 +426,5 @@ def test_no_port_is_left():
         last = listen(65535)
     except RegardError:
         last = socket.socket()  # taken by another program
-    with last, pytest.raises(RegardError, match="port 65535: is in use, like the 99 after it; choose another"):
+    with last, pytest.raises(RegardError, match="port 65535: is in use, and so are the 99 after it; choose another"):
         listen(65535)

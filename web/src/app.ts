@@ -1,5 +1,5 @@
-// Everything a mounted page knows. One App for each place the page is mounted in (a notebook may have several), reached from
-// components through useApp().
+// The state of a mounted page. There is one App for each place the page is mounted in (a notebook may have several); components
+// reach it through useApp().
 import { batch, computed, effect, signal, type Signal } from "@preact/signals";
 import { createContext } from "preact";
 import { useContext, useLayoutEffect } from "preact/hooks";
@@ -41,17 +41,17 @@ export class App {
   /** Whether the selected query is a hidden special token. */
   readonly wordHidden = computed(() => this.queryGroups.value.length > 0 && groupOf(this.queryGroups.value, this.selection.query.value) < 0);
 
-  private readonly endings: (() => void)[] = [];
+  private readonly disposers: (() => void)[] = [];
   /** Numbers of the last list that was requested, and of the one that is shown. */
   private asked = 0;
   private listed = 0;
 
   constructor(readonly source: Source, private readonly hash: boolean) {
     this.watchTheme();
-    this.endings.push(effect(() => this.openChosen()));
-    this.endings.push(follow(this.picture, () => this.loadPicture()));
-    this.endings.push(follow(this.row, () => this.loadRow()));
-    this.endings.push(effect(() => this.play()));
+    this.disposers.push(effect(() => this.openChosen()));
+    this.disposers.push(follow(this.picture, () => this.loadPicture()));
+    this.disposers.push(follow(this.row, () => this.loadRow()));
+    this.disposers.push(effect(() => this.play()));
     if (hash) this.keepHash();
     void this.start();
   }
@@ -62,7 +62,7 @@ export class App {
   }
 
   dispose(): void {
-    for (const end of this.endings) end();
+    for (const dispose of this.disposers) dispose();
   }
 
   /** Load the list of recordings, then show the one that the address names, or the first. */
@@ -141,7 +141,7 @@ export class App {
 
   private groups(sequence: string | undefined): Group[] {
     const recording = this.recording.value;
-    return recording && sequence !== undefined ? groupsOf(recording, sequence, this.how()) : [];
+    return recording && sequence !== undefined ? groupsOf(recording, sequence, this.arrangement()) : [];
   }
 
   private openChosen(): void {
@@ -164,7 +164,7 @@ export class App {
     );
   }
 
-  private how(): Arrangement {
+  private arrangement(): Arrangement {
     const { merge, hide, renormalise } = this.selection;
     return { merge: merge.value, hide: hide.value, renormalise: renormalise.value };
   }
@@ -174,7 +174,7 @@ export class App {
     const attention = this.attention.value;
     const head = this.selection.head.value;
     const step = this.selection.step.value;
-    const how = this.how();
+    const how = this.arrangement();
     return recording && attention ? paint(recording, attention, head, step, how) : null;
   }
 
@@ -182,7 +182,7 @@ export class App {
     const picture = this.picture.value.value;
     const hover = this.hover.value;
     const tokens = hover ? [hover.query] : [this.selection.query.value, ...this.selection.pinned.value];
-    const how = this.how();
+    const how = this.arrangement();
     return picture ? rowOf(picture, tokens, how) : null;
   }
 
@@ -204,8 +204,8 @@ export class App {
   private keepHash(): void {
     const listen = () => this.selection.choose(read(location.hash));
     addEventListener("hashchange", listen);
-    this.endings.push(() => removeEventListener("hashchange", listen));
-    this.endings.push(
+    this.disposers.push(() => removeEventListener("hashchange", listen));
+    this.disposers.push(
       effect(() => {
         const text = `#${write(this.selection.choice.value)}`;
         if (this.selection.recording.value && text !== location.hash) history.replaceState(null, "", text);
@@ -218,14 +218,14 @@ export class App {
     const set = () => (this.dark.value = query.matches);
     set();
     query.addEventListener("change", set);
-    this.endings.push(() => query.removeEventListener("change", set));
+    this.disposers.push(() => query.removeEventListener("change", set));
   }
 
   /** Poll the models until each is ready or has failed. A model that becomes ready may have made a recording, which is
    * shown unless the address names a recording (`asked` is null) or the user has selected one meanwhile. */
   private async pollModels(asked: Partial<Choice> | null): Promise<void> {
     let ended = false;
-    this.endings.push(() => (ended = true));
+    this.disposers.push(() => (ended = true));
     let settled = 0;
     while (!ended) {
       try {

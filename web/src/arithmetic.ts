@@ -28,9 +28,9 @@ export interface Recomputed {
   powerSum: number;
   weights: Float64Array;
   output: Float64Array;
-  /** Differences to the model's own numbers: score and weight of the cell, and the largest difference of the output. */
+  /** Differences from the model's own numbers: score and weight of the cell, and the largest difference of the output. */
   difference: { score: number; weight: number; output: number };
-  /** Whether that is more than rounding explains. */
+  /** Whether a difference is larger than rounding explains. */
   far: boolean;
 }
 

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import type { AttentionInfo } from "./types";
 
-/** A letter with letters below. */
+/** A letter with a subscript. */
 function Sub({ of, at }: { of: string; at: string }) {
   return (
     <msub>
@@ -16,7 +16,7 @@ function Sub({ of, at }: { of: string; at: string }) {
   );
 }
 
-/** Brackets that keep their size, which those of <mo> do not. */
+/** Brackets that keep their size, unlike those of <mo>. */
 function Paren({ children }: { children: ComponentChildren }) {
   return (
     <mrow>
@@ -81,7 +81,7 @@ function Line({ left, at, children }: { left: string; at: string; children: Comp
 }
 
 /** How q, k and v are computed; attention without projections uses the vectors as they are. */
-export function MadeFormulas({ attention, bare }: { attention: AttentionInfo; bare: boolean }) {
+export function ProjectionFormulas({ attention, bare }: { attention: AttentionInfo; bare: boolean }) {
   return (
     <>
       {(["q", "k", "v"] as const).map((name) => (
@@ -103,7 +103,7 @@ function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention:
     </>
   );
   if (name === "v") return product;
-  const turned =
+  const rotated =
     attention.position === "rope" ? (
       <>
         <Sub of="R" at={at} />
@@ -117,10 +117,10 @@ function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention:
   if (kind === "cosine")
     return (
       <mfrac>
-        <mrow>{turned}</mrow>
+        <mrow>{rotated}</mrow>
         <mrow>
           <mo>‖</mo>
-          {turned}
+          {rotated}
           <mo>‖</mo>
         </mrow>
       </mfrac>
@@ -128,7 +128,7 @@ function Prepared({ name, attention, bare }: { name: "q" | "k" | "v"; attention:
   return (
     <>
       {matrix && <mi>{matrix}</mi>}
-      {turned}
+      {rotated}
       {kind === "additive" && name === "k" && (
         <>
           <mo>+</mo>

@@ -22,7 +22,7 @@ export interface Heat {
 /** The fixed convention: rows are queries, columns are keys. */
 export type Axes = [rows: string, columns: string];
 
-/** Who looks at whom, as written on the axes. */
+/** The captions of the axes: which words look at which. */
 export function axesOf(queries: string): Axes {
   return [queries === "written" ? "to write this, it looks …" : "this word looks …", "… at these"];
 }

@@ -28,8 +28,8 @@ function usableLocation(): boolean {
 
 async function begin(element: HTMLElement): Promise<void> {
   try {
-    const carried = document.getElementById("regard-recordings");
-    show(element, carried ? await ArchiveSource.decode(carried.textContent ?? "") : new HttpSource(), true);
+    const embedded = document.getElementById("regard-recordings");
+    show(element, embedded ? await ArchiveSource.decode(embedded.textContent ?? "") : new HttpSource(), true);
   } catch (error) {
     element.textContent = `The page could not read its recordings. ${reason(error)}`;
   }

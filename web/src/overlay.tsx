@@ -1,4 +1,4 @@
-// An image with weights over its patches: the larger the weight, the more yellow; the query is framed.
+// An image with weights over its patches: the larger the weight, the more yellow; the query has an outline.
 import type { ComponentProps, RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { bitmap } from "./colour";

@@ -17,16 +17,16 @@ export function pca(vectors: ArrayLike<number>, count: number, width: number): P
   const total = dot(centred, centred);
   const empty: Plane = { points: Array.from({ length: count }, () => [0, 0]), shares: [0, 0] };
   if (!(total > 0)) return empty;
-  const covariance = (direction: Float64Array) => back(centred, along(centred, direction, count), width);
+  const covariance = (direction: Float64Array) => weightedSum(centred, project(centred, direction, count), width);
   const basis = krylov(covariance, width, Math.min(SPACE, count, width), total);
   const images = basis.map(covariance);
-  const { values, vectors: turns } = eigen(basis.map((one) => images.map((image) => dot(one, image))));
-  const axes = turns.slice(0, 2).map((turn) => {
+  const { values, vectors: combinations } = eigen(basis.map((one) => images.map((image) => dot(one, image))));
+  const axes = combinations.slice(0, 2).map((combination) => {
     const direction = new Float64Array(width);
-    basis.forEach((one, at) => addTo(direction, one, turn[at]));
-    return along(centred, direction, count);
+    basis.forEach((one, at) => addTo(direction, one, combination[at]));
+    return project(centred, direction, count);
   });
-  const [x, y = new Float64Array(count)] = axes.map(upright);
+  const [x, y = new Float64Array(count)] = axes.map(fixSign);
   return {
     points: empty.points.map((_, at) => [x[at], y[at]]),
     shares: [values[0] / total, Math.max(0, values[1] ?? 0) / total],
@@ -98,7 +98,7 @@ export function eigen(symmetric: number[][]): { values: number[]; vectors: numbe
 }
 
 /** The sign of a direction is arbitrary: put the farthest point on the positive side. */
-function upright(coordinates: Float64Array): Float64Array {
+function fixSign(coordinates: Float64Array): Float64Array {
   const farthest = coordinates.reduce((most, number) => (Math.abs(number) > Math.abs(most) * (1 + 1e-9) ? number : most), 0);
   return farthest < 0 ? coordinates.map((number) => -number) : coordinates;
 }
@@ -114,14 +114,14 @@ function addTo(sum: Float64Array, vector: Float64Array, times: number): void {
 }
 
 /** The product of each row with a direction. */
-function along(rows: Float64Array, direction: Float64Array, count: number): Float64Array {
+function project(rows: Float64Array, direction: Float64Array, count: number): Float64Array {
   const width = direction.length;
   return Float64Array.from({ length: count }, (_, row) => dot(rows.subarray(row * width, (row + 1) * width), direction));
 }
 
 /** The weighted sum of the rows. */
-function back(rows: Float64Array, times: Float64Array, width: number): Float64Array {
+function weightedSum(rows: Float64Array, weights: Float64Array, width: number): Float64Array {
   const sum = new Float64Array(width);
-  times.forEach((often, row) => addTo(sum, rows.subarray(row * width, (row + 1) * width), often));
+  weights.forEach((weight, row) => addTo(sum, rows.subarray(row * width, (row + 1) * width), weight));
   return sum;
 }

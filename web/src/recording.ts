@@ -108,10 +108,10 @@ export class Recording {
     if (this.manifest.whole) {
       const name = this.name("all_weights", { step });
       const begin = this.offset(attention, (each) => each.rows * each.columns) + head * size;
-      return expect(await this.numbers(name), begin + size, name).subarray(begin, begin + size);
+      return expect(await this.float16(name), begin + size, name).subarray(begin, begin + size);
     }
     const name = this.headName(attention, head, step);
-    const loaded = this.numbers(name);
+    const loaded = this.float16(name);
     loaded.then(() => this.prefetch(attention, head, step), () => undefined);
     return expect(await loaded, size, name);
   }
@@ -131,14 +131,14 @@ export class Recording {
 
   async row(attention: AttentionInfo, head: number, query: number): Promise<ScoreRow> {
     const name = this.name("row", { attention: attention.id, head, query });
-    const parts = cut(await this.floats(name), attention.columns, attention.bias ? 3 : 2, name);
+    const parts = cut(await this.float32(name), attention.columns, attention.bias ? 3 : 2, name);
     return { scores: parts[0], bias: attention.bias ? parts[1] : null, weights: parts[parts.length - 1] };
   }
 
   async vectors(attention: AttentionInfo, head: number): Promise<Vectors> {
     const { rows, columns, width, value } = attention;
     const name = this.name("vectors", { attention: attention.id, head });
-    const all = await this.floats(name);
+    const all = await this.float32(name);
     const ends = [rows * width, columns * width, columns * value, rows * value];
     let at = 0;
     const [query, key, values, mixed] = ends.map((size) => all.subarray(at, (at += size)));
@@ -150,7 +150,7 @@ export class Recording {
   /** What queries (T x input) and keys (S x any) are computed from; the same array twice if they come from one sequence. */
   async input(attention: AttentionInfo): Promise<{ queries: Float32Array; keys: Float32Array }> {
     const name = this.name("input", { attention: attention.id });
-    const all = expect(await this.floats(name), attention.rows * attention.input, name);
+    const all = expect(await this.float32(name), attention.rows * attention.input, name);
     const queries = all.subarray(0, attention.rows * attention.input);
     return { queries, keys: attention.queries === attention.keys ? queries : all.subarray(queries.length) };
   }
@@ -186,12 +186,12 @@ export class Recording {
 
   /** T x D hidden states after a layer; layer 0 is the embedding. */
   hidden(sequence: string, layer: number): Promise<Float32Array> {
-    return this.floats(this.name("hidden", { sequence, layer }));
+    return this.float32(this.name("hidden", { sequence, layer }));
   }
 
   /** Logits over the vocabulary for what follows a token. */
   next(token: number): Promise<Float32Array> {
-    return this.floats(this.name("next", { token }));
+    return this.float32(this.name("next", { token }));
   }
 
   vocabulary(): Promise<string[]> {
@@ -199,11 +199,11 @@ export class Recording {
   }
 
   position(table: number): Promise<Float32Array> {
-    return this.floats(this.name("position", { table }));
+    return this.float32(this.name("position", { table }));
   }
 
   similarity(table: number): Promise<Float32Array> {
-    return this.floats(this.name("similarity", { table }));
+    return this.float32(this.name("similarity", { table }));
   }
 
   image(): Promise<Blob> {
@@ -211,7 +211,7 @@ export class Recording {
   }
 
   rollout(): Promise<Float32Array> {
-    return this.numbers(this.name("rollout"));
+    return this.float16(this.name("rollout"));
   }
 
   /** The name of a blob: its pattern with the fields filled in. */
@@ -243,25 +243,25 @@ export class Recording {
     for (const [each, other] of near) {
       if (!each || this.isPooled(each) || other < 0 || other >= each.heads) continue;
       const name = this.headName(each, other, step);
-      if (!this.cache.has(name)) this.numbers(name).catch(() => undefined);
+      if (!this.cache.has(name)) this.float16(name).catch(() => undefined);
     }
   }
 
-  private numbers(name: string): Promise<Float32Array> {
+  private float16(name: string): Promise<Float32Array> {
     return this.kept(name, decodeFloat16);
   }
 
-  private floats(name: string): Promise<Float32Array> {
+  private float32(name: string): Promise<Float32Array> {
     return this.kept(name, (buffer) => new Float32Array(buffer));
   }
 
   private kept<T>(name: string, decode: (buffer: ArrayBuffer) => T): Promise<T> {
     const load = async () => decode(await this.source.get(`recordings/${this.id}/${name}`));
-    return this.cache.get(name, load, weigh);
+    return this.cache.get(name, load, byteSize);
   }
 }
 
-function weigh(value: unknown): number {
+function byteSize(value: unknown): number {
   if (ArrayBuffer.isView(value)) return value.byteLength;
   return value instanceof Blob ? value.size : 1000;
 }

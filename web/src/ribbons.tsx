@@ -15,7 +15,7 @@ const LEAST = 0.015;
 interface Place {
   /** The middle of the word along its row or column, and the width that ribbons have there. */
   at: number;
-  room: number;
+  space: number;
   width: number;
 }
 
@@ -44,7 +44,7 @@ function inRow(groups: Group[], width: number): Place[] | null {
   const total = widths.reduce((sum, each) => sum + each + gap, -gap);
   let left = (width - total) / 2;
   return widths.map((each) => {
-    const place = { at: left + each / 2, room: each - 4, width: each };
+    const place = { at: left + each / 2, space: each - 4, width: each };
     left += each + gap;
     return place;
   });
@@ -52,7 +52,7 @@ function inRow(groups: Group[], width: number): Place[] | null {
 
 function inColumn(groups: Group[], line: number, count: number): Place[] {
   const begin = ((count - groups.length) * line) / 2;
-  return groups.map((group, index) => ({ at: begin + (index + 0.5) * line, room: line * 0.8, width: textWidth(shortened(group.text)) + 14 }));
+  return groups.map((group, index) => ({ at: begin + (index + 0.5) * line, space: line * 0.8, width: textWidth(shortened(group.text)) + 14 }));
 }
 
 /** Ribbons with their ends side by side; at a key whose weights sum to more than 1, they are narrowed to fit. */
@@ -66,11 +66,11 @@ function weave(picture: Picture, queries: Place[], keys: Place[], curve: (ends: 
   shown.sort((a, b) => a.query - b.query || a.key - b.key);
   const sums = new Float64Array(keys.length);
   for (const each of shown) sums[each.key] += each.weight;
-  const usedQuery = queries.map((place) => place.at - place.room / 2);
-  const usedKey = keys.map((place, key) => place.at - (place.room * Math.min(1, sums[key])) / 2);
+  const usedQuery = queries.map((place) => place.at - place.space / 2);
+  const usedKey = keys.map((place, key) => place.at - (place.space * Math.min(1, sums[key])) / 2);
   return shown.map((each) => {
-    const wide = queries[each.query].room * each.weight;
-    const narrow = (keys[each.key].room * each.weight) / Math.max(1, sums[each.key]);
+    const wide = queries[each.query].space * each.weight;
+    const narrow = (keys[each.key].space * each.weight) / Math.max(1, sums[each.key]);
     const from = usedQuery[each.query];
     const to = usedKey[each.key];
     usedQuery[each.query] += wide;

@@ -1,4 +1,4 @@
-// Points in a plane, with their words beside them if there is room.
+// Points in a plane, with their words beside them where they fit.
 import { useRef } from "preact/hooks";
 import { useDrawing } from "./app";
 import { elementSvg } from "./export";
@@ -64,8 +64,8 @@ function fit(points: Point[], width: number): { places: { x: number; y: number }
     return { low, size: Math.max(...all) - low };
   };
   const [x, y] = [span((point) => point.x), span((point) => point.y)];
-  const room = Math.min(width, 720) - 2 * MARGIN - 44;
-  const scale = Math.min(room / (x.size || 1), 340 / (y.size || 1));
+  const space = Math.min(width, 720) - 2 * MARGIN - 44;
+  const scale = Math.min(space / (x.size || 1), 340 / (y.size || 1));
   const height = Math.max(200, y.size * scale + 2 * MARGIN);
   const left = (width - x.size * scale) / 2;
   const places = points.map((point) => ({ x: left + (point.x - x.low) * scale, y: (height + y.size * scale) / 2 - (point.y - y.low) * scale }));

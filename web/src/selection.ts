@@ -66,7 +66,7 @@ export function clamp(choice: Choice, manifest: Manifest): Choice {
   };
 }
 
-/** The weights of a long input are so small that only their square roots are visible. */
+/** Where a recording begins: the last step, without pins; with square roots for a long input, whose weights are small. */
 function fresh(attention: AttentionInfo, steps: number): Pick<Choice, "step" | "pinned" | "root"> {
   return { step: steps - 1, pinned: [], root: attention.columns > 64 };
 }

@@ -30,19 +30,19 @@ export class HttpSource implements Source {
     } catch {
       throw new Error("The viewer's server does not answer; is it still running?");
     }
-    if (!response.ok) throw new Error(await refusal(response, path));
+    if (!response.ok) throw new Error(await errorText(response, path));
     return response;
   }
 }
 
-async function refusal(response: Response, path: string): Promise<string> {
+async function errorText(response: Response, path: string): Promise<string> {
   try {
     const answer = (await response.json()) as { error?: unknown };
     if (typeof answer.error === "string") return answer.error;
   } catch {
-    // Not JSON: say what is known.
+    // Not JSON: report the status.
   }
-  return `The server has no ${path} (${response.status}).`;
+  return `The server answered ${response.status} for ${path}.`;
 }
 
 type Index = Record<string, [offset: number, size: number]>;

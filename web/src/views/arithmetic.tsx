@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
-import { CheckFormula, MadeFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
+import { CheckFormula, ProjectionFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
 import { useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
 import type { Recording } from "../recording";
@@ -41,7 +41,7 @@ export function Arithmetic({ recording }: { recording: Recording }) {
       <CheckLine cell={cell} />
       <ol>
         <Inputs cell={cell} />
-        <Made cell={cell} />
+        <Projections cell={cell} />
         <Score cell={cell} />
         <Step title="Softmax over the row" formula={<SoftmaxFormula />}>
           <Softmax cell={cell} />
@@ -99,7 +99,7 @@ function Cell({ cell, recording }: { cell: ArithmeticCell; recording: Recording 
 }
 
 function Copy({ cell, recording }: { cell: ArithmeticCell; recording: Recording }) {
-  const said = useSignal("");
+  const message = useSignal("");
   const script = useSignal<string | null>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => area.current?.select(), [script.value]);
@@ -109,16 +109,16 @@ function Copy({ cell, recording }: { cell: ArithmeticCell; recording: Recording 
     try {
       await navigator.clipboard.writeText(text);
       script.value = null;
-      said.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It needs only NumPy.`;
+      message.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It needs only NumPy.`;
     } catch {
       script.value = text;
-      said.value = "The browser does not allow access to the clipboard; copy the script from here.";
+      message.value = "The browser does not allow access to the clipboard; copy the script from here.";
     }
   };
   return (
     <>
       <span class="soft" role="status">
-        {said.value}
+        {message.value}
       </span>
       <button type="button" onClick={copy}>
         Copy as NumPy
@@ -152,12 +152,12 @@ function Inputs({ cell }: { cell: ArithmeticCell }) {
   );
 }
 
-function Made({ cell }: { cell: ArithmeticCell }) {
+function Projections({ cell }: { cell: ArithmeticCell }) {
   const { attention, looker, words, key } = cell;
   const [q, k, v] = [queryOf(cell), keyOf(cell, key), valueOf(cell, key)];
   const scale = { kind: "signed" as const, limit: reach(q, k) };
   return (
-    <Step title="Query, key and value" formula={<MadeFormulas attention={attention} bare={cell.bare} />}>
+    <Step title="Query, key and value" formula={<ProjectionFormulas attention={attention} bare={cell.bare} />}>
       <VectorStrip name={<Of of="q" at="i" word={looker} />} label={`Query of ${looker}`} values={q} scale={scale} />
       <VectorStrip name={<Of of="k" at="j" word={words[key]} />} label={`Key of ${words[key]}`} values={k} scale={scale} />
       <VectorStrip name={<Of of="v" at="j" word={words[key]} />} label={`Value of ${words[key]}`} values={v} scale={{ kind: "signed", limit: reach(v) }} />

@@ -153,9 +153,9 @@ function extremes(likeness: Float32Array, at: number, bias: boolean, head: numbe
   const others = Array.from(likeness.keys())
     .filter((place) => bias || place !== at)
     .sort((a, b) => likeness[b] - likeness[a]);
-  const said = (place: number) => `${place} (${numberText(likeness[place], 2)})`;
+  const described = (place: number) => `${place} (${numberText(likeness[place], 2)})`;
   if (others.length < 2) return "There is only one position.";
-  const [first, last] = [said(others[0]), said(others[others.length - 1])];
+  const [first, last] = [described(others[0]), described(others[others.length - 1])];
   if (bias) return `From position ${at}, head ${head + 1} adds most to position ${first}, least to ${last}`;
   return `Position ${at} is most like position ${first}, least like ${last}`;
 }

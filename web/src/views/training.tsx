@@ -14,7 +14,7 @@ import { headMatrix } from "./look";
 import "./training.css";
 
 export function whyNoSteps({ steps }: Manifest): string | null {
-  return steps.length > 1 ? null : "This recording has no training snapshots. Training saves them in the run: regard look -m RUN";
+  return steps.length > 1 ? null : "This recording has no training snapshots; training saves them in the run folder: regard look -m RUN";
 }
 
 export function Training({ recording }: { recording: Recording }) {
