@@ -1,4 +1,4 @@
-"""Run every benchmark and print one table."""
+"""Run the benchmarks of attention, recurrence, training and tokenising, and print tables; the others run by name."""
 
 import argparse
 

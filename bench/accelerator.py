@@ -1,8 +1,9 @@
 """Every recipe on an accelerator: `python -m bench.accelerator`.
 
-What tests cannot do on a machine without one. Each shrunk recipe is compiled whole (inductor, fullgraph), forward and
-backward, and compared with the same model on the CPU; the attention kernels are compared with each other there, and a
-query that sees nothing must get zeros and finite gradients on all of them. Exits with 1 if anything disagrees.
+These checks need a GPU, so they are not part of the tests. Each shrunk recipe is compiled whole (inductor, fullgraph),
+forward and backward, and compared with the same model on the CPU. The attention kernels are compared with each other on
+the GPU; a query that sees nothing must get zeros and finite gradients from all of them. Exits with 1 if anything
+disagrees.
 """
 
 import multiprocessing
@@ -80,8 +81,8 @@ def make_terms(rule_name: str, bias_name: str) -> Terms:
         "alibi": Alibi(H).to(DEVICE),
         "t5": RelativeBias(H, 32, 128, both_ways=False).to(DEVICE),
     }
-    place = positions if "padding" in rule_name else None
-    return Terms(Dot(E), rules[rule_name], biases[bias_name], place, place)
+    positions_given = positions if "padding" in rule_name else None
+    return Terms(Dot(E), rules[rule_name], biases[bias_name], positions_given, positions_given)
 
 
 def check_kernels(rule_name: str, bias_name: str) -> tuple[bool, str]:
@@ -115,7 +116,7 @@ def check(task: Case | tuple[str, str]) -> tuple[bool, str]:
 
 
 if __name__ == "__main__":
-    # heads as wide as Flex needs them, in the forms that go to it
+    # heads wide enough for Flex, in the variants that use it
     wide = [replace(case, name=f"{case.name}-wide", overrides=(*case.overrides, "model.dim=64")) for case in cases()]
     flexible = [case for case in wide if case.name.startswith(("llama-local", "gpt2-alibi", "gpt2-t5", "gpt2-capped"))]
     tasks = [*cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]

@@ -1,4 +1,4 @@
-"""The cost of `Attention` over the same projections with a direct call of torch's kernel; and its memory, linear in T.
+"""`Attention` against the same projections with a direct call of torch's kernel; and its memory, linear in T.
 
 `python -m bench.attention [--device cuda]`. On CUDA: bf16, forward and backward, plain and compiled, and peak memory
 from 1k to 32k tokens. A tensor of size T x S at 32k tokens and 16 heads would take 32 GiB.
@@ -76,7 +76,7 @@ def memory() -> list[tuple[str, int, float, float]]:
         attention = config.build(D).to("cuda", torch.bfloat16)
         for T in (1024, 2048, 4096, 8192, 16384, 32768):
             x = torch.randn(1, T, D, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-            attention(x, **arguments(T)).sum().backward()  # gradients of the weights are there from now on
+            attention(x, **arguments(T)).sum().backward()  # allocates the gradients of the weights
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()

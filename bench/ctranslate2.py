@@ -1,4 +1,4 @@
-"""CTranslate2 through `LoadedModel.translate` against calling it directly on the same tokens: what our side adds.
+"""CTranslate2 through `LoadedModel.translate` against calling it directly on the same tokens: our overhead.
 
 `python -m bench.ctranslate2`: a translator of base size with random weights in int8, sentences of 20 tokens, greedy and
 four beams. Random weights rarely end a sentence, so with sentences of one length both sides write equally much.
@@ -25,15 +25,15 @@ GOAL = 1.05
 
 
 def made_up_words(count: int) -> list[str]:
-    """Make up words."""
-    chance = random.Random(0)
-    return ["".join(chance.choices("abcdefghijklmnop", k=chance.randint(2, 8))) for _ in range(count)]
+    """Return made-up words."""
+    rng = random.Random(0)
+    return ["".join(rng.choices("abcdefghijklmnop", k=rng.randint(2, 8))) for _ in range(count)]
 
 
 def write_run(folder: Path) -> list[str]:
     """Write the folder of a finished `regard train translation`; return sentences for it."""
-    chance, words = random.Random(1), made_up_words(4000)
-    sentences = [" ".join(chance.choices(words, k=chance.randint(3, 24))) for _ in range(2000)]
+    rng, words = random.Random(1), made_up_words(4000)
+    sentences = [" ".join(rng.choices(words, k=rng.randint(3, 24))) for _ in range(2000)]
     tokenizer = train_tokenizer(sentences, TokenizerConfig("bpe", 8000))
     tokenizer.save(folder)
     sides = [f"model.{side}.depth=6" for side in ("encoder", "decoder")]
@@ -48,10 +48,10 @@ def write_run(folder: Path) -> list[str]:
 
 
 def direct(model: LoadedModel, lines: list[str], beam: int, batch_tokens: int) -> Callable[[], object]:
-    """Call the library as its documentation does: it sorts and batches by tokens; the text is tokenised before."""
-    library = model.bundle.external.model  # type: ignore[union-attr]
-    names = model.words.names(model.model.config.vocabulary)
-    rows = [[*(names[id] for id in ids), names[model.words.end]] for ids in model.words.encode(lines)]
+    """Return a direct call of the library, which sorts and batches by tokens; the text is tokenised beforehand."""
+    library, tokenizer = model.bundle.external.model, model.bundle.need_tokenizer()  # type: ignore[union-attr]
+    names = tokenizer.names(model.model.config.vocabulary)
+    rows = [[*(names[id] for id in ids), names[tokenizer.end]] for ids in tokenizer.encode(lines)]
     longest = max(map(len, rows)) + SPARE
 
     def run() -> None:

@@ -2,7 +2,7 @@
 
 `python -m bench.decode` on the CPU: Transformer base, 24 source tokens, 32 new ones, one sentence and 32, greedy and
 four beams; ours in float32 and in int8, Hugging Face's in float32, CTranslate2 in both. On CUDA in
-bfloat16: GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 new tokens of 64 source tokens.
+bfloat16: GPT-2 124M, 32 tokens given and 256 new, and Transformer base, 64 source tokens and 64 new.
 
 No text ends early: the weights are random, and the end token is forbidden everywhere.
 """
@@ -42,7 +42,7 @@ def prepared(device: str, *recipe: str, precision: str = "auto") -> StepModel:
 
 
 def translation(engine: Engine, model: StepModel, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """Translate all rows of the source into `tokens` tokens each."""
+    """Return a call that translates all rows of the source into `tokens` tokens each."""
     given = Given(source.new_full((len(source), 1), START), None, source)
 
     def run() -> None:
@@ -69,7 +69,7 @@ def their_translator(device: str, dtype: torch.dtype) -> Any:
 
 
 def their_translation(model: Any, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """Translate with `generate`."""
+    """Return a call that translates with `generate`."""
 
     @torch.no_grad()
     def run() -> None:
@@ -86,7 +86,7 @@ def their_translation(model: Any, source: Tensor, tokens: int, beam: int) -> Cal
 
 
 def ctranslate2_translation(folder: Path, kind: str, source: Tensor, tokens: int, beam: int) -> Callable[[], object]:
-    """Translate with CTranslate2, in float32 or int8."""
+    """Return a call that translates with CTranslate2, in float32 or int8."""
     import ctranslate2
 
     translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=2)
@@ -107,12 +107,12 @@ SETTINGS = {  # rows and beams
 
 
 def cpu_source(batch: int) -> Tensor:
-    """Return the sentences that all translate on the CPU."""
+    """Return the source sentences of all comparisons on the CPU."""
     return torch.randint(5, VOCABULARY, (batch, 24), generator=torch.Generator().manual_seed(0))
 
 
 def by_regard(precision: str) -> Works:
-    """Translate with regard."""
+    """Return the translations by regard, one call for each setting."""
     model = prepared("cpu", *BASE, precision=precision)
     return {
         name: translation(eager(model), model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()
@@ -120,13 +120,13 @@ def by_regard(precision: str) -> Works:
 
 
 def by_hugging_face() -> Works:
-    """Translate with Hugging Face."""
+    """Return the translations by Hugging Face, one call for each setting."""
     model = their_translator("cpu", torch.float32)
     return {name: their_translation(model, cpu_source(batch), 32, beam) for name, (batch, beam) in SETTINGS.items()}
 
 
 def by_ctranslate2(folder: Path, precision: str) -> Works:
-    """Translate with CTranslate2."""
+    """Return the translations by CTranslate2, one call for each setting."""
     return {
         name: ctranslate2_translation(folder, precision, cpu_source(batch), 32, beam)
         for name, (batch, beam) in SETTINGS.items()
@@ -135,10 +135,10 @@ def by_ctranslate2(folder: Path, precision: str) -> Works:
 
 def cpu_rows() -> list[Row]:
     """Compare Transformer base on the CPU. CTranslate2 on the same model is shown without a goal."""
-    words = TokenNames([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
+    names = TokenNames([str(token) for token in range(VOCABULARY)], str(START), str(END), "0")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
-        write_ctranslate2(prepared("cpu", *BASE, precision="float32"), words, folder)
+        write_ctranslate2(prepared("cpu", *BASE, precision="float32"), names, folder)
         makers = {
             "float32": partial(by_regard, "float32"),
             "int8": partial(by_regard, "int8"),
@@ -185,7 +185,7 @@ def cuda_rows() -> list[Row]:
 
 
 def continuation(engine: Engine, model: StepModel, prompt: Tensor, tokens: int) -> Callable[[], object]:
-    """Continue all prompts greedily by `tokens` tokens."""
+    """Return a call that continues all prompts greedily by `tokens` tokens."""
     count = len(prompt)
 
     def run() -> None:

@@ -51,7 +51,7 @@ WAYS = {"file": read_file, "model": read_model, "ready": lambda folder: open_fol
 
 
 def memory(way: str, folder: Path) -> float:
-    """Return the megabytes that a process needs for it, beyond those for importing."""
+    """Return the megabytes that a process needs to load in this way, beyond those for importing."""
     command = [sys.executable, "-m", "bench.load", way, str(folder)]
     before, after = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return (after - before) / 1000
@@ -61,7 +61,7 @@ def rows(folder: Path) -> list[Row]:
     """Compare the times."""
     calls = {name: (lambda way=way: way(folder)) for name, way in WAYS.items()}
     times = milliseconds(calls, "cpu", repeats=7)
-    whats = {"model": "hub.load, all weights touched", "ready": "regard.load, laid out"}
+    whats = {"model": "hub, all weights touched", "ready": "regard.load, laid out"}
     return [Row("load", whats[name], "reading the file", times[name], times["file"], GOAL) for name in whats]
 
 

@@ -1,7 +1,7 @@
-"""Peak memory for a file larger than that: learning a tokenizer, tokenising, reading batches.
+"""Peak memory of learning a tokenizer, tokenising and reading batches; it must not grow with the file.
 
 `python -m bench.memory` makes a text file of 1 GB in a temporary folder, runs each stage as a process of its own and
-prints the most memory that the process had resident. The goal is 1.5 GB, whatever the size of the file.
+prints the peak resident memory of the process. The goal is 1.5 GB, whatever the size of the file.
 """
 
 import argparse
@@ -30,10 +30,10 @@ WINDOW, BATCH, BATCHES, RELEASE = 1024, 64, 2000, 100
 def write_text(path: Path, gigabytes: float) -> None:
     """Fill a file with made-up words; each block has its words in another order."""
     words = np.array(" ".join(made_up(20_000)).split())
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     with path.open("w", encoding="utf-8") as file:
         while file.tell() < gigabytes * 1e9:
-            lines = chance.permutation(words).reshape(-1, 20)
+            lines = rng.permutation(words).reshape(-1, 20)
             file.write("\n".join(map(" ".join, lines)) + "\n")
 
 
@@ -57,9 +57,9 @@ def tokenise(path: Path, kind: str) -> None:
 def read(path: Path, kind: str) -> None:
     corpus = cached_corpus({"text": file_key(path), "kind": kind}, lambda writer: None)
     torch.set_num_threads(1)  # small gathers gain nothing from more
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for batch in range(BATCHES):
-        starts = chance.integers(0, corpus.tokens - WINDOW, BATCH)
+        starts = rng.integers(0, corpus.tokens - WINDOW, BATCH)
         corpus.windows(starts, WINDOW)
         corpus.row_at(starts, WINDOW)
         if batch % RELEASE == 0:

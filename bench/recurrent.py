@@ -19,7 +19,7 @@ SIZES = {"cpu": (16, 64, 128), "cuda": (64, 128, 512)}  # B, T, D
 
 
 def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
-    """Compute the equations of `gated_recurrence`, one token after the other."""
+    """Return a function that computes the equations of `gated_recurrence` token by token."""
 
     def call(x: Tensor) -> Tensor:
         W_r, W_z, W_n = layer.W_hr.weight, layer.update_weight(), layer.W_hh.weight
@@ -36,7 +36,7 @@ def plain_loop(layer: Gated) -> Callable[[Tensor], Tensor]:
 
 
 def forward_backward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], object]:
-    """Run one forward and backward pass."""
+    """Return a function that runs one forward and backward pass."""
 
     def once() -> None:
         out = call(x)
@@ -47,7 +47,7 @@ def forward_backward(call: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[]
 
 def rows(device: str = "cpu") -> list[Row]:
     """Return all comparisons on one device."""
-    torch.set_num_threads(1)  # with several, a neighbour's load on one core stalls all of them
+    torch.set_num_threads(1)  # with several, another process on one core stalls all of them
     B, T, D = SIZES[device]
     x = torch.randn(B, T, D, device=device)
     result = []

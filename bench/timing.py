@@ -57,27 +57,27 @@ def milliseconds_apart(makers: dict[str, Callable[[], Works]], rounds: int) -> d
     call that is not timed.
     """
     context = multiprocessing.get_context("spawn")
-    lines = {}
+    pipes = {}
     for name, make in makers.items():
-        lines[name], theirs = context.Pipe()
+        pipes[name], theirs = context.Pipe()
         context.Process(target=_serve, args=(make, theirs), daemon=True).start()
-        theirs.close()  # so that a process that fails closes the pipe, and this one does not wait
-    works = {name: line.recv() for name, line in lines.items()}
+        theirs.close()  # so that a process that fails closes the pipe, and `recv` does not wait forever
+    works = {name: pipe.recv() for name, pipe in pipes.items()}
     times: dict[str, dict[str, list[float]]] = {name: {work: [] for work in works[name]} for name in works}
     for _ in range(rounds):
         for work in next(iter(works.values())):
-            for name, line in lines.items():
-                line.send(work)
-                times[name][work] += line.recv()
-    for line in lines.values():
-        line.send(None)
+            for name, pipe in pipes.items():
+                pipe.send(work)
+                times[name][work] += pipe.recv()
+    for pipe in pipes.values():
+        pipe.send(None)
     return {name: {work: statistics.median(values) for work, values in found.items()} for name, found in times.items()}
 
 
-def _serve(make: Callable[[], Works], line: Connection) -> None:
+def _serve(make: Callable[[], Works], pipe: Connection) -> None:
     works = make()
-    line.send(list(works))
-    for name in iter(line.recv, None):
+    pipe.send(list(works))
+    for name in iter(pipe.recv, None):
         work = works[name]
         work()
         times = []
@@ -85,7 +85,7 @@ def _serve(make: Callable[[], Works], line: Connection) -> None:
             begin = time.perf_counter()
             work()
             times.append(1000 * (time.perf_counter() - begin))
-        line.send(times)
+        pipe.send(times)
 
 
 def show(rows: list[Row]) -> None:

@@ -1,6 +1,6 @@
 """Tokenising: ours, including the conversion to arrays, against `encode_batch` of the `tokenizers` library alone.
 
-The text is made up: words of random letters that are as frequent as Zipf says. Run it by itself with
+The text is made up: words of random letters, whose frequencies follow Zipf's law. Run it by itself with
 `python -m bench.tokenise`.
 """
 
@@ -18,12 +18,12 @@ GOAL = 1 / 0.9
 
 def made_up(texts: int, words: int = 25, seed: int = 0) -> list[str]:
     """Make texts of made-up words."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     letters = "etaoinsrhldcumfpgwybvkxjqzäé"
     weights = [1 / rank for rank in range(1, len(letters) + 1)]
-    known = ["".join(chance.choices(letters, weights, k=chance.randint(1, 9))) for _ in range(20_000)]
+    known = ["".join(rng.choices(letters, weights, k=rng.randint(1, 9))) for _ in range(20_000)]
     frequent = list(accumulate(1 / rank for rank in range(1, len(known) + 1)))
-    return [" ".join(chance.choices(known, cum_weights=frequent, k=words)) + "." for _ in range(texts)]
+    return [" ".join(rng.choices(known, cum_weights=frequent, k=words)) + "." for _ in range(texts)]
 
 
 def rows() -> list[Row]:

@@ -28,7 +28,7 @@ from regard.training.trial import build_model
 from regard.training.window import LogWindow
 
 LAYERS, D, H, T, B = 4, 128, 4, 64, 12
-ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer prepares itself again for each round, so that is longer
+ROUND, LONG_ROUND = 10, 100  # updates; Hugging Face's Trainer is set up again for each round, so its rounds are longer
 NO_DROPOUT = ("model.embed.dropout=0.0", "model.layers.block.dropout=0.0", "model.layers.block.mixer.dropout=0.0")
 
 
@@ -59,7 +59,7 @@ def trainer(found: RunPlan, ranks: Ranks, folder: Path) -> Trainer:
 
 
 def our_round(ours: Trainer, updates: int):
-    """Run a round of updates of our Trainer, with its logs and progress."""
+    """Return a function that runs a round of updates of our Trainer, with its logs and progress."""
     draws, log = ours.draws(), Log(ours.run.folder)
 
     def run() -> None:
@@ -99,7 +99,7 @@ class Plain(nn.Module):
 
 
 def plain_round(data: Tensor, vocabulary: int, updates: int):
-    """Run a round of updates of a plain script: random windows, AdamW, clipping."""
+    """Return a function that runs a round of updates of a plain script: random windows, AdamW, clipping."""
     model = Plain(vocabulary)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
 
@@ -118,7 +118,7 @@ def plain_round(data: Tensor, vocabulary: int, updates: int):
 
 
 def hugging_face_round(data: Tensor, vocabulary: int, folder: Path):
-    """Run a round of updates of transformers' Trainer on its own GPT-2."""
+    """Return a function that runs a round of updates of transformers' Trainer on its own GPT-2."""
     from transformers import GPT2Config, GPT2LMHeadModel, TrainingArguments
     from transformers import Trainer as TheirTrainer
 

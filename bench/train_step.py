@@ -1,6 +1,6 @@
 """Training steps of GPT-2 124M, compiled, in bf16: what the parts cost in a whole model.
 
-`python -m bench.train_step` (CUDA only). The reference is the same arithmetic written straight down: one product for
+`python -m bench.train_step` (CUDA only). The reference is the same arithmetic in plain PyTorch: one product for
 queries, keys and values, SDPA, one GELU; no parts.
 """
 
@@ -24,7 +24,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Attention, then the feed-forward."""
+        """Apply attention, then the feed-forward."""
         q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in self.qkv(self.norm_1(x)).split(D, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
@@ -47,7 +47,7 @@ class Plain(nn.Module):
 
 
 def trainer(model: nn.Module):
-    """Run one update: forward, loss, backward, AdamW."""
+    """Return a function that runs one update: forward, loss, backward, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     tokens = torch.randint(V, (B, T + 1), device="cuda")
 

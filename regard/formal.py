@@ -1,18 +1,18 @@
 """The 15 algorithms of "Formal Algorithms for Transformers" (Phuong & Hutter, arXiv:2207.09238) in NumPy.
 
-One function per algorithm, named and numbered as in the paper, written to be read as the definition: this is
-what the rest of the package is tested against, so nothing here is fast and nothing is batched.
+One function per algorithm, named and numbered as in the paper, written to be read as the definition. The
+rest of the package is tested against it, so nothing here is fast and nothing is batched.
 
 The paper's conventions. Vectors are columns: l_x vectors of width d_x are X in R^{d_x × l_x}, the one at
-position t is X[:, t], and matrices multiply from the left. X is the primary sequence (it asks), Z the context
-(it is asked). Scores are S = Kᵀ Q in R^{l_z × l_x}; softmax runs down each column, that is over t_z; and
+position t is X[:, t], and matrices multiply from the left. X is the primary sequence (queries), Z the context
+(keys and values). Scores are S = Kᵀ Q in R^{l_z × l_x}; softmax runs down each column, that is over t_z; and
 Mask[t_z, t_x] is true where position t_x may see position t_z.
 
-Where code must differ from paper:
+Where the code differs from the paper:
 - token ids and positions start at 0, not 1;
 - a query whose mask hides everything attends to nothing (the zero vector), where the paper has 0/0;
 - NumPy has no automatic differentiation, so training takes its gradient by central differences;
-- `ed_inference` has a bound on its length, since a model need not ever produce the end token.
+- `ed_inference` has a bound on its length, because a model may never produce the end token.
 """
 
 import math
@@ -130,7 +130,7 @@ class DTheta:
     W_u: Matrix  # N_V × d_e
 
 
-# The functions the algorithms take for granted.
+# Functions that the paper assumes.
 
 
 def softmax(S: Matrix) -> Matrix:
@@ -156,12 +156,12 @@ def gelu(X: Matrix) -> Matrix:
 
 
 def bidirectional_mask(l_z: int, l_x: int) -> Visible:
-    """Mask[t_z, t_x] = true: every position sees the whole context."""
+    """Return Mask[t_z, t_x] = true: every position sees the whole context."""
     return np.ones((l_z, l_x), dtype=np.bool_)
 
 
 def unidirectional_mask(l_x: int) -> Visible:
-    """Mask[t_z, t_x] = (t_z ≤ t_x): every position sees itself and what came before it."""
+    """Return Mask[t_z, t_x] = (t_z ≤ t_x): every position sees itself and earlier ones."""
     t = np.arange(l_x)
     return t[:, None] <= t[None, :]
 
@@ -180,7 +180,7 @@ def positional_embedding(t: int, W_p: Matrix) -> Vector:
 
 
 def single_query_attention(e: Vector, Z: Matrix, weights: AttentionWeights) -> Vector:
-    """Algorithm 3: Basic single-query attention. One vector e asks the context vectors e_t, the columns of Z.
+    """Algorithm 3: Basic single-query attention. One vector e attends to the context vectors e_t, the columns of Z.
 
     q = W_q e + b_q,  k_t = W_k e_t + b_k,  v_t = W_v e_t + b_v,
     α_t = exp(qᵀ k_t / √d_attn) / Σ_u exp(qᵀ k_u / √d_attn),  and the result is Σ_t α_t v_t.
@@ -193,7 +193,7 @@ def single_query_attention(e: Vector, Z: Matrix, weights: AttentionWeights) -> V
 
 
 def attention(X: Matrix, Z: Matrix, weights: AttentionWeights, Mask: Visible) -> Matrix:
-    """Algorithm 4: Attention. Every column of X asks the columns of Z that Mask lets it see.
+    """Algorithm 4: Attention. Every column of X attends to the columns of Z that Mask lets it see.
 
     Q = W_q X + b_q 1ᵀ,  K = W_k Z + b_k 1ᵀ,  V = W_v Z + b_v 1ᵀ,
     S = Kᵀ Q, but -∞ where Mask is false,  and the result is V softmax(S / √d_attn) in R^{d_out × l_x}.
@@ -218,7 +218,7 @@ def layer_norm(e: Vector, norm: NormWeights) -> Vector:
     """Algorithm 6: layer_norm. Centre a vector, scale it to unit variance, then apply γ and β entry by entry.
 
     m = Σ_i e[i] / d,  v = Σ_i (e[i] - m)² / d,  ê = (e - m) / √v ⊙ γ + β. There is no ε under the root: a
-    vector with all entries equal has no normal form and gives NaN.
+    vector whose entries are all equal gives NaN.
     """
     m = np.sum(e) / len(e)
     v = np.sum((e - m) ** 2) / len(e)
@@ -234,7 +234,7 @@ def unembedding(e: Vector, W_u: Matrix) -> Vector:
 
 
 def _embed(x: Tokens, W_e: Matrix, W_p: Matrix) -> Matrix:
-    """X[:, t] = W_e[:, x[t]] + W_p[:, t]."""
+    """Return X[:, t] = W_e[:, x[t]] + W_p[:, t]."""
     return np.stack([token_embedding(v, W_e) + positional_embedding(t, W_p) for t, v in enumerate(x)], axis=1)
 
 
@@ -249,7 +249,7 @@ def _unembeddings(X: Matrix, W_u: Matrix) -> Matrix:
 
 
 def _mlp(X: Matrix, weights: MLPWeights, activation: Callable[[Matrix], Matrix]) -> Matrix:
-    """W_2 activation(W_1 X + b_1 1ᵀ) + b_2 1ᵀ."""
+    """Return W_2 activation(W_1 X + b_1 1ᵀ) + b_2 1ᵀ."""
     return weights.W_2 @ activation(weights.W_1 @ X + weights.b_1[:, None]) + weights.b_2[:, None]
 
 
@@ -321,11 +321,11 @@ def _map_arrays(function: Callable[..., NDArray[np.float64]], *thetas: Any) -> A
 
 
 def gradient(loss: Callable[..., float], theta: Theta, *inputs: Any) -> Theta:
-    """∇ loss(theta, *inputs) with respect to theta: arrays nested in dataclasses and tuples, as theta is.
+    """Return ∇ loss(theta, *inputs) with respect to theta: arrays nested in dataclasses and tuples, as theta is.
 
     By central differences: each entry w of each array on its own gives (loss(w + h) - loss(w - h)) / 2h. This
-    is right up to O(h²) and rounding, and costs two evaluations of the loss. One array at two places of theta
-    counts as two parameters.
+    is exact up to O(h²) and rounding, and takes two evaluations of the loss per entry. An array that occurs
+    twice in theta counts as two parameters.
     """
     h = 1e-5  # near the cube root of the float64 precision, where truncation and rounding errors balance
     # The differences are taken in place, on a float copy: the caller's arrays are never touched.
@@ -348,13 +348,13 @@ def gradient(loss: Callable[..., float], theta: Theta, *inputs: Any) -> Theta:
 
 
 def _step(theta: Theta, eta: float, slope: Theta) -> Theta:
-    """theta - eta · slope."""
+    """Return theta - eta · slope."""
     stepped: Theta = _map_arrays(lambda w, g: w - eta * g, theta, slope)
     return stepped
 
 
 def _next_token_loss(P: Matrix, x: Tokens) -> float:
-    """-Σ_t log P[x[t + 1], t] over every position of x but the last, which has no successor."""
+    """Return -Σ_t log P[x[t + 1], t] over every position of x but the last, which has no successor."""
     return -float(sum(np.log(P[x[t + 1], t]) for t in range(len(x) - 1)))
 
 
@@ -428,10 +428,10 @@ def _sample(p: Vector, tau: float, rng: np.random.Generator) -> int:
 
 
 def d_inference(x: Tokens, theta: DTheta, l_gen: int, tau: float, rng: np.random.Generator) -> list[int]:
-    """Algorithm 14: DInference. Continue the prompt x by l_gen tokens; returns these alone.
+    """Algorithm 14: DInference. Continue the prompt x by l_gen tokens; return only these.
 
     l_gen times: p = DTransformer(x | θ)[:, last], draw y from q ∝ p^{1/τ}, append y to x. The prompt has at
-    least one token. τ = 0 stands for the limit τ → 0, the most probable token.
+    least one token. τ = 0 is the limit τ → 0: the most probable token.
     """
     text = list(x)
     for _ in range(l_gen):
@@ -449,15 +449,15 @@ def ed_inference(
     tau: float,
     rng: np.random.Generator,
 ) -> list[int]:
-    """Algorithm 15: EDInference. Answer z, token by token; returns x from bos_token to eos_token inclusive.
+    """Algorithm 15: EDInference. Write x for z, token by token; return x from bos_token to eos_token inclusive.
 
     x = [bos_token]; until y = eos_token: p = EDTransformer(z, x | θ)[:, last], draw y from q ∝ p^{1/τ},
-    append y to x. τ = 0 stands for the limit τ → 0, the most probable token. The paper's loop need not end,
-    and W_p has a limited number of columns: this one also stops, without eos_token, once x has l_max tokens with
-    bos_token among them.
+    append y to x. τ = 0 is the limit τ → 0: the most probable token. The paper's loop may never end,
+    and W_p has a limited number of columns: this one also stops, without eos_token, once x has l_max tokens,
+    bos_token included.
     """
     x = [bos_token]
-    y = None  # not bos_token: where it doubles as eos_token, the loop must still begin
+    y = None  # not bos_token: it may equal eos_token, and the loop must still begin
     while y != eos_token and len(x) < l_max:
         p = ed_transformer(z, x, theta)[:, -1]
         y = _sample(p, tau, rng)

@@ -1,1 +1,1 @@
-"""Writing token by token, over the step protocol that all models which write share."""
+"""Write token by token, by the step protocol that all models that write share."""

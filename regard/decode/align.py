@@ -24,7 +24,7 @@ def cross_weights(
 ) -> list[Float[Tensor, "_T _S"]]:
     """Return for each row the attention of each of its `ids` (rows) to each source token (columns).
 
-    One pass with teacher forcing, as in training.
+    The model runs once, with teacher forcing.
     """
     name = aligning_attention(model)
     width = max([1, *map(len, ids)])

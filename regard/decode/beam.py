@@ -38,7 +38,7 @@ class Hypothesis:
 class Beams:
     """K texts for each row, the likeliest first: their last tokens, the beams that they extend, and log P.
 
-    If there are fewer texts, the rest has log P = -inf.
+    If there are fewer texts, the remaining ones have log P = -inf.
     """
 
     tokens: Int[Tensor, "B K"]
@@ -72,7 +72,8 @@ def beam_search(
     done when `beam` texts are finished, or at its limit, where unfinished beams count as finished. P is the model's own
     probability, even where tokens are `forbidden`.
 
-    A forced prefix is part of `given.tokens`, after the start token, and not of the returned ids. Use it in `in_use`.
+    A forced prefix is part of `given.tokens`, after the start token, and not of the returned ids. Call this function
+    inside `in_use`.
     """
     if not 1 <= best <= beam:
         raise ConfigError(f"best={best} must be at least 1 and at most beam={beam}")
@@ -173,7 +174,7 @@ class SearchRecord:
             self.finish(row, [], 0.0, 0)
 
     def read(self, pending: list[Found], written: int) -> None:
-        """Record the steps since the last read, in only two copies, since each synchronises with an accelerator."""
+        """Record the steps since the last read, in only two copies, because each synchronises with an accelerator."""
         each = [beams for found in pending for beams in found]
         whole = torch.stack([part for beams in each for part in (beams.tokens, beams.parents)]).cpu().numpy()
         log_p = torch.stack([beams.log_p for beams in each]).cpu().numpy()
@@ -223,6 +224,6 @@ class SearchRecord:
 
 
 def coverage(weights: Float[Tensor, "T S"]) -> float:
-    """sum_i log(min(sum_t a_ti, 1)): the less a source token is attended to over all steps, the lower."""
+    """Return sum_i log(min(sum_t a_ti, 1)): the less a source token is attended to over all steps, the lower."""
     least = torch.finfo(weights.dtype).tiny  # so that the sum is finite, and such texts can still be compared
     return float(weights.sum(0).clamp(min=least, max=1).log().sum())

@@ -53,9 +53,9 @@ def penalise(logits: Float[Tensor, "B V"], seen: Bool[Tensor, "B V"], penalty: f
 
 
 def weigh(logits: Float[Tensor, "B V"], sampling: Sampling) -> Int[Tensor, "B V"]:
-    """Return whole numbers in proportion to the probabilities, and 0 for tokens that the sampling leaves out.
+    """Return integers in proportion to the probabilities, and 0 for tokens that the sampling leaves out.
 
-    Sums of whole numbers are exact, so they are the same in any order, on any device and in any batch.
+    Sums of integers are exact, so they are the same in any order, on any device and in any batch.
     """
     scores = precise(logits)
     below = scores - scores.amax(-1, keepdim=True)

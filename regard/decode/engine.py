@@ -18,7 +18,7 @@ from regard.parts.state import State
 
 @dataclass(frozen=True)
 class Given:
-    """What a batch starts from: the tokens to continue, and for an encoder-decoder the source to write about.
+    """What a batch starts from: the tokens to continue, and for an encoder-decoder the source.
 
     Rows are padded on the right beyond their lengths; None means that no row is padded. To translate, `tokens` is the
     start token, followed by the prefix of a translation if one is forced.
@@ -108,7 +108,7 @@ def start(model: StepModel, given: Given, capacity: int | None = None) -> State:
 
 @contextmanager
 def in_use(model: nn.Module) -> Iterator[None]:
-    """Turn dropout and gradients off inside; restore each module's training mode afterwards."""
+    """Turn off dropout and gradients inside the `with`; restore each module's training mode afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -53,9 +53,9 @@ def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
 
 def joined_weights(heads: MultiHeads) -> tuple[Float[Tensor, "O D"], Float[Tensor, "O"] | None]:
     """Return W_Q, W_K and W_V as one matrix, and their biases as one vector."""
-    maps = (heads.to_query, heads.to_key, heads.to_value)
-    bias = None if heads.to_query.bias is None else torch.cat([each.bias.detach() for each in maps])
-    return torch.cat([each.weight.detach() for each in maps]), bias
+    projections = (heads.to_query, heads.to_key, heads.to_value)
+    bias = None if heads.to_query.bias is None else torch.cat([each.bias.detach() for each in projections])
+    return torch.cat([each.weight.detach() for each in projections]), bias
 
 
 def widen_head(head: Logits, table: Float[Tensor, "V _token"], multiple: int) -> None:
@@ -67,7 +67,7 @@ def widen_head(head: Logits, table: Float[Tensor, "V _token"], multiple: int) ->
 
 
 def _first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-    """Wx for the first `rows` of W."""
+    """Return Wx for the first `rows` of W."""
     return F.linear(x, weight)[..., :rows]
 
 

@@ -1,7 +1,7 @@
-"""Int8 on the CPU: the large matrices in whole numbers, everything else as it was.
+"""Int8 on the CPU: the large matrices as integers, everything else unchanged.
 
 W has a scale for each of its rows, and each vector x has a scale of its own: Wx = s_W * s_x * (Q_W q_x), where the
-product of whole numbers is exact. A vector's result does not depend on the other vectors of its batch. The product is
+product of integers is exact. A vector's result does not depend on the other vectors of its batch. The product is
 computed by FBGEMM (Khudia et al. 2021), which is part of torch for processors with AVX2.
 """
 
@@ -24,7 +24,7 @@ from regard.parts.heads import MultiHeads
 from regard.parts.linear import Linear
 
 ENGINE = "fbgemm"
-LARGEST = 127  # the largest whole number of a weight
+LARGEST = 127  # the largest integer of a weight
 
 
 @torch.no_grad()
@@ -60,7 +60,7 @@ def quantise_heads(attention: Attention) -> None:
 
 
 class Int8(nn.Module):
-    """Wx + b by a product of whole numbers."""
+    """Wx + b by a product of integers."""
 
     def __init__(self, weight: Float[Tensor, "O D"], bias: Float[Tensor, "O"] | None = None) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Int8(nn.Module):
         self.levels = input_levels()
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
-        """Wx + b. A zero vector becomes 0/0, of which the product makes a finite number; times the scale, it is 0."""
+        """Return Wx + b. A zero vector becomes 0/0, for which the product is finite; times the scale 0, it is 0."""
         scale = x.abs().amax(-1, keepdim=True)
         y = multiply_int8(x / scale, self.levels, self.packed)
         return y.mul_(scale) if self.bias is None else torch.addcmul(self.bias, y, scale)
@@ -101,17 +101,17 @@ def input_levels() -> int:
 
 
 def pack_int8(weight: Float[Tensor, "O D"]) -> Any:
-    """Round each row of a matrix to whole numbers, packed for the product. Call it inside `fbgemm`."""
+    """Round each row of a matrix to integers, packed for the product. Call it inside `fbgemm`."""
     scale = weight.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny) / LARGEST
-    whole = torch.quantize_per_channel(weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8)
-    return torch.ops.quantized.linear_prepack(whole, None)
+    integers = torch.quantize_per_channel(weight, scale, torch.zeros(len(weight), dtype=torch.long), 0, torch.qint8)
+    return torch.ops.quantized.linear_prepack(integers, None)
 
 
 @contextmanager
 def fbgemm() -> Iterator[None]:
-    """Select FBGEMM, for which torch has one global variable, and silence the deprecation of quantised tensors.
+    """Select FBGEMM in torch's global variable, and silence the deprecation warning for quantised tensors.
 
-    They exist here only until they are packed.
+    Such tensors exist here only until they are packed.
     """
     before = torch.backends.quantized.engine
     torch.backends.quantized.engine = ENGINE

@@ -34,7 +34,7 @@ class Rows:
         self.here = list(range(len(limits)))
         self.done = {row for row, limit in enumerate(limits) if limit <= 0}
         self.every = check_interval(given.tokens.device)
-        self.steps = max(limits, default=0)  # the largest number of steps
+        self.steps = max(limits, default=0)  # of the row with the highest limit
         self.capacity = max((n + max(limit - 1, 0) for n, limit in zip(self.lengths, limits, strict=True)), default=0)
         self.longest = max(self.lengths, default=0)  # the most tokens given to a row that is here
 

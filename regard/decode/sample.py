@@ -1,4 +1,4 @@
-"""Write token by token: each is sampled, or the most likely, and read before the next. Works with any engine."""
+"""Write token by token: each token is sampled, or the most likely one, and read before the next. For any engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -29,7 +29,7 @@ def sample(
     forbidden: Sequence[int] = (),
     stop: Stop | None = None,
 ) -> Iterator[News]:
-    """Continue what is given, and yield what is new whenever it is read; never the end token itself.
+    """Continue what is given; yield what is new whenever it is read, without the end token.
 
     A row ends with a token of `end`, at its limit, or when `stop` returns true, which is called after every token.
     `forbidden` tokens are never written. The random numbers of a row follow from its seed, so its text does not depend
@@ -94,7 +94,7 @@ def sample_all(
 
 @lru_cache
 def choosing(sampling: Sampling) -> Work:
-    """Return the function that chooses tokens in this way; always the same object, as `Steps.apply` needs."""
+    """Return the function that chooses tokens by `sampling`; always the same object, as `Steps.apply` needs."""
 
     def work(logits: Tensor, chance: Tensor, *rest: Tensor) -> tuple[Tensor]:
         *seen, never = rest

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-BLOCK = 128  # neighbouring tokens of which at first only the best is compared
+BLOCK = 128  # neighbouring tokens; at first only the best of each block is compared
 AT_ONCE = 8  # rows whose scores fit into the cache of a CPU while they are summed
 
 
@@ -17,7 +17,7 @@ def precise(logits: Tensor) -> Tensor:
 
 
 def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B 1"]:
-    """log sum_v exp(logits_v)."""
+    """Return log sum_v exp(logits_v)."""
     parts = logits.split(AT_ONCE) if logits.is_cpu else (logits,)
     totals = [precise(part).logsumexp(-1, keepdim=True) for part in parts]
     return totals[0] if len(totals) == 1 else torch.cat(totals)
@@ -56,7 +56,7 @@ def top_scores(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     whole = scores[:, :end].unflatten(1, (blocks, BLOCK))
     chosen = whole.amax(-1).topk(count).indices[..., None]
     candidates = torch.cat((whole.gather(1, chosen.expand(-1, -1, BLOCK)).flatten(1), scores[:, end:]), 1)
-    inside, behind = torch.arange(BLOCK, device=scores.device), torch.arange(end, size, device=scores.device)
-    tokens = torch.cat(((chosen * BLOCK + inside).flatten(1), behind.expand(rows, -1)), 1)
+    inside, tail = torch.arange(BLOCK, device=scores.device), torch.arange(end, size, device=scores.device)
+    tokens = torch.cat(((chosen * BLOCK + inside).flatten(1), tail.expand(rows, -1)), 1)
     values, places = candidates.topk(count)
     return values, tokens.gather(1, places)

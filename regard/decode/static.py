@@ -1,4 +1,4 @@
-"""Decode steps of static shapes: on CUDA captured as a CUDA graph for each shape, and compiled first if wanted.
+"""Decode steps of static shapes: on CUDA captured as a CUDA graph for each shape, optionally compiled first.
 
 A small step is limited by launching its kernels from Python; a graph launches all of them at once. It needs tensors
 at fixed addresses: static caches, and numbers of rows and widths of a source rounded up to a few values. Capturing
@@ -33,7 +33,7 @@ CUDA_OPTIONS = {
 def captured(model: StepModel) -> Engine:
     """Return the engine that captures the steps of a model as CUDA graphs."""
     if device_of(model).type != "cuda":
-        raise RegardError("the engine 'captured' is for CUDA only; choose another, or another device")
+        raise RegardError("the engine 'captured' is for CUDA only; choose another engine or device")
     shapes = StaticShapes(model, slots=64, width=16)
     return lambda given, capacity: StaticSteps(shapes, given, capacity)
 
@@ -140,15 +140,15 @@ class StaticShape:
         self.state.put(before)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that repeats some work: on CUDA as a graph."""
+        """Return a function that does some work: on CUDA as a captured graph."""
         if self.tokens.device.type != "cuda":
             return work
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             for _ in range(2):  # kernels are chosen and compiled at first use, which cannot be captured
                 work()
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.shapes.pool):
             work()
@@ -202,7 +202,7 @@ class CapturedWork:
 
 
 class StaticShapes:
-    """The shapes of one model that have occurred; slots and source widths are rounded up to multiples."""
+    """The shapes of one model so far; slots and source widths are rounded up to multiples."""
 
     def __init__(self, model: StepModel, slots: int, width: int) -> None:
         self.model, self.slots, self.width = model, slots, width
@@ -215,7 +215,7 @@ class StaticShapes:
         return self.model.logits(self.model.decode(tokens, step)[:, -1])
 
     def find(self, state: State) -> StaticShape:
-        """Return the shape that a state fits, made on first use."""
+        """Return the shape that a state fits; create it on first use."""
         key = tuple((tensor.shape, tensor.dtype) for tensor in state.tensors())
         shape = self.known.pop(key, None) or StaticShape(self, deepcopy(state))
         self.known[key] = shape

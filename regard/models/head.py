@@ -26,7 +26,7 @@ class Transform(nn.Module):
         self.norm = norm or nn.Identity()
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """norm(g(Wx + b))."""
+        """Return norm(g(Wx + b))."""
         return self.norm(self.activation(self.dense(x)))
 
 
@@ -77,7 +77,7 @@ class Logits(Repackable):
         return 2 * tokens * self.vocabulary * self.dim if self.tied else 0
 
     def summary(self) -> str:
-        """Return where the matrix is, if not here."""
+        """Return that the matrix is the embedding's, if it is."""
         return "tied to embed" if self.tied else ""
 
 
@@ -134,14 +134,14 @@ class Classes(nn.Module):
 
 
 class HeadConfig(Config):
-    """Base of the configs of heads of models."""
+    """Base of the configs of model heads."""
 
 
 @dataclass(frozen=True)
 class LogitsConfig(HeadConfig):
     """Logits over the vocabulary; `transform` names the activation of a dense layer before them.
 
-    `scale` divides by sqrt(dim), as T5 does because its tied table is made for token vectors of that length.
+    `scale` divides by sqrt(dim), as T5 does, whose tied token vectors have about that length.
     """
 
     tied: bool = True

@@ -83,7 +83,7 @@ class NormalConfig(InitConfig):
     """N(0, std^2) for all but recurrent matrices, which start as U(-1/sqrt(H), 1/sqrt(H)).
 
     Weights that add to the residual stream start the `same`, `scaled` by 1/sqrt(2 layers), or as `zero`. GPT-2
-    (Radford et al. 2019) uses `scaled`, BERT `same`, modern speed runs `zero`.
+    (Radford et al. 2019) uses `scaled`, BERT `same`, speedruns of nanoGPT `zero`.
     """
 
     std: NotNegative = 0.02
@@ -125,7 +125,7 @@ class XavierConfig(InitConfig):
 
 @dataclass(frozen=True)
 class UniformConfig(InitConfig):
-    """U(-limit, limit) for all: the recurrent nets of 2014."""
+    """U(-limit, limit) for all: the recurrent networks of 2014."""
 
     limit: NotNegative = 0.08
     """Limit of the uniform distribution."""

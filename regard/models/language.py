@@ -55,7 +55,7 @@ class LanguageModel(StepModel):
 
         Rows are padded on the right, which needs no mask, because no token sees later ones. `documents` numbers the
         texts packed into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
-        each other. With a `state`, tokens follow those that it remembers.
+        each other. With a `state`, the tokens continue those in it.
         """
         if state is not None and positions is not None:
             raise InputError("the state determines the positions; give one or the other")
@@ -89,7 +89,7 @@ class LanguageModel(StepModel):
         return self.start(len(tokens), capacity)
 
     def context(self, trained: int | None) -> int | None:
-        """Return the most tokens that it should read; only a model of attention alone is limited by its training."""
+        """Return the most tokens that it should read; training sets a limit only if every mixer is attention."""
         return super().context(trained if self.packs_documents else None)
 
     def template(self, tokenizer: SpecialTokens) -> Template:

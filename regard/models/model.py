@@ -1,6 +1,6 @@
-"""What every model says of itself, and the step protocol of models that write token by token.
+"""The interface of every model, and the step protocol of models that write token by token.
 
-The rest of the package knows a model by this page only. A new kind of model is a subclass of `Model` (or of
+The rest of the package uses models through this interface only. A new kind of model is a subclass of `Model` (or of
 `StepModel`, if it writes) with a config that builds it, and one entry in the registry of models (`models/recipe.py`).
 
 Decoding sees only `begin(...) -> state`, `step(tokens, state) -> logits, state` and `state.reorder(index)`, so sampling
@@ -35,7 +35,7 @@ AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order i
 class Tap(NamedTuple):
     """A place where the vectors of a sequence can be read: the output of a module, or its input.
 
-    If `last`, only the last call of the module counts, since it serves another sequence before.
+    If `last`, only the last call of the module counts, because the calls before are for another sequence.
     """
 
     module: nn.Module
@@ -115,11 +115,11 @@ class Model(nn.Module):
     """A model that describes itself, with the config that made it.
 
     A model of texts is called as `model(tokens, lengths=...)`, one of images as `model(images)`, one with a source as
-    `model(source, target, source_lengths=...)`. A task may ask for more by name: `documents` of a model that
-    `packs_documents`, a `state` of a model that `carries_state`.
+    `model(source, target, source_lengths=...)`. A task may pass more by name: `documents` to a model that
+    `packs_documents`, a `state` to a model that `carries_state`.
     """
 
-    config: Any = None  # what a recipe says; a model put together by hand has none
+    config: Any = None  # the config of its recipe; a model assembled by hand has none
     head: nn.Module
 
     # --- what it is --------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Model(nn.Module):
         """The number of classes, if it classifies."""
         return None
 
-    has_source = False  # whether it writes about a source text
+    has_source = False  # whether it reads a source text besides what it writes
     compile_pays = True  # whether training is faster compiled; a loop over tokens would be unrolled
 
     # --- what it reads -----------------------------------------------------------------------------------------------
@@ -220,11 +220,11 @@ class Model(nn.Module):
         return None
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count its own arithmetic, beside that of its parts (see `models/count.py`)."""
+        """Count its own arithmetic, without that of its parts (see `models/count.py`)."""
         return 0
 
     def summary(self) -> str:
-        """Return nothing: the parts say their sizes."""
+        """Return an empty text: the parts describe their sizes."""
         return ""
 
 
@@ -255,7 +255,7 @@ class TokenModel(Model):
 
 
 class StepModel(TokenModel):
-    """A model that writes: it scores what follows, and continues from the state it has reached."""
+    """A model that writes token by token: it scores the next token, and continues from a state."""
 
     head: Logits
 
@@ -273,7 +273,7 @@ class StepModel(TokenModel):
         raise NotImplementedError
 
     def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
-        """Return the vectors below the head, for tokens that follow what the layers of the step remember."""
+        """Return the vectors below the head, for tokens that continue those in the layers of the step."""
         raise NotImplementedError
 
     def step(
@@ -288,7 +288,7 @@ class StepModel(TokenModel):
 
 
 class EncoderDecoder(StepModel):
-    """A model that writes about a source. Without `source_embed`, both sides share one embedding."""
+    """A model that reads a source and writes a target. Without `source_embed`, both sides share one embedding."""
 
     source_embed: Embedding | None
     encoder: Stack
@@ -316,7 +316,7 @@ class EncoderDecoder(StepModel):
     ) -> State:
         """Encode the source and return the state before the first target token."""
         if source is None:
-            raise InputError("a translator needs a source to write about; give one")
+            raise InputError("a translator needs a source; give one")
         return self.start(source, source_lengths, capacity)
 
     def start(

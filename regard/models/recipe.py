@@ -29,7 +29,7 @@ MODELS = Kinds(
     },
 )
 
-OF_A_RUN = ("task", "tokenizer", "train")  # tables of a recipe that describe training, not the model
+TRAINING_TABLES = ("task", "tokenizer", "train")  # tables of a recipe that describe training, not the model
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Recipe(Config):
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
     """Read a recipe by name or path, with overrides such as `model.depth=4`; tables about training are left out."""
-    table = {key: value for key, value in read_recipe(recipe).items() if key not in OF_A_RUN}
+    table = {key: value for key, value in read_recipe(recipe).items() if key not in TRAINING_TABLES}
     return from_table(override(table, overrides), Recipe)
 
 

@@ -155,11 +155,11 @@ class RecurrentSeq2Seq(EncoderDecoder):
         return x
 
     def read(self, s: Float[Tensor, "B T D"], step: Step) -> Float[Tensor, "B T D"]:
-        """r_t = s_t, or tanh(W [c_t ; s_t]) with attention."""
+        """Return r_t: s_t, or tanh(W [c_t ; s_t]) with attention."""
         return s if self.attention is None else self.join(self.look(s, step), s)
 
     def look(self, s: Float[Tensor, "B T D"], step: Step) -> Float[Tensor, "B T D"]:
-        """c_t = sum_i a_{t,i} h_i."""
+        """Return c_t = sum_i a_{t,i} h_i."""
         assert self.attention is not None
         assert step.layers is not None
         memory = step.layers[-1]["memory"]
@@ -167,7 +167,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         return self.attention(s, positions=step.positions, state=memory)
 
     def join(self, context: Float[Tensor, "B T D"], s: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """tanh(W [c_t ; s_t])."""
+        """Return tanh(W [c_t ; s_t])."""
         assert self.readout is not None
         return torch.tanh(self.readout(torch.cat((context, s), -1)))
 

@@ -1,6 +1,6 @@
-"""Scaling an architecture as a whole: another width brings heads, hidden widths, ranks and depth along.
+"""Scale a whole architecture: heads, hidden widths, ranks and depth follow a new width.
 
-`--recipe gpt2 --size tiny` and `--recipe gpt2 model.dim=128` are decided here: a model's table in, a table out. Every
+`--recipe gpt2 --size tiny` and `--recipe gpt2 model.dim=128` are computed here, as tables of a recipe. Every
 ratio of the recipe is kept as far as whole numbers allow: the width of a head, hidden / dim, kv_heads / heads, ranks,
 the widths of experts, the kinds of layers in a pattern.
 """
@@ -67,7 +67,7 @@ def _scale_table(table: Mapping[str, Any], dim: int, size: Size) -> Table:
 
 
 def _scale_width(width: int, ratio: float) -> int:
-    """Scale a width; to a multiple of 16 if it was one, which processors prefer."""
+    """Scale a width; to a multiple of 16 if it was one, which is faster."""
     step = 16 if width % 16 == 0 else 2 if width % 2 == 0 else 1
     return max(ceil(width * ratio / step) * step, step)
 
@@ -90,7 +90,7 @@ def _scale_pattern(pattern: list[str], before: int, after: int) -> list[str]:
         return list(pattern)
     wanted = max(after, len(counts))
     scaled = [max(1, int(count * wanted / length)) for count in counts]
-    while sum(scaled) != wanted:  # what rounding left over goes to, or comes from, the longest part
+    while sum(scaled) != wanted:  # what rounding changed is added to, or taken from, the longest part
         step = 1 if sum(scaled) < wanted else -1
         place = max(range(len(counts)), key=lambda index: (scaled[index] > 1, counts[index]))
         scaled[place] += step

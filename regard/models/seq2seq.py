@@ -47,13 +47,13 @@ class Seq2Seq(EncoderDecoder):
         source_documents: Int[Tensor, "B S"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T V"]:
-        """Score what follows each target token. Rows are padded on the right; the target's needs no mask.
+        """Score what follows each target token. Rows are padded on the right; padding of the target needs no mask.
 
         `source_documents` and `documents` number the pairs packed into a row (-1: padding): each target sees
         its own source only.
         """
         if documents is not None and source_documents is not None:
-            return self.logits(self._packed(source, target, source_documents, documents))
+            return self.logits(self._decode_packed(source, target, source_documents, documents))
         memory = self.encode(source, lengths=source_lengths)
         x = self.decoder(
             self.embed(target),
@@ -63,7 +63,7 @@ class Seq2Seq(EncoderDecoder):
         )
         return self.logits(x)
 
-    def _packed(
+    def _decode_packed(
         self,
         source: Int[Tensor, "B S"],
         target: Int[Tensor, "B T"],
@@ -97,7 +97,7 @@ class Seq2Seq(EncoderDecoder):
         return State(layers, no_tokens_seen(len(source), source.device), self.longest())
 
     def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
-        """Return the decoder's vectors for target tokens that follow what the layers of the step remember."""
+        """Return the decoder's vectors for target tokens that continue those in the layers of the step."""
         x = self.embed(tokens, step.positions)
         return self.decoder(x, mask=step.mask, positions=step.positions, state=step.layers)
 
@@ -120,7 +120,8 @@ class Seq2Seq(EncoderDecoder):
 class Seq2SeqConfig(ModelConfig):
     """An encoder-decoder; without `source_vocabulary`, both sides share vocabulary and embedding.
 
-    Of the embedding, they share `all`, or the `tokens` only: then each side has positions and a norm of its own.
+    `shared` says what they share: `all` of the embedding, or the `tokens` only; then each side has its own positions
+    and norm.
     """
 
     vocabulary: Count

@@ -39,7 +39,7 @@ class Layer(nn.Module):
         x = x + cross(norm_2(x), memory)    # in a decoder
         x = x + feedforward(norm_3(x))
 
-    `residual` does the additions and has the norms (`regard/parts/residual.py`), so that post-norm, sandwich norm and
+    `residual` applies the norms and the additions (`regard/parts/residual.py`), so that post-norm, sandwich norm and
     parallel sublayers are the same layer with another residual.
     """
 
@@ -86,7 +86,7 @@ class Layer(nn.Module):
     def start(
         self, batch: int, capacity: int | None, memory: Tensor | None, memory_positions: Tensor | None
     ) -> LayerStates:
-        """Return the empty state, with the keys and values of `memory` computed once."""
+        """Return the empty state; the keys and values of `memory` are computed here, once."""
         state: LayerStates = {"mixer": self.mixer.start(batch, capacity)}
         if self.cross is not None:
             assert memory is not None
@@ -152,7 +152,7 @@ class LayerConfig(Config):
     cross: AttentionConfig | None = None
     """Attention to the source, in a decoder."""
     feedforward: FeedForwardConfig | None = None
-    """The sublayer that treats each token on its own."""
+    """The sublayer that is applied to each token on its own."""
     residual: ResidualName = "pre"
     """How sublayers are joined: norm before (pre), after (post) or around each, all in parallel, or without residual
     (plain)."""

@@ -41,7 +41,7 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
 
 
 def _check_described(model: Model) -> None:
-    """Reject a model of which a part was replaced by hand: its config would build another model."""
+    """Reject a model in which a part was replaced by hand: its config would build another model."""
     found = {name: tuple(tensor.shape) for name, tensor in tensors(model).items()}
     described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(model.config)).items()}
     if found != described:
@@ -66,13 +66,13 @@ def write_files(folder: Path, *names: str) -> Iterator[list[Path]]:
         paths = [files.enter_context(write_file(folder / name)) for name in names]
         try:
             yield paths
-        except SafetensorError as error:  # the library's own words for a full disk, for example
+        except SafetensorError as error:  # a full disk, for example
             path, remedy = folder / names[0], "free some space, or choose another folder"
             raise RegardError(f"{path}: cannot be written: {error}; {remedy}") from None
 
 
 def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
-    """Read a model from a folder that `save_model` wrote. It computes the same bits as the model that was saved."""
+    """Read a model from a folder that `save_model` wrote. Its results are the same to the bit."""
     folder = Path(folder)
     config = read_config(folder)
     try:

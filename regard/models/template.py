@@ -1,4 +1,4 @@
-"""Template: the special tokens around a text. A model says which it needs; only ids are known here."""
+"""Template: the special tokens around a text. A model says which tokens it needs; this module handles only ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class SpecialTokens(Protocol):
     start: int
     end: int
     mask: int
-    roles: Mapping[str, int] | None  # set for a tokenizer from elsewhere, whose own template is kept
+    roles: Mapping[str, int] | None  # set for an imported tokenizer, whose own template is kept
 
     def around(self) -> tuple[Ids, Ids]:
         """Return the special tokens that the tokenizer itself puts before and after a text."""
@@ -35,7 +35,7 @@ class Template:
 
 
 def text_template(tokenizer: SpecialTokens, before: Ids, after: Ids) -> tuple[Ids, Ids]:
-    """Return the tokens before and after a text: these, or those of a tokenizer from elsewhere."""
+    """Return the tokens before and after a text: these, or those of an imported tokenizer."""
     return (before, after) if tokenizer.roles is None else tokenizer.around()
 
 

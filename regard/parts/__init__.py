@@ -1,4 +1,4 @@
-"""The few parts of which every architecture is made.
+"""The parts that every architecture is made of.
 
     from regard.parts import Attention, Causal, Dot, MultiHeads, Window
 

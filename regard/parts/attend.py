@@ -64,7 +64,7 @@ class Terms(NamedTuple):
 
 
 def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
-    """Y = softmax(score(Q, K) + bias, masked) V. A query that may look at nothing gets zeros.
+    """Return Y = softmax(score(Q, K) + bias, masked) V. A query that may look at nothing gets zeros.
 
     Layers that share positions, mask and bias may share a `memo`, which keeps the mask in the form the kernel needs.
     """
@@ -81,7 +81,7 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
 
 
 def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
-    """Flex is fast only where it is compiled, and not for decode steps; it knows neither dropout nor narrow heads."""
+    """Whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, and with heads of width >= 16."""
     compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
     step = query.shape[2] == 1 or includes(terms.mask, BeamMask)
     return compiled and not step and min(query.shape[3], value.shape[3]) >= 16
@@ -108,7 +108,7 @@ class Explanation(NamedTuple):
 
 
 def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanation:
-    """A = softmax(score(Q, K) + bias, masked), step by step; `first` is the number of the first head given."""
+    """Compute A = softmax(score(Q, K) + bias, masked) step by step; `first` is the number of the first head given."""
     key = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
     scores = total = terms.score(query, key)
     bias, allowed = terms.bias(query, key, first), terms.allowed(query, key)
@@ -124,7 +124,7 @@ def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanat
 
 
 def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
-    """Compute the definition."""
+    """Compute attention as it is defined, with all weights in memory."""
     weights = explain(query, key, terms).weights.to(value.dtype)
     value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
     return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value
@@ -159,8 +159,8 @@ def _additive_mask(
             bias = bias.masked_fill(~mask, -torch.inf)
         return bias, blind
 
-    key_of_memo = (terms.mask, terms.position if terms.position.has_bias else None)
-    found: tuple[Tensor | None, Tensor | None] = memoize(memo, key_of_memo, compute)
+    memo_key = (terms.mask, terms.position if terms.position.has_bias else None)
+    found: tuple[Tensor | None, Tensor | None] = memoize(memo, memo_key, compute)
     return found
 
 
@@ -178,14 +178,14 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
         blocks = create_block_mask(may_look, B, None, T, S, device=query.device)
 
-    def change(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+    def modify_score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         score = terms.score.soften(score)
         if terms.position.has_bias:
             score = score + terms.position.bias(h, queries[b, i], keys[b, j])
         return score
 
     grouped = query.shape[1] != key.shape[1]
-    mixed = flex_attention(query, key, value, change, blocks, terms.score.scale, enable_gqa=grouped)
+    mixed = flex_attention(query, key, value, modify_score, blocks, terms.score.scale, enable_gqa=grouped)
     assert isinstance(mixed, Tensor)
     return mixed
 
@@ -245,7 +245,7 @@ class Watchable(nn.Module):
         """Attend, and record the call inside `watch`."""
         mixed = attend(query, key, value, terms, memo)
         if not torch.compiler.is_compiling() and (calls := _WATCHED.get().get(self)):
-            # a cache continues to write into these tensors, but a record stays as it is
+            # the record needs copies: a cache writes into these tensors later
             positions = (terms.query_positions, terms.key_positions)
             queries, keys = (None if each is None else each.clone() for each in positions)
             terms = terms._replace(query_positions=queries, key_positions=keys)
@@ -277,8 +277,8 @@ class Tape(dict[str, list[Record]]):
 def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
     """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
 
-    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The model computes as
-    always, but a compiled model runs uncompiled while it is watched.
+    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The results of the
+    model stay the same; a compiled model runs uncompiled while it is watched.
     """
     modules = ((_name(path), module) for path, module in model.named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}
@@ -302,5 +302,5 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
 
 
 def _name(path: str) -> str:
-    """Return the path of a module as if nothing were compiled."""
+    """Return the path of a module without the wrappers of torch.compile."""
     return ".".join(part for part in path.split(".") if part != "_orig_mod")

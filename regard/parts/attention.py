@@ -1,7 +1,8 @@
 """Attention: one class for self, cross, causal, grouped and windowed (Bahdanau et al. 2015; Vaswani et al. 2017).
 
 Five questions, five answers. What are q, k, v? `heads`. Where is a token? `position`. How similar are two? `score`. Who
-may look at whom? `mask`. What is remembered? `state`. Self or cross is only whether `memory` is given.
+may look at whom? `mask`. What is remembered? `state`. With a `memory` it is cross-attention, without one
+self-attention.
 """
 
 from dataclasses import dataclass, field
@@ -58,19 +59,19 @@ class Attention(Watchable, Mixer):
         memory_positions: Int[Tensor, "B S"] | None = None,
         state: CacheView | Memory | None = None,
     ) -> Float[Tensor, "B T _D"]:
-        """Attend from x to itself, to `memory`, or to what `state` remembers.
+        """Attend from x to itself, to `memory`, or to the tokens in `state`.
 
-        The view of a cache knows the mask and the positions of its step, which are used instead of those given.
+        The view of a cache has the mask and the positions of its step; the arguments are ignored then.
         """
         if memory is not None:
             if state is not None:
-                raise InputError("attention looks at a memory or at what a state remembers; give one or the other")
+                raise InputError("attention takes a memory or a state, not both; leave one of them out")
             state = self.remember(memory, memory_positions)
         if isinstance(state, Memory):  # cross-attention: keys and values were computed once
             query = self.heads.query(x, self.rotation(x, positions))
             view = state.view(self.narrow(mask), positions)
             key, value = view.kept
-        else:  # self-attention: project, then remember
+        else:  # self-attention: project, then write to the cache
             cache = state or Uncached(self.narrow(mask), positions)
             query, kept = self.heads.project(x, self.rotation(x, cache.positions, cache.memo))
             view = cache.extend(kept)
@@ -80,20 +81,20 @@ class Attention(Watchable, Mixer):
         return self.heads.merge(view.unfold(mixed))
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
-        """Compute keys and values of a source once, for all steps to come."""
+        """Compute keys and values of a source once, for all later steps."""
         key, value = self.expand(self.heads.keep(memory, self.rotation(memory, positions)))
         fixed = self.window is None and self.rule is None and not self.position.has_bias
         return Memory(key, value, positions, mask_is_fixed=fixed)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
-        """Make keys and values of what is kept, the keys as the score needs them."""
+        """Compute keys and values from what is kept, and prepare the keys for the score."""
         key, value = self.heads.expand(kept)
         return self.score.key(key), value
 
     def rotation(
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None, memo: Memo | None = None
     ) -> Rotation:
-        """Return the function that rotates queries or keys made of x to their positions."""
+        """Return the function that rotates the queries or keys of x to their positions."""
         position = self.position
         if not position.has_rotation:
             return identity
@@ -107,7 +108,7 @@ class Attention(Watchable, Mixer):
         return mask if self.window is None else Window(self.window) & mask
 
     def terms(self, view: View) -> Terms:
-        """Return how queries are compared with what they may look at."""
+        """Return the score, mask and positions with which queries attend to a view."""
         dropout = self.dropout if self.training else 0.0
         mask = view.mask if self.rule is None else self.rule & view.mask
         return Terms(self.score, mask, self.position, view.query_positions, view.key_positions, dropout)
@@ -135,18 +136,18 @@ class Attention(Watchable, Mixer):
 
 @dataclass(frozen=True)
 class AttentionConfig(MixerConfig):
-    """Attention: what are q, k, v, where is a token, how similar are two, and who may look at whom."""
+    """Attention: heads, score, relative positions and masks."""
 
     heads: HeadsConfig
     """How queries, keys and values are made."""
     score: ScoreConfig = field(default_factory=DotConfig)
     """How a query is compared with a key; by default the scaled dot product."""
     position: RelativeConfig | None = None
-    """Relative positions, by rotation or by a bias on the scores; absent: the attention knows no order."""
+    """Relative positions, by rotation or by a bias on the scores; absent: none."""
     window: Count | None = None
     """See only keys less than this many positions away (Beltagy et al. 2020); absent: all of them."""
     mask: MaskConfig | None = None
-    """A further rule on who may look at whom, beside those of the model."""
+    """A further rule on who may look at whom, in addition to the mask of the model."""
     dropout: Rate = 0.0
     """Share of the attention weights that training sets to zero."""
 

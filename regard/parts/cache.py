@@ -33,7 +33,7 @@ Memo = dict[Any, Any]  # what layers have in common: additive masks, rotations
 
 
 def memoize(memo: Memo | None, key: Any, make: Callable[[], Any]) -> Any:
-    """Return memo[key], made on first use. A compiler removes repeated work by itself, so it gets no memo."""
+    """Return memo[key], computed on first use. torch.compile removes repeated work itself and needs no memo."""
     if memo is None or torch.compiler.is_compiling():
         return make()
     if key not in memo:
@@ -90,7 +90,7 @@ class Uncached:
 
 
 class CacheKind(NamedTuple):
-    """What caches have in common that share a slot table: the number of slots (None: it grows), and whether a ring."""
+    """What caches with the same slot table have in common: the number of slots (None: it grows), and whether a ring."""
 
     slots: int | None = None
     ring: bool = False
@@ -100,8 +100,8 @@ class CacheKind(NamedTuple):
 class CacheStep:
     """What one decode step does to the caches of one kind, the same in every layer.
 
-    The step reads the first `read` slots after the new tokens are written to them; or, if `looks_at_new`, as they were
-    before, and the new tokens themselves beside them.
+    The step reads the first `read` slots after the new tokens are written. If `looks_at_new`, it reads the slots as
+    they were before, followed by the new tokens themselves.
     """
 
     positions: Int[Tensor, "_rows T"]  # of the new tokens
@@ -126,7 +126,7 @@ class SlotTable:
     def __init__(self, kind: CacheKind) -> None:
         self.grows, self.ring = kind.slots is None, kind.ring
         self.size = kind.slots or 0
-        self.tokens = 0  # an upper bound of what any row has
+        self.tokens = 0  # an upper bound on the tokens of any row
         self.beams = 1
         self.positions: Tensor | None = None  # of the token in each slot, (B, size + 1)
         self.owners: Tensor | None = None  # which beam wrote what a beam has in each slot, (B * beams, size)
@@ -139,7 +139,7 @@ class SlotTable:
         self._reserve(rows, before + T)
         aligned = self.grows and self.positions is None and start is not None and start == before
         prefill = before == 0 and self.beams == 1
-        looks_at_new = prefill or (self.ring and T > 1)  # a ring forgets what the first of several tokens still sees
+        looks_at_new = prefill or (self.ring and T > 1)  # in a ring, later tokens overwrite what the first one sees
         read = 0 if prefill else self.tokens if self.grows else self.size
         write: slice | tuple[Tensor, Tensor] = slice(self.beams * before, self.beams * self.tokens)
         keys: Tensor | None = None
@@ -167,10 +167,10 @@ class SlotTable:
             raise InputError("rows that share a cache read one token at a time")
 
     def _reserve(self, rows: Tensor, tokens: int) -> None:
-        """Count the new tokens; double the slots if they grow, else refuse tokens that do not fit."""
+        """Count the new tokens; double the slots of a growing cache, otherwise reject tokens that do not fit."""
         if not self.grows and not self.ring and tokens > self.size:
             longest = rows if self.positions is None else torch.cat((self.positions, rows), 1)
-            tokens = int(longest.max()) + 1  # padding was counted, too; count exactly only now, since that may wait
+            tokens = int(longest.max()) + 1  # without padding; read only now, because this may synchronise
             if tokens > self.size:
                 rule = f"token {tokens} does not fit into a cache of {self.size}"
                 raise InputError(f"{rule}; start with a larger capacity")
@@ -193,10 +193,10 @@ class SlotTable:
         return (torch.arange(len(slots), device=slots.device)[:, None], slots), keys
 
     def _table(self, rows: Tensor, before: int) -> Tensor:
-        """Return the table of positions, made or lengthened where needed."""
+        """Return the table of positions; create or lengthen it if needed."""
         if self.positions is None:
             self.positions = rows.new_full((len(rows), self.size + 1), -1)
-            if before:  # so far it was known without a table
+            if before:  # until now they were 0, 1, 2, ... in every row
                 self.positions[:, :before] = torch.arange(before, device=rows.device)
         elif (more := self.size + 1 - self.positions.shape[1]) > 0:
             self.positions = torch.cat((self.positions, rows.new_full((len(rows), more), -1)), 1)
@@ -205,7 +205,7 @@ class SlotTable:
     def _write_beams(
         self, rows: Tensor, write: slice | tuple[Tensor, Tensor], keys: Tensor | None, mask: Rule | None
     ) -> tuple[slice | tuple[Tensor, Tensor], Tensor, Rule]:
-        """Do what is left for beams: each gets a slot of its own, owns what it writes, and sees only what it has."""
+        """Adapt a step to beams: each writes to a slot of its own, is recorded as its owner, and sees only its text."""
         assert self.owners is not None
         if (more := self.size - self.owners.shape[1]) > 0:
             self.owners = F.pad(self.owners, (0, more))
@@ -237,11 +237,11 @@ class SlotTable:
         self.owners = torch.zeros(rows * times, self.size, dtype=torch.long, device=device)
 
     def tensors(self) -> Kept:
-        """Return the tables that there are."""
+        """Return the tables that exist."""
         return tuple(table for table in (self.positions, self.owners) if table is not None)
 
     def put(self, tensors: Kept) -> None:
-        """Continue with other tables."""
+        """Replace the tables, in the order of `tensors`."""
         rest = list(tensors)
         self.positions = None if self.positions is None else rest.pop(0)
         self.owners = None if self.owners is None else rest.pop(0)
@@ -276,7 +276,7 @@ class Cache:
         return View(seen, step.mask, step.query_positions, step.key_positions, step.beams, step.memo)
 
     def _reserve(self, kept: Kept, size: int) -> None:
-        """Make the slots, or more of them. The old spare slot is overwritten before it is read."""
+        """Create the slots, or add more. The old spare slot is overwritten before it is read."""
         if not self.kept:
             self.kept = tuple(k.new_zeros(*k.shape[:2], size + 1, k.shape[3]) for k in kept)
         elif (more := size + 1 - self.kept[0].shape[2]) > 0:
@@ -305,7 +305,7 @@ class Cache:
         return self.kept
 
     def put(self, tensors: Kept) -> None:
-        """Continue with other slots."""
+        """Replace the slots."""
         self.kept = tensors
 
     def nbytes(self) -> int:
@@ -314,7 +314,7 @@ class Cache:
 
 
 def _spread(old: Float[Tensor, "B H _s E"], times: int) -> Float[Tensor, "B H _t E"]:
-    """Make room for `times` beams in every slot but the spare one; the first has what was there."""
+    """Replace every slot but the spare one by `times` slots, one for each beam; the first gets what was there."""
     B, H, slots, E = old.shape
     new = old.new_zeros(B, H, (slots - 1) * times + 1, E)
     new[:, :, :-1:times] = old[:, :, :-1]

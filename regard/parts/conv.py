@@ -1,4 +1,4 @@
-"""Convolution over time (Gehring et al. 2017): an output sees `kernel` neighbours, distant words need many layers."""
+"""Convolution over time (Gehring et al. 2017): an output sees `kernel` tokens, so distant ones need many layers."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ class Convolution(Mixer):
             return self.convolve(self.extend(x, positions if includes(mask, Padding) else None, state))
         if includes(mask, Causal):
             return self.convolve(F.pad(x, (0, 0, self.reach, 0)))
-        if positions is not None and includes(mask, Padding):  # padding must not reach the last words
+        if positions is not None and includes(mask, Padding):  # padding must not reach the last tokens
             x = x * (positions >= 0)[..., None]
         return self.convolve(F.pad(x, (0, 0, self.reach // 2, self.reach - self.reach // 2)))
 
@@ -49,7 +49,7 @@ class Convolution(Mixer):
         return self.conv(x.transpose(1, 2)).transpose(1, 2)
 
     def extend(self, x: Tensor, positions: Tensor | None, state: Hidden) -> Tensor:
-        """Put the remembered inputs in front, and remember the last `reach` real ones."""
+        """Prepend the inputs in the state, and keep the last `reach` real ones there."""
         (past,) = state.values
         x = torch.cat((past, x), 1)
         ends = torch.full((len(x),), x.shape[1], device=x.device)
@@ -60,7 +60,7 @@ class Convolution(Mixer):
         return x
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
-        """Return zeros: nothing came before."""
+        """Return the state before the first token: zeros."""
         weight = self.conv.weight
         return Hidden((weight.new_zeros(batch, self.reach, weight.shape[1]),))
 
@@ -70,7 +70,7 @@ class Convolution(Mixer):
         return [self.conv.weight]
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count nothing here: the product is that of the child."""
+        """Return 0: the product is counted in the child."""
         return 0
 
 

@@ -22,7 +22,7 @@ class Tokens(nn.Module):
         self.table = nn.Embedding(vocabulary, dim)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """Look the tokens up."""
+        """Look up the vectors of the tokens."""
         known = self.table.num_embeddings
         if wrong := find_outside(tokens, known):
             raise InputError(
@@ -75,14 +75,14 @@ class Embedding(nn.Module):
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.shape[1] == 0:
             shape = tuple(tokens.shape)
             raise InputError(
-                f"tokens must be whole numbers in rows of one or more, not {tokens.dtype} of shape {shape}"
+                f"tokens must be integers of shape (rows, 1 or more tokens), not {tokens.dtype} of shape {shape}"
             )
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = self.scale * x
         if self.position is not None:
-            place = self.position(positions, tokens.shape[1], tokens.device).to(x.dtype)
-            x = torch.cat((x, place.expand(len(x), -1, -1)), -1) if self.concatenate else x + place
+            vectors = self.position(positions, tokens.shape[1], tokens.device).to(x.dtype)
+            x = torch.cat((x, vectors.expand(len(x), -1, -1)), -1) if self.concatenate else x + vectors
         if self.segments is not None:
             segments = torch.zeros_like(tokens) if segments is None else segments
             known = self.segments.num_embeddings
@@ -131,7 +131,7 @@ class EmbedConfig(Config):
     position: AbsoluteConfig | None = None
     """Absolute positions."""
     concatenate: Count | None = None
-    """Number of features that the position gets for itself, beside those of the token; absent: it is added to them."""
+    """Number of features of the position, concatenated to those of the token; absent: the position is added."""
     segments: Count | None = None
     """Number of segments with a learned vector each (Devlin et al. 2018)."""
     norm: NormConfig | None = None

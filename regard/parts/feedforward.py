@@ -1,4 +1,4 @@
-"""Feed-forward layers, which treat each token on its own: MLP (Vaswani et al. 2017), GLU (Dauphin et al. 2017; Shazeer
+"""Feed-forward layers, applied to each token on its own: MLP (Vaswani et al. 2017), GLU (Dauphin et al. 2017; Shazeer
 2020), mixture of experts (`moe.py`).
 """
 
@@ -130,12 +130,12 @@ class MLPConfig(FeedForwardConfig):
 
 @dataclass(frozen=True)
 class GLUConfig(FeedForwardConfig):
-    """Gated linear unit: W_2 (g(W_1 x) * W_3 x) (Dauphin et al. 2017; Shazeer 2020)."""
+    """Gated linear unit: W_2 (g(W_g x) * W_1 x) (Dauphin et al. 2017; Shazeer 2020)."""
 
     hidden: Count
     """Width of the gate."""
     activation: Activation = "silu"
-    """The function of the gate: silu makes it SwiGLU, gelu GeGLU (Shazeer 2020)."""
+    """The function of the gate: silu makes it SwiGLU, gelu GEGLU (Shazeer 2020)."""
     bias: bool = False
     """Whether the layers have a bias."""
     dropout: Rate = 0.0
@@ -157,9 +157,9 @@ class MoEConfig(FeedForwardConfig):
     hidden: Count
     """Width of each expert."""
     shared: Count | None = None
-    """Number of experts that serve every token, as one unit of that many times `hidden`."""
+    """Number of shared experts, which serve every token: one gated unit of that many times `hidden`."""
     groups: Count = 1
-    """Number of groups in which experts compete first."""
+    """Number of groups of experts; a token first chooses groups, then experts in them."""
     chosen_groups: Count = 1
     """Number of groups from which a token's experts are chosen."""
     scale: Positive = 1.0

@@ -44,7 +44,7 @@ class Heads(nn.Module):
         raise NotImplementedError
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
-        """Compute both from the same vectors."""
+        """Compute the queries, and what is kept, from the same vectors."""
         return self.query(x, rotate), self.keep(x, rotate)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
@@ -91,11 +91,11 @@ class MultiHeads(Heads, Repackable):
         return [self.output.weight]
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
-        """Q = XW_Q."""
+        """Compute Q = XW_Q."""
         return rotate(self.query_norm(self.split(self.to_query(x))))
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
-        """K = XW_K and V = XW_V."""
+        """Compute K = XW_K and V = XW_V."""
         return rotate(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
@@ -107,11 +107,11 @@ class MultiHeads(Heads, Repackable):
         return rotate(self.query_norm(query)), (rotate(self.key_norm(key)), value)
 
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:
-        """B T (H E) -> B H T E; without einops, whose parsing would show in small decode steps."""
+        """Split into heads: B T (H E) -> B H T E. Not with einops, whose overhead is noticeable in decode steps."""
         return vectors.view(*vectors.shape[:2], -1, self.head_dim).transpose(1, 2)
 
     def merge(self, mixed: PerHead) -> Sequence:
-        """concat(heads) W_O."""
+        """Return concat(heads) W_O."""
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
@@ -152,26 +152,26 @@ class LatentHeads(Heads):
         return [self.output.weight]
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
-        """q_h = [plain part ; rotated part]."""
+        """Compute q_h = [plain part ; rotated part]."""
         queries = self.to_query(self.query_norm(self.squeeze_query(x)))
         queries = rearrange(queries, "B T (H E) -> B H T E", E=self.query_dim)
         plain, rotated = queries.split((self.plain, self.rope_dim), -1)
         return torch.cat((plain, rotate(rotated)), -1)
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
-        """c and the shared rotated key, as one head each."""
+        """Compute c and the shared rotated key, as one head each."""
         latent, rotated = self.squeeze(x)[:, None].split((self.rank, self.rope_dim), -1)
         return self.norm(latent), rotate(rotated)
 
     def expand(self, kept: Kept) -> tuple[Float[Tensor, "B H S E"], Float[Tensor, "B H S G"]]:
-        """k_h = [W_uk c ; k_rotated], v_h = W_uv c."""
+        """Compute k_h = [W_uk c ; k_rotated] and v_h = W_uv c."""
         latent, rotated = kept
         both = rearrange(self.to_key_value(latent), "B 1 S (H E) -> B H S E", H=self.heads)
         plain, values = both.split((self.plain, self.value_dim), -1)
         return torch.cat((plain, rotated.expand(-1, self.heads, -1, -1)), -1), values
 
     def merge(self, mixed: PerHead) -> Sequence:
-        """concat(heads) W_O."""
+        """Return concat(heads) W_O."""
         return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
 
 
@@ -185,7 +185,7 @@ class BareHeads(Heads):
         self.key_dim = self.value_dim = self.rope_dim = key_dim
 
     def query(self, x: Sequence, rotate: Rotation) -> PerHead:
-        """X, as one head."""
+        """Return X as one head."""
         return rotate(x[:, None])
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
@@ -244,7 +244,7 @@ class MultiHeadsConfig(HeadsConfig):
 
 @dataclass(frozen=True)
 class LatentHeadsConfig(HeadsConfig):
-    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values are made of one small latent vector."""
+    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values are computed from one small latent vector."""
 
     heads: Count
     """Number of heads."""

@@ -13,7 +13,7 @@ Product = Callable[[Tensor], Tensor]  # x -> Wx + b, in whatever form W is store
 def linear(
     x: Float[Tensor, "*rows D"], weight: Float[Tensor, "O D"], bias: Float[Tensor, "O"] | None
 ) -> Float[Tensor, "*rows O"]:
-    """Wx + b. For a single vector, a compiler fuses the product with its neighbours only if the bias is added apart."""
+    """Return Wx + b. For a single vector, torch.compile fuses the product only if the bias is added separately."""
     if bias is not None and torch.compiler.is_compiling() and x.numel() == x.shape[-1]:
         return F.linear(x, weight) + bias
     return F.linear(x, weight, bias)
@@ -23,7 +23,7 @@ class Linear(nn.Linear):
     """y = Wx + b."""
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
-        """Wx + b."""
+        """Return Wx + b."""
         return linear(x, self.weight, self.bias)
 
 

@@ -47,7 +47,7 @@ class Both(Rule):
     second: Rule
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """first and second."""
+        """Return whether both rules allow the pair."""
         return self.first.allows(batch, query, key) & self.second.allows(batch, query, key)
 
     def rules(self) -> tuple[Rule, ...]:
@@ -57,57 +57,57 @@ class Both(Rule):
 
 @dataclass(frozen=True)
 class Causal(Rule):
-    """Look at oneself and back: key <= query. The scores of later keys become -inf before the softmax."""
+    """A query sees its own and earlier positions: key <= query. Scores of later keys become -inf before the softmax."""
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """key <= query."""
+        """Return key <= query."""
         return key.position <= query.position
 
 
 @dataclass(frozen=True)
 class Window(Rule):
-    """Look less than `size` positions away: |query - key| < size (Beltagy et al. 2020; Mistral 2023)."""
+    """A query sees keys less than `size` positions away: |query - key| < size (Beltagy et al. 2020; Mistral 2023)."""
 
     size: int
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """|query - key| < size."""
+        """Return |query - key| < size."""
         return (query.position - key.position).abs() < self.size
 
 
 @dataclass(frozen=True)
 class Strided(Rule):
-    """Look less than `stride` positions away, and beyond that at every `stride`-th token (Child et al. 2019)."""
+    """A query sees keys less than `stride` positions away, and every `stride`-th farther one (Child et al. 2019)."""
 
     stride: int
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """|query - key| < stride, or query - key is a multiple of stride."""
+        """Return |query - key| < stride, or query - key is a multiple of stride."""
         distance = (query.position - key.position).abs()
         return (distance < self.stride) | (distance % self.stride == 0)
 
 
 @dataclass(frozen=True)
 class Padding(Rule):
-    """Look only at real tokens: key >= 0."""
+    """A query sees only real tokens: key >= 0."""
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """Key >= 0."""
+        """Return key >= 0."""
         return key.position >= 0
 
 
 @dataclass(frozen=True, eq=False)
 class Documents(Rule):
-    """Look only inside one's own document, when several are packed into a row.
+    """A query sees only its own document, when several are packed into a row.
 
-    With `keys`, those are the documents of a memory: a translation looks at its own source.
+    `keys` are the documents of a memory: each translation sees only its own source.
     """
 
     documents: Int[Tensor, "B T"]
     keys: Int[Tensor, "B S"] | None = None
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """The document of the query is the document of the key."""
+        """Return whether query and key are in the same document."""
         keys = self.documents if self.keys is None else self.keys
         return self.documents[batch, query.index] == keys[batch, key.index]
 
@@ -119,13 +119,13 @@ class Prefix(Rule):
     length: Int[Tensor, "B"]
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """Key <= query or key < length."""
+        """Return key <= query, or key < length."""
         return (key.position <= query.position) | (key.position < self.length[batch])
 
 
 @dataclass(frozen=True, eq=False)
 class BeamMask(Rule):
-    """Look only at the tokens of one's own beam, where beams share a cache: key `beams * s + j` was written by beam j.
+    """A query sees only the tokens of its own beam. Beams share a cache: key `beams * s + j` was written by beam j.
 
     `owners` says for each beam and each s which beam wrote the token it has there.
     """
@@ -133,7 +133,7 @@ class BeamMask(Rule):
     owners: Int[Tensor, "B beams S"]
 
     def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
-        """owners[query, s] == j."""
+        """Return owners[query, s] == j."""
         beams = self.owners.shape[1]
         return self.owners[batch, query.index, key.index // beams] == key.index % beams
 
@@ -173,7 +173,7 @@ def dense_mask(rule: Rule, query: Int[Tensor, "_b T"], key: Int[Tensor, "_c S"],
     return rule.allows(rows, Coordinate(i, query[:, :, None]), Coordinate(j, key[:, None, :]))
 
 
-# --- masks that a recipe adds to that of the model -------------------------------------------------------------------
+# --- masks that a recipe adds to the model's own ---------------------------------------------------------------------
 
 
 class MaskConfig(Config):

@@ -7,13 +7,13 @@ from regard.parts.state import LayerState
 
 
 class Mixer(nn.Module):
-    """y_t depends on x_t and on the other tokens that the mask allows.
+    """A sublayer in which tokens interact: y_t depends on x_t and on the other tokens that the mask allows.
 
-    All are called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D) and so is the result; `mask` is a
-    rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1; `state` is None, or
-    what `State.advance` made of the result of `start`: then x follows what the state remembers, and is remembered, too.
+    Every mixer is called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D), and so is the result;
+    `mask` is a rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1. `state` is None, or the view
+    that `State.advance` makes of the result of `start`: then x continues the tokens in the state, and is added to it.
 
-    Every mixer counts its own arithmetic with `flops` (see `models/count.py`), or is reported as not counted.
+    A mixer counts its own arithmetic with `flops` (see `models/count.py`); without it, it is listed as uncounted.
     """
 
     follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart

@@ -72,7 +72,7 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def balance(self, rate: float) -> None:
-        """Raise the bias of experts with little load by `rate` and lower that of the others; called after an update."""
+        """Raise the bias of experts below the mean load by `rate`, and lower it above; called after every update."""
         self.bias += rate * torch.sign(self.load.float().mean() - self.load)
         self.load.zero_()
 
@@ -117,7 +117,7 @@ def grouped_product(
 
 @torch.library.custom_op("regard::product_by_expert", mutates_args=())
 def product_by_expert(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """Compute `grouped_product` where torch's grouped kernel cannot: it takes only bfloat16, in rows of 16 bytes."""
+    """Compute `grouped_product` where torch's grouped kernel cannot: it needs bfloat16, and rows of whole 16 bytes."""
     parts = zip(torch.split(x, counts.tolist()), weights, strict=True)
     return torch.cat([rows @ weight for rows, weight in parts])
 
@@ -145,8 +145,8 @@ def _keep_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
     x, weights, counts = ctx.saved_tensors
-    by_rows = product_by_expert(gradient, weights.transpose(1, 2), counts)
-    return by_rows, weights_by_expert(x, gradient, counts), None
+    d_x = product_by_expert(gradient, weights.transpose(1, 2), counts)
+    return d_x, weights_by_expert(x, gradient, counts), None
 
 
 product_by_expert.register_autograd(_backward, setup_context=_keep_for_backward)

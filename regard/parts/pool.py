@@ -46,8 +46,8 @@ class Mean(Pool):
 
     def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
         """Return the mean."""
-        there = real(x, positions)
-        return (x * there).sum(1) / there.sum(1).clamp(min=1)
+        mask = real(x, positions)
+        return (x * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
 class Weighted(Pool):

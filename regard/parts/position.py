@@ -2,7 +2,7 @@
 
 Absolute positions are added to the embeddings, once, before the first layer: linear, sinusoidal (Vaswani et al.
 2017), learned. Relative positions act inside every attention: rotary (Su et al. 2021) rotates queries and keys, with
-the scalings of Llama 3 and YaRN (Peng et al. 2023, used by Qwen and DeepSeek); ALiBi (Press et al. 2021) and T5's
+the scalings of Llama 3 and YaRN (Peng et al. 2023, used by Qwen and DeepSeek); ALiBi (Press et al. 2022) and T5's
 relative bias (Raffel et al. 2020) add a number to each score.
 """
 
@@ -24,7 +24,7 @@ from regard.parts.mask import explicit_positions
 class Constant(nn.Module):
     """A fixed table that moves with the model, but is neither trained nor saved nor rounded below float32.
 
-    bfloat16 cannot represent positions: there is no 257. The exact table stays on the CPU in float64 and is copied
+    bfloat16 cannot represent every position, for example 257. The exact table stays on the CPU in float64 and is copied
     whenever the model moves, so it also works for a model that was built on the meta device.
     """
 
@@ -75,8 +75,8 @@ class Absolute(nn.Module):
 class LinearPosition(Absolute):
     """PE(pos) = slope * pos + offset, the same for every feature.
 
-    It does not work: the value grows without bound, so that far positions dominate the token, and a norm over the
-    features removes it, since that subtracts the mean.
+    It does not work: the value grows without bound, so that far positions dominate the token, and layer norm removes
+    it, since it subtracts the mean of the features.
     """
 
     def __init__(self, dim: int, slope: float, offset: float) -> None:
@@ -85,7 +85,7 @@ class LinearPosition(Absolute):
         self.line = Constant(torch.tensor((slope, offset), dtype=torch.float64, device="cpu"))
 
     def vectors(self, positions: Int[Tensor, "_b T"]) -> Float[Tensor, "_b T D"]:
-        """Slope * pos + offset."""
+        """Return slope * pos + offset."""
         slope, offset = self.line.values
         return (slope * positions + offset)[..., None].expand(-1, -1, self.dim)
 
@@ -138,7 +138,7 @@ class LinearPositionConfig(AbsoluteConfig):
     slope: float = 1.0
     """Factor of the position."""
     offset: float = 0.0
-    """What is added to it."""
+    """Number added to the product."""
 
     def build(self, dim: int) -> Absolute:
         """Build the position for width `dim`."""
@@ -191,7 +191,7 @@ def identity(vectors: Tensor) -> Tensor:
 
 
 class Relative(nn.Module):
-    """What attention is told of positions: a rotation of queries and keys, a bias on the scores, or, as here, nothing.
+    """How positions act in attention: by a rotation of queries and keys, by a bias on the scores, or, as here, not.
 
     A subclass defines `rotation` or `bias`; `has_rotation` and `has_bias` follow from that.
     """
@@ -259,14 +259,14 @@ class Alibi(Relative):
 
     @staticmethod
     def make_slopes(heads: int) -> Tensor:
-        """2^(-8h/H) if H is a power of two; otherwise completed with every second slope of the next power of two."""
+        """Return 2^(-8h/H) if H is a power of two; otherwise add every second slope of the next power of two."""
         below = 2 ** int(log2(heads))
         slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
         between = [2 ** (-8 * (h + 1) / (2 * below)) for h in range(0, 2 * below, 2)]
         return torch.tensor((slopes + between)[:heads], dtype=torch.float64, device="cpu")
 
     def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """-slope * distance."""
+        """Return -slope * distance."""
         return -self.slopes.values[head] * (query - key).abs()
 
 
@@ -283,7 +283,7 @@ class RelativeBias(Relative):
         self.table = nn.Embedding(buckets, heads)
 
     def bias(self, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """table[bucket(key - query), head]."""
+        """Return table[bucket(key - query), head]."""
         return self.table.weight[self.bucket(key - query), head]
 
     def bucket(self, offset: Int[Tensor, "*pairs"]) -> Int[Tensor, "*pairs"]:
@@ -310,12 +310,12 @@ class ScalingConfig(Config):
 
 @dataclass(frozen=True)
 class Llama3Scaling(ScalingConfig):
-    """Llama 3.1's: slow waves are stretched by `factor`, fast ones kept, those between blended."""
+    """Scaling of Llama 3.1: slow waves are stretched by `factor`, fast ones are kept, those between are blended."""
 
     factor: Positive
     """By how much slow waves are stretched."""
     original_length: Count
-    """Number of tokens for which the model was trained at first."""
+    """Length of the texts in the original training, in tokens."""
     low: Positive = 1.0
     """Waves with fewer rotations than this within the original length are stretched completely."""
     high: Positive = 4.0
@@ -335,12 +335,12 @@ class Llama3Scaling(ScalingConfig):
 
 @dataclass(frozen=True)
 class YarnScaling(ScalingConfig):
-    """YaRN (Peng et al. 2023): like Llama 3's, blended linearly over the features, with a larger magnitude."""
+    """YaRN (Peng et al. 2023): like Llama 3's, but blended linearly over the features, with a larger magnitude."""
 
     factor: Positive
     """By how much slow waves are stretched."""
     original_length: Count
-    """Number of tokens for which the model was trained at first."""
+    """Length of the texts in the original training, in tokens."""
     fast: Positive = 32.0
     """Waves with more rotations than this within the original length are kept."""
     slow: Positive = 1.0

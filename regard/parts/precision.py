@@ -1,4 +1,4 @@
-"""The precision of computation where autocast does not decide it."""
+"""Autocast: turn it off for a computation, or ask which dtype it uses."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Compute in the dtypes of the tensors themselves, on the device of x."""
+    """Return a context without autocast on the device of x: tensors keep their own dtypes."""
     return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
 
 

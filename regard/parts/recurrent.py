@@ -79,7 +79,7 @@ class Recurrent(Mixer):
         raise NotImplementedError
 
     def flops(self, tokens: int, keys: int) -> int | None:
-        """Count nothing here: all products are those of the children."""
+        """Return 0: all products are counted in the children."""
         return 0
 
     def summary(self) -> str:
@@ -274,7 +274,7 @@ class GRU(Gated):
         self.W_hz = nn.Linear(hidden, hidden, bias=False)
 
     def products(self, x: Float[Tensor, "T B D"]) -> tuple[Float[Tensor, "T B H"], ...]:
-        """See `Gated.products`. Here z keeps the old state, there the new one: 1 - σ(a) = σ(-a)."""
+        """See `Gated.products`. Here z weighs the old state, in `gated_recurrence` the new one: 1 - σ(a) = σ(-a)."""
         reset, update, candidate = self.W_x(x).chunk(3, -1)
         return reset, -update, candidate
 
@@ -371,7 +371,7 @@ class Bidirectional(Mixer):
         self.backward_layer = backward_layer
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count nothing here: all products are those of the children."""
+        """Return 0: all products are counted in the children."""
         return 0
 
     def forward(
@@ -382,7 +382,7 @@ class Bidirectional(Mixer):
         positions: Int[Tensor, "B T"] | None = None,
         state: Hidden | None = None,
     ) -> Float[Tensor, "B T H"]:
-        """Return the hidden states of both directions side by side. A state is refused: the whole row is needed."""
+        """Return the hidden states of both directions side by side. A state is rejected: the whole row is needed."""
         if state is not None:
             raise ConfigError(
                 "bidirectional = true: the layer reads each row to its end and cannot continue from a state;"
@@ -395,8 +395,8 @@ class Bidirectional(Mixer):
         # Reverse the real part of each row and leave the padding on the right.
         time = torch.arange(x.shape[1], device=x.device)
         ends = lengths[:, None]
-        turned = torch.where(time < ends, ends - 1 - time, time).unsqueeze(-1)
-        back = self.backward_layer(x.take_along_dim(turned, dim=1)).take_along_dim(turned, dim=1)
+        reverse = torch.where(time < ends, ends - 1 - time, time).unsqueeze(-1)
+        back = self.backward_layer(x.take_along_dim(reverse, dim=1)).take_along_dim(reverse, dim=1)
         return torch.cat([ahead, back], -1)
 
 

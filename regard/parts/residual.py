@@ -64,7 +64,7 @@ class Around(Residual):
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """Return two norms for each sublayer."""
+        """Return the names of two norms for each sublayer."""
         return [norm for name in sublayers for norm in (name, f"{name}_after")]
 
 
@@ -80,7 +80,7 @@ class Parallel(Residual):
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """Return one norm for all sublayers."""
+        """Return the name of the one norm for all sublayers."""
         return ["shared"]
 
 
@@ -95,7 +95,7 @@ class Plain(Residual):
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
-        """Return none."""
+        """Return no names: there are no norms."""
         return []
 
 

@@ -60,7 +60,7 @@ class Dot(Score):
 
 
 class Cosine(Score):
-    """e = cos(q, k): vectors of unit length, so self-attention needs no parameters at all."""
+    """e = cos(q, k): the dot product of vectors scaled to unit length; it has no parameters."""
 
     def __init__(self) -> None:
         super().__init__(scale=1.0)
@@ -159,21 +159,21 @@ class DotConfig(ScoreConfig):
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Build the score for queries and keys of one width."""
-        _same_width(query_dim, key_dim)
+        _require_equal_widths(query_dim, key_dim)
         return Dot(query_dim, self.scale, self.cap)
 
 
 @dataclass(frozen=True)
 class CosineConfig(ScoreConfig):
-    """e = cos(q, k): the angle between query and key."""
+    """e = cos(q, k): the cosine of the angle between query and key."""
 
     def build(self, query_dim: int, key_dim: int) -> Score:
         """Build the score for queries and keys of one width."""
-        _same_width(query_dim, key_dim)
+        _require_equal_widths(query_dim, key_dim)
         return Cosine()
 
 
-def _same_width(query_dim: int, key_dim: int) -> None:
+def _require_equal_widths(query_dim: int, key_dim: int) -> None:
     if query_dim != key_dim:
         rule = f"queries of width {query_dim} and keys of width {key_dim} have no dot product"
         raise ConfigError(f"{rule}; use a bilinear, reduced-rank or additive score")

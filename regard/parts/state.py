@@ -1,4 +1,4 @@
-"""What is remembered between decode steps: key-value caches, the memory of a source, hidden vectors; and the state of a
+"""What is kept between decode steps: key-value caches, the memory of a source, hidden vectors; and the state of a
 whole model.
 
 `State.advance` computes what all layers of a step need, once, as an immutable `Step`. Every kind of state can `repeat`
@@ -36,7 +36,7 @@ class Hidden:
         return self.values
 
     def put(self, tensors: Kept) -> None:
-        """Continue with other tensors."""
+        """Replace the tensors, in the order of `tensors`."""
         self.values = tensors
 
     def nbytes(self) -> int:
@@ -48,7 +48,7 @@ class Hidden:
 class Memory:
     """Keys and values of a source: computed once, the same at every step.
 
-    `beams` neighbouring rows write about the same source and share its keys. `mask_is_fixed` says that nothing but
+    `beams` neighbouring rows have the same source and share its keys. `mask_is_fixed` says that nothing but
     padding is hidden and nothing is added to the scores, so that the mask is computed once for all steps.
     """
 
@@ -69,7 +69,7 @@ class Memory:
         return View((self.keys, self.values), mask, positions, self.positions, self.beams, memo)
 
     def reorder(self, index: Int[Tensor, "_rows"]) -> None:
-        """Make row i what row index[i] was. Beams of the same source may change places: nothing moves then."""
+        """Make row i what row index[i] was. Nothing is copied if beams only change places within their source."""
         if self.beams > 1:
             if len(index) == self.beams * len(self.keys):
                 return
@@ -88,7 +88,7 @@ class Memory:
         return (self.keys, self.values) if self.positions is None else (self.keys, self.values, self.positions)
 
     def put(self, tensors: Kept) -> None:
-        """Continue with other tensors."""
+        """Replace the tensors, in the order of `tensors`."""
         self.memo = {}
         self.keys, self.values = tensors[:2]
         self.positions = None if self.positions is None else tensors[2]
@@ -104,9 +104,9 @@ LayerView = Hidden | Memory | CacheView  # the same at one step
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One pass over tokens, the same for all layers: the mask, the positions, and what each layer remembers.
+    """One pass over tokens: the mask and positions, which all layers share, and the state of each layer.
 
-    Without `layers` nothing is remembered: a pass over whole rows.
+    Without `layers` it is a pass over whole rows, and nothing is kept.
     """
 
     mask: Rule
@@ -129,9 +129,9 @@ def check_lengths(tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "_B"] | None,
 
 @dataclass
 class State:
-    """What a whole model remembers: a dict for each layer, and the number of tokens that each row has read.
+    """The state of a whole model: a dict for each layer, and the number of tokens that each row has read.
 
-    `longest` is the most that a row may read, if there is a limit. `tokens` is an upper bound of what any row has read;
+    `longest` is the most that a row may read, if there is a limit. `tokens` is an upper bound on what any row has read;
     as long as rows are `aligned`, all have read exactly that many.
     """
 
@@ -146,20 +146,20 @@ class State:
         self.tables: dict[CacheKind, SlotTable] = {kind: SlotTable(kind) for kind in kinds}
 
     def parts(self) -> Iterator[LayerState]:
-        """Iterate over what the layers remember."""
+        """Iterate over the states of the layers."""
         for layer in self.layers:
             yield from layer.values()
 
     def advance(
         self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None, mask: Rule | None = None
     ) -> Step:
-        """Count the next tokens (the first `lengths` of each row are real); return what the layers need to read them.
+        """Advance by the next tokens (the first `lengths` of each row are real); return what the layers need for them.
 
         The mask is causal unless given.
         """
         check_lengths(tokens, lengths, least=0)
         T = tokens.shape[1]
-        self.check_room(T if lengths is None else lengths, T)
+        self.check_longest(T if lengths is None else lengths, T)
         steps = torch.arange(T, device=tokens.device)
         positions, mask = self.length[:, None] + steps, mask or Causal()
         if lengths is None:
@@ -178,7 +178,7 @@ class State:
         layers = [{name: view(part) for name, part in layer.items()} for layer in self.layers]
         return Step(mask, positions, layers)
 
-    def check_room(self, new: Tensor | int, most: int) -> None:
+    def check_longest(self, new: Tensor | int, most: int) -> None:
         """Reject tokens beyond the position table; exact lengths are read only once the upper bound is beyond it."""
         if self.longest is None or self.tokens + most <= self.longest or torch.compiler.is_compiling():
             return
@@ -210,7 +210,7 @@ class State:
         return self.length, *(tensor for owner in owners for tensor in owner.tensors())
 
     def put(self, tensors: Kept) -> None:
-        """Continue with other tensors, in that order."""
+        """Replace all tensors, in the order of `tensors`."""
         self.length, *rest = tensors
         for owner in (*self.tables.values(), *self.parts()):
             count = len(owner.tensors())

@@ -1,4 +1,4 @@
-"""What was looked at, against the weights recorded step by step, row by row; and against a model with known weights."""
+"""Alignments against the attention weights recorded step by step, row by row."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def build(name: str, *overrides: str) -> torch.nn.Module:
 
 @torch.no_grad()
 def step_by_step(model: torch.nn.Module, name: str, source: Tensor, ids: list[int]) -> Tensor:
-    """Write the ids one after the other, and look at what is looked at before each."""
+    """Write the ids one after the other, and record the weights of each step."""
     found = torch.zeros(0, len(source), dtype=torch.float64)
     state = model.start(source[None])
     for token in [START, *ids[:-1]][: len(ids)]:
@@ -65,7 +65,7 @@ def test_only_empty_texts():
 
 
 @pytest.mark.parametrize(("depth", "layer"), [(1, 0), (2, 0), (3, 1), (6, 4)])
-def test_the_last_layer_but_one_aligns(depth, layer):
+def test_the_second_to_last_layer_aligns(depth, layer):
     model = build("transformer-base", f"model.decoder.depth={depth}")
     assert aligning_attention(model) == f"decoder.layers.{layer}.cross"
 
@@ -87,7 +87,7 @@ def test_layers_without_cross_attention_do_not_count():
     assert aligning_attention(model) == "decoder.layers.0.cross"
 
 
-def test_nothing_drops_out_and_the_model_trains_on_as_before():
+def test_dropout_is_off_and_the_training_mode_is_restored():
     model = build("transformer-base", "model.embed.dropout=0.9")
     wanted = cross_weights(model, SOURCE, LENGTHS, START, IDS)
     model.train()

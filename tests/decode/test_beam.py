@@ -1,4 +1,4 @@
-"""Beam search against all texts there are, against a plain loop over one sentence, and against Hugging Face's."""
+"""Beam search against all possible texts, against a plain loop over one sentence, and against Hugging Face's."""
 
 import math
 from itertools import product
@@ -32,7 +32,7 @@ def score(total: float, length: int, alpha: float) -> float:
 
 
 def every_text(script: Script, prompt: tuple[int, ...], limit: int, alpha: float) -> list[Hypothesis]:
-    """All that can be written, the best first."""
+    """Return all possible texts, the best first."""
     found = []
     others = [token for token in range(script.vocabulary) if token != END]
     for length in range(limit + 1):
@@ -52,7 +52,7 @@ def plain_search(
     ends: tuple[int, ...] = (END,),
     forbidden: tuple[int, ...] = (),
 ) -> list[Hypothesis]:
-    """One sentence, as the definition says."""
+    """Search for one sentence, by the definition."""
     finished, alive = [], [((), 0.0)]
     for length in range(1, limit + 1):
         candidates = [
@@ -84,7 +84,7 @@ def same(found: list[Hypothesis], wanted: list[Hypothesis]) -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0, -1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_beam_as_wide_as_everything_finds_the_best_of_all(alpha, seed):
+def test_a_beam_that_holds_all_texts_finds_the_best(alpha, seed):
     script, prompt = Script(3, seed), (1, 0)
     wanted = every_text(script, prompt, 4, alpha)
     (found,) = beam_search(script, prompts(prompt), end=END, limits=[4], beam=60, best=60, length_penalty=alpha)
@@ -157,15 +157,15 @@ def test_a_forced_prefix_is_not_part_of_what_is_returned():
     assert found[0].ids[:2] != [4, 4]
 
 
-def test_equals_come_in_the_same_order_every_time():
-    """A model that finds all texts alike: batch-mates, their order and another run change nothing."""
+def test_ties_come_in_the_same_order_every_time():
+    """With equal scores for all texts: other rows, their order and another run change nothing."""
     script = Script(7, spread=0.0)
     alone = [beam_search(script, prompts((row,)), end=END, limits=[4], beam=3, best=3)[0] for row in range(5)]
     together = beam_search(script, prompts(*((row,) for row in range(5))), end=END, limits=[4] * 5, beam=3, best=3)
     assert together == alone
 
 
-def test_one_beam_is_greedy_and_asks_for_no_reordering():
+def test_one_beam_is_greedy_and_never_reorders():
     script = Script(9)
     found = beam_search(script, prompts((1,)), end=END, limits=[8], beam=1)
     text = [1]
@@ -192,15 +192,15 @@ def test_rows_leave_when_they_have_ended():
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_row_leaves_before_it_outgrows_the_room(beam):
-    """Although less than half are done. (The steps check the room.)"""
+def test_a_row_leaves_before_it_exceeds_the_capacity(beam):
+    """Although less than half are done. (The steps check the capacity.)"""
     script = Script(9)
     given = prompts((1,) * 9, (3,), (4,), (5,))
     found = beam_search(script, given, end=(), limits=[2, 10, 10, 10], beam=beam)
     assert [len(row[0].ids) for row in found] == [2, 10, 10, 10]
 
 
-def test_nothing_is_asked_for_if_nothing_may_be_written():
+def test_no_step_runs_if_nothing_may_be_written():
     script = Script(9)
     found = beam_search(script, prompts((5,), (6,)), end=END, limits=[0, 0])
     assert found == [[Hypothesis([], 0.0, 0.0)]] * 2
@@ -213,7 +213,7 @@ def test_bad_beams(beam, best):
         beam_search(Script(9), prompts((1,)), end=END, limits=[3], beam=beam, best=best)
 
 
-def test_half_precision_scores_are_summed_in_full():
+def test_half_precision_scores_are_summed_in_float32():
     class Half(Script):
         def logits(self, text):
             return super().logits(text).bfloat16()
@@ -322,7 +322,7 @@ def test_the_search_of_hugging_face_finds_the_same(seed, ending):
         init_std=0.7,
     )
     model = MarianMTModel(config).eval()
-    model.final_logits_bias[0, 0] = ending  # so that texts end, and not all at once
+    model.final_logits_bias[0, 0] = ending  # so that texts end, but not all at the same step
     model.final_logits_bias[0, 22] = -1e4  # and have no padding inside
     source = torch.randint(1, 22, (5, 8))
     lengths = torch.tensor([8, 3, 5, 1, 8])
@@ -359,9 +359,9 @@ def test_the_search_of_hugging_face_finds_the_same(seed, ending):
 # --- coverage --------------------------------------------------------------------------------------------------------
 
 
-def test_coverage_is_what_was_not_looked_at():
+def test_coverage_penalises_unattended_tokens():
     weights = torch.tensor([[0.9, 0.1, 0.0], [0.8, 0.1, 0.1]], dtype=torch.float64)
     assert coverage(weights) == pytest.approx(math.log(1.0) + math.log(0.2) + math.log(0.1))
     assert coverage(torch.eye(3)) == 0
-    assert coverage(torch.eye(3)[:2]) < -50  # a token that was never looked at: very bad, yet comparable
+    assert coverage(torch.eye(3)[:2]) < -50  # a token that was never attended to: very low, but finite
     assert math.isfinite(coverage(torch.eye(3)[:0]))

@@ -44,28 +44,28 @@ def theirs(sampling: Sampling) -> LogitsProcessorList:
     top_p=st.floats(0.01, 1),
     min_p=st.floats(0, 1),
 )
-def test_what_is_left_out_is_what_hugging_face_leaves_out(seed, temperature, top_k, top_p, min_p):
+def test_filters_leave_out_what_hugging_face_leaves_out(seed, temperature, top_k, top_p, min_p):
     logits = random(3, V, seed=seed)
     sampling = Sampling(temperature, top_k, top_p, min_p)
     wanted = theirs(sampling)(None, logits).softmax(-1)
     torch.testing.assert_close(shares(weigh(logits, sampling)), wanted, rtol=0, atol=1e-6)
 
 
-def test_accelerators_sort_alike(monkeypatch):
+def test_the_sort_of_accelerators_gives_the_same(monkeypatch):
     logits, sampling = random(4, 200), Sampling(top_p=0.8)
     found = weigh(logits, sampling)
     monkeypatch.setattr(module, "_descending", lambda weights: weights.sort(-1, descending=True).values)
     assert found.equal(weigh(logits, sampling))
 
 
-def test_a_nucleus_takes_all_of_equals():
+def test_a_nucleus_takes_all_tied_tokens():
     logits = torch.tensor([[0.5, 0.2, 0.1, 0.1, 0.1]], dtype=torch.float64).log()
     assert (weigh(logits, Sampling(top_p=0.75)) > 0).tolist() == [[True] * 5]
     assert (weigh(logits, Sampling(top_p=0.65)) > 0).tolist() == [[True, True, False, False, False]]
 
 
-def test_a_nucleus_is_no_larger_than_it_must_be():
-    """Half of all is reached by the first alone."""
+def test_a_nucleus_is_as_small_as_possible():
+    """The first token alone has a probability of 0.5."""
     logits = torch.tensor([[0.5, 0.25, 0.25]], dtype=torch.float64).log()
     assert weigh(logits, Sampling()).tolist() == [[2**40, 2**39, 2**39]]
     assert (weigh(logits, Sampling(top_p=0.5)) > 0).tolist() == [[True, False, False]]
@@ -81,7 +81,7 @@ def test_the_repetition_penalty_is_that_of_hugging_face(seed, penalty):
 
 
 def test_penalty_before_temperature_before_the_rest():
-    """With the penalty, 1 is not the best any more; without it, 1 and 0 would be left."""
+    """With the penalty, token 1 is no longer the best; without it, tokens 1 and 0 would be left."""
     logits = torch.tensor([[2.0, 2.1, 1.5, -4.0]])
     seen = torch.tensor([[False, True, False, False]])
     sampling = Sampling(temperature=0.5, top_k=2, repetition=3.0)
@@ -95,8 +95,8 @@ def test_penalty_before_temperature_before_the_rest():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(2.0), Sampling(0.7, 9, 0.8, 0.05)])
-def test_each_token_is_drawn_by_as_many_chances_as_it_is_likely(dtype, sampling):
-    """Of 10,000 chances at equal distances, a token has as many as its probability says, but for one at most."""
+def test_tokens_are_drawn_in_proportion_to_their_probability(dtype, sampling):
+    """Of 10,000 chances at equal distances, each token gets its share, up to one."""
     logits, count = random(V).to(dtype), 10_000
     chances = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     drawn = choose_tokens(logits.expand(count, -1), sampling, chances)
@@ -107,7 +107,7 @@ def test_each_token_is_drawn_by_as_many_chances_as_it_is_likely(dtype, sampling)
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1 - 2**-53])
 @pytest.mark.parametrize("alive", [[4], [0], [16], [2, 3, 11]])
-def test_what_is_impossible_is_never_drawn(chance, alive):
+def test_impossible_tokens_are_never_drawn(chance, alive):
     logits = torch.full((1, V), -torch.inf).index_fill(1, torch.tensor(alive), 1.0)
     drawn = choose_tokens(logits, Sampling(), torch.tensor([chance], dtype=torch.float64)).item()
     assert drawn == alive[int(chance * len(alive))]
@@ -119,12 +119,12 @@ def test_a_chance_that_is_rounded_to_one_draws_the_last():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-320, 1e-30])
-def test_the_coldest_take_the_most_likely(temperature):
+def test_very_low_temperatures_take_the_most_likely(temperature):
     logits = random(5, V).float() * 1e3
     assert choose_tokens(logits, Sampling(temperature), torch.full((5,), 0.999)).equal(logits.argmax(-1))
 
 
-def test_batch_mates_change_nothing():
+def test_other_rows_of_the_batch_change_nothing():
     logits, chances = random(40, V), torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     sampling = Sampling(1.5, 12, 0.9, 0.01)
     together = choose_tokens(logits, sampling, chances)

@@ -59,7 +59,7 @@ def test_a_vector_gets_the_same_result_alone_and_in_a_batch(outputs, inputs):
     assert same(product(x.view(7, 10, inputs)).flatten(0, 1), together)
     assert product(x[:0]).shape == (0, outputs)
     assert product.bias is not None
-    assert same(together[3], product.bias)  # nothing but the bias of a vector of zeros
+    assert same(together[3], product.bias)  # a vector of zeros gives the bias alone
     assert not together[[5, 9, 10]].isfinite().any()
     others = [row for row in range(len(x)) if row not in (5, 9, 10, 13)]
     assert together[others].isfinite().all()
@@ -105,7 +105,7 @@ def test_a_row_of_zeros_in_the_matrix():
     assert torch.equal(made(weight, bias)(torch.ones(2, 8)), bias.expand(2, 3))
 
 
-def test_the_library_is_chosen_only_while_packing():
+def test_fbgemm_is_selected_only_while_packing():
     before = torch.backends.quantized.engine
     *_, product = layer(4, 8)
     assert torch.backends.quantized.engine == before
@@ -115,7 +115,7 @@ def test_the_library_is_chosen_only_while_packing():
     with pytest.raises(RuntimeError), fbgemm():
         torch.zeros(1, 2) @ torch.zeros(1, 2)
     assert torch.backends.quantized.engine == before
-    product(torch.ones(1, 8))  # works whichever is chosen
+    product(torch.ones(1, 8))  # works with any engine selected
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def test_a_trained_model_predicts_the_same():
     assert abs(losses[0] - losses[1]) < 0.02
 
 
-def living():
-    """Count the bytes of all living tensors."""
+def tensor_bytes():
+    """Count the bytes of all tensors in memory."""
     gc.collect()
     tensors = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter)]
     return sum({one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}.values())
@@ -167,7 +167,7 @@ def living():
 @pytest.mark.parametrize("name", ["transformer-base", "gpt2-concatenated", "deepseek-like", "bert"])
 def test_matrices_are_freed(name):
     (case,) = [case for case in cases() if case.name == name]
-    model, before = case.build(torch.float32), living()
+    model, before = case.build(torch.float32), tensor_bytes()
     matrices = [module.weight for module in model.modules() if isinstance(module, Linear)]
     if model.head.unembed is not None:
         matrices.append(model.head.unembed.weight)
@@ -177,7 +177,7 @@ def test_matrices_are_freed(name):
     added = sum(
         4 * len(module.bias) for module in model.modules() if isinstance(module, Int8) and module.bias is not None
     )
-    assert before - freed <= living() <= before - freed + added
+    assert before - freed <= tensor_bytes() <= before - freed + added
 
 
 def test_an_int8_model_is_neither_saved_nor_moved(tmp_path):

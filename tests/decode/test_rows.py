@@ -1,4 +1,4 @@
-"""When there is a look at the rows, who leaves, and how much may be written."""
+"""When rows are read, which rows leave the batch, and how much each may write."""
 
 import torch
 from hypothesis import given
@@ -11,12 +11,12 @@ from ..laws.cases import SHRINK, Case
 from .script import prompts
 
 
-def test_an_accelerator_is_left_alone_for_a_while():
+def test_an_accelerator_is_read_every_few_steps():
     assert check_interval(torch.device("cuda")) == 16
     assert check_interval(torch.device("cpu")) == 1
 
 
-def test_looks_at_intervals_at_the_end_and_before_the_room_is_full():
+def test_rows_are_read_at_intervals_at_the_end_and_before_the_capacity_is_reached():
     rows = Rows(prompts([1] * 6, [1]), [3, 14])
     rows.every = 8
     assert rows.capacity == 14
@@ -31,7 +31,7 @@ def test_looks_at_intervals_at_the_end_and_before_the_room_is_full():
     every=st.integers(1, 9),
     data=st.data(),
 )
-def test_no_row_that_stays_outgrows_the_room_and_none_leaves_before_it_is_done(pairs, every, data):
+def test_no_row_that_stays_exceeds_the_capacity_and_none_leaves_before_it_is_done(pairs, every, data):
     rows = Rows(prompts(*([1] * length for length, _ in pairs)), [limit for _, limit in pairs])
     rows.every = every
     for written in range(1, rows.steps + 1):

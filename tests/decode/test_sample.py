@@ -40,7 +40,7 @@ def naive(
     ends: Sequence[int] = (END,),
     forbidden: Sequence[int] = (),
 ) -> list[int]:
-    """One row by itself."""
+    """Sample one row by itself."""
     random = np.random.Generator(np.random.Philox(key=seed))
     text = list(prompt)
     while len(text) < len(prompt) + limit:
@@ -63,7 +63,7 @@ SEEDS = [3, 1, 4, 1, 5, 2**127]
 @pytest.mark.parametrize("every", [1, 2, 3, 8, 50])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(1.5, 6, 0.9, 0.02, 1.4)])
 def test_rows_together_are_plain_loops(sampling, every, monkeypatch):
-    """However seldom there is a look."""
+    """However seldom the rows are read."""
     monkeypatch.setattr(rows, "check_interval", lambda device: every)
     for seed in range(5):
         script = Script(V, seed)
@@ -84,7 +84,7 @@ def test_any_ends(seed, every, ends):
     assert found == [naive(script, *pair[:2], sampling, pair[2], tuple(ends)) for pair in pairs]
 
 
-def test_the_seed_decides_whatever_the_batch():
+def test_the_seed_decides_in_any_batch():
     script, sampling = Script(V), Sampling()
     options = {"end": END, "sampling": sampling}
     together = sample_all(script, prompts(*[[5]] * 30), limits=[8] * 30, seeds=[*range(29), 0], **options)
@@ -96,7 +96,7 @@ def test_the_seed_decides_whatever_the_batch():
     assert [row[:8] for row in longer[:29]] == together[:29]  # a higher limit does not change the beginning
 
 
-def test_news_are_given_as_they_are_written():
+def test_new_tokens_are_yielded_as_they_are_written():
     told = {(5,): 6, (5, 6): 7, (5, 6, 7): END, (3,): END, (4,): 8, (4, 8): 8, (4, 8, 8): 8}
     news = sample(
         Script(V, told=told), prompts([5], [3], [4]), end=END, limits=[9, 9, 3], sampling=GREEDY, seeds=[0] * 3
@@ -104,7 +104,7 @@ def test_news_are_given_as_they_are_written():
     assert list(news) == [[(0, [6]), (2, [8])], [(0, [7]), (2, [8])], [(2, [8])]]
 
 
-def test_news_between_looks_come_together(monkeypatch):
+def test_tokens_between_two_reads_are_yielded_together(monkeypatch):
     monkeypatch.setattr(rows, "check_interval", lambda device: 2)
     told = {(5,): 6, (5, 6): 7, (5, 6, 7): 6, (5, 6, 7, 6): END, (3,): END}
     news = sample(Script(V, told=told), prompts([5], [3]), end=END, limits=[9, 9], sampling=GREEDY, seeds=[0] * 2)
@@ -127,7 +127,7 @@ def test_rows_leave_the_batch_when_half_of_it_is_done():
     assert script.asked == [5, 5, 5, 2, 2, 1]
 
 
-def test_an_accelerator_is_looked_at_every_few_steps(monkeypatch):
+def test_an_accelerator_is_read_every_few_steps(monkeypatch):
     monkeypatch.setattr(rows, "check_interval", lambda device: 8)
     script, beginning = lengths_script(2, 0, 4, 1, 12)
     script.told[(4, END)] = END
@@ -136,8 +136,8 @@ def test_an_accelerator_is_looked_at_every_few_steps(monkeypatch):
     assert script.asked == [5] * 8 + [1] * 8
 
 
-def test_a_row_leaves_before_it_outgrows_the_room():
-    """Although less than half are done: the longest prompt has the lowest limit. (The steps check the room.)"""
+def test_a_row_leaves_before_it_exceeds_the_capacity():
+    """Although less than half are done: the longest prompt has the lowest limit. (The steps check the capacity.)"""
     script = Script(V)
     options = {"end": (), "sampling": GREEDY, "seeds": [0] * 4}
     found = sample_all(script, prompts([1] * 9, [3], [4], [5]), limits=[2, 10, 10, 10], **options)
@@ -145,7 +145,7 @@ def test_a_row_leaves_before_it_outgrows_the_room():
     assert script.asked == [4, 4, *[3] * 8]
 
 
-def test_nothing_is_asked_for_if_nothing_may_be_written():
+def test_no_step_runs_if_nothing_may_be_written():
     script = Script(V)
     assert sample_all(script, prompts([5], [6]), end=END, limits=[0, 0], sampling=GREEDY, seeds=[0, 0]) == [[], []]
     assert script.asked == []
@@ -167,8 +167,8 @@ def test_the_caller_can_stop_a_row_after_any_token(every, monkeypatch):
     assert sorted(asked) == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 1), (1, 2), (1, 3)]
 
 
-def test_padding_is_not_seen():
-    """The prompts are padded with 1; only where it is in the text is it penalised."""
+def test_padding_is_not_penalised():
+    """The prompts are padded with 1, which is penalised only where it is in the text."""
     told = {(1, 5): 1, (6,): 1, (6, 1): 3, (1, 5, 3): END, (6, 1, 3): END}
     script = Script(V, told=told)
     script.logits = lambda text, plain=script.logits: plain(text) + torch.eye(V)[3] * 20
@@ -228,8 +228,8 @@ def news_of(model: torch.nn.Module):
     )
 
 
-def test_between_news_the_world_is_as_it_was():
-    """The reader of a stream may train between items, even if it is never read to its end; writing has no dropout."""
+def test_modes_and_gradients_are_restored_between_items():
+    """The caller may train the model between items, and may stop reading early; sampling uses no dropout."""
     model = gpt2("model.embed.dropout=0.9").train()
     model.head.eval()  # a module in evaluation mode stays in it
     modes = [module.training for module in model.modules()]
@@ -254,7 +254,7 @@ def test_between_news_the_world_is_as_it_was():
     assert [module.training for module in model.modules()] == modes
 
 
-def test_after_an_error_the_world_is_as_it_was():
+def test_modes_and_gradients_are_restored_after_an_error():
     model = gpt2().train()
     too_long = sample(eager(model), Given(tokens(1, 33)), end=(), limits=[1], sampling=GREEDY, seeds=[0])
     with pytest.raises(InputError, match="33 tokens"):

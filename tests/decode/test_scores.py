@@ -1,4 +1,4 @@
-"""Against torch's own sum and sort."""
+"""Operations on scores against torch's own sum and sort."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> to
 )
 def test_the_best_are_those_of_a_sort(seed, rows, size, count, sorted_first):
     scores = random(rows, size, seed=seed, dtype=torch.float64)
-    if sorted_first:  # all of the best are in one block, the last ones in what is behind all blocks
+    if sorted_first:  # the best are all in one block, or in the rest after the last block
         scores = scores.sort(-1).values
     wanted = scores.sort(-1, descending=True)
     values, tokens = top_scores(scores, count)
@@ -30,7 +30,7 @@ def test_the_best_are_those_of_a_sort(seed, rows, size, count, sorted_first):
 
 
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 9), size=st.sampled_from([20 * BLOCK, 20 * BLOCK + 7]))
-def test_equals_and_what_is_impossible(seed, count, size):
+def test_ties_and_impossible_tokens(seed, count, size):
     scores = random(3, size, seed=seed).round().masked_fill(random(3, size, seed=seed + 1) > -8, -torch.inf)
     values, tokens = top_scores(scores, count)
     assert values.equal(scores.sort(-1, descending=True).values[:, :count])
@@ -57,7 +57,7 @@ def test_the_sum_is_precise(rows, dtype):
     torch.testing.assert_close(found.double(), scores.double().logsumexp(-1, keepdim=True), rtol=1e-6, atol=1e-6)
 
 
-def test_what_is_forbidden_becomes_impossible():
+def test_forbidden_tokens_become_impossible():
     scores = random(2, 5)
     wanted = [
         [value if place not in (1, 4) else -torch.inf for place, value in enumerate(row)] for row in scores.tolist()

@@ -35,7 +35,7 @@ def given(model, lengths=None):
 
 
 def run(engine, given, share):
-    """Write six tokens per row, reorder rows, drop one half way; return all scores."""
+    """Write six tokens per row, reorder rows, drop one halfway; return all scores."""
     steps = engine(given, given.tokens.shape[1] + 6)
     scores = steps.begin()
     found = [scores]
@@ -55,7 +55,7 @@ def run(engine, given, share):
 
 @pytest.mark.parametrize(("share", "lengths"), [(1, None), (2, torch.tensor([2, 1, 2]))], ids=["equal", "shared-mixed"])
 @pytest.mark.parametrize("case", decodable(), ids=name_of)
-def test_static_is_growing(case, share, lengths):
+def test_static_steps_equal_growing_ones(case, share, lengths):
     model = case.build()
     with in_use(model):
         expected = run(eager(model), given(model, lengths), share)
@@ -69,7 +69,7 @@ def test_static_is_growing(case, share, lengths):
 @pytest.mark.parametrize("name", ["gpt2", "transformer-base", "rnn-attention"])
 @pytest.mark.parametrize("limits", [[6, 6, 6], [6, 1, 2]])
 def test_searches_find_the_same(name, limits, monkeypatch):
-    """Also when rows leave, and when there are more ways to search than are kept."""
+    """Also when rows leave, and when there are more kinds of work than are kept."""
     monkeypatch.setattr("regard.decode.static.WORKS", 2)
     model = case(name).build()
     engine = static(model)
@@ -92,7 +92,7 @@ def ids(found):
 
 
 def test_scores_are_untouched_before_a_search_works_on_them():
-    """Capturing does its work more than once; here, as on CUDA, before it is asked for."""
+    """Capturing runs the work more than once, before its first result is used; here as on CUDA."""
     model = case("gpt2").build()
 
     def forbid_first(logits, rows):
@@ -112,7 +112,7 @@ def test_scores_are_untouched_before_a_search_works_on_them():
 
 @pytest.mark.compile
 @pytest.mark.parametrize("case", decodable(), ids=name_of)
-def test_compiled_is_eager(case):
+def test_compiled_steps_equal_eager_ones(case):
     """Greedy tokens are identical in float32."""
     torch._dynamo.reset()
     model = case.build(torch.float32)
@@ -130,7 +130,7 @@ def test_compiled_is_eager(case):
     assert tokens(engine) == tokens(eager(model))
 
 
-def test_shapes_are_few_and_used_again(monkeypatch):
+def test_shapes_are_few_and_reused(monkeypatch):
     model = case("gpt2").build()
     shapes = StaticShapes(model, slots=8, width=4)
     with in_use(model):
@@ -145,10 +145,10 @@ def test_shapes_are_few_and_used_again(monkeypatch):
     assert [len(shape.tokens) for shape in shapes.known.values()] == [2, 8]
 
 
-def test_rounded():
+def test_numbers_of_rows_are_rounded_up():
     assert [round_rows(rows) for rows in (1, 2, 3, 5, 33, 64, 65, 130)] == [1, 2, 4, 8, 64, 64, 128, 192]
 
 
 def test_graphs_are_for_cuda():
-    with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only; choose another, or another device"):
+    with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only; choose another engine or device"):
         captured(case("gpt2").build())

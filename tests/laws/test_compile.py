@@ -20,7 +20,7 @@ def test_compiles_into_one_graph(case: Case):
     torch._dynamo.reset()
     model, data = case.build(torch.float32), batch(case, dtype=torch.float32)
     expected, expected_gradients = gradients(model, data)
-    # The back end that generates code is tried on a few; capturing the whole graph is the same for all.
+    # Inductor generates code, which takes long, so it runs on a few; capturing the graph is checked for all.
     backend = "inductor" if case.name in ("gpt2", "deepseek-like", "mut1") else "aot_eager"
     compiled = torch.compile(model, fullgraph=True, backend=backend)
     out, found = gradients(compiled, data)

@@ -1,4 +1,4 @@
-"""Laws of decoding, for every recipe that generates: batch-mates, order and caches change nothing."""
+"""Laws of decoding, for every recipe that generates: other rows, order and caches change nothing."""
 
 from collections.abc import Callable
 
@@ -93,7 +93,7 @@ class Uncached(Steps):
 
 @every_decodable
 @every_way
-def test_batch_mates_order_and_caches_change_nothing(case: Case, write: Write):
+def test_other_rows_order_and_caches_change_nothing(case: Case, write: Write):
     check(case.build(), beginnings(case), write)
 
 
@@ -102,7 +102,7 @@ def test_batch_mates_order_and_caches_change_nothing(case: Case, write: Write):
     "name", ["gpt2", "llama-like", "deepseek-like", "gpt2-concatenated", "translator", "rnn-attention"]
 )
 @pytest.mark.parametrize("write", [greedy, searched])
-def test_batch_mates_order_and_caches_change_nothing_in_int8(name: str, write: Write):
+def test_other_rows_order_and_caches_change_nothing_in_int8(name: str, write: Write):
     """Everything around the int8 products is in float64, so that no rounding depends on the last bit."""
     (case,) = [case for case in decodable() if case.name == name]
     model = case.build()
@@ -131,7 +131,7 @@ def check(model: StepModel, given: Given, write: Write) -> None:
         together = written(eager(model), every, given)
         order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(1)).tolist()
         assert written(eager(model), order, some(given, order)) == [together[row] for row in order]
-        assert written(lambda given, room: Uncached(model, given), every, given) == together
+        assert written(lambda given, capacity: Uncached(model, given), every, given) == together
         for row in (0, 1, 14, 31):
             assert written(eager(model), [row], alone(given, row)) == [together[row]]
     texts = [tuple(ids) for row in together for ids in row]

@@ -22,7 +22,7 @@ def close(a: torch.Tensor, b: torch.Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
-def test_every_recipe_is_under_the_laws():
+def test_every_recipe_is_a_case_of_the_laws():
     assert set(SHRINK) == set(recipe_names())
 
 
@@ -82,12 +82,12 @@ def test_a_reordered_state_continues_like_the_reordered_rows(case: Case):
     close(logits, full[index, 4])
 
 
-# 3. Padding and batch-mates change nothing.
+# 3. Padding and the other rows of the batch change nothing.
 
 
 @every
 @torch.no_grad()
-def test_padding_and_batch_mates_change_nothing(case: Case):
+def test_padding_and_other_rows_change_nothing(case: Case):
     model, data = case.build(), batch(case)
     together = call(model, data)
     for row in range(len(data)):

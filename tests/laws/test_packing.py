@@ -77,7 +77,7 @@ def test_the_law_is_for_all_three_kinds_of_models():
 
 @every
 @torch.no_grad()
-def test_packed_documents_are_as_if_alone(case: Case):
+def test_packed_documents_give_the_same_as_alone(case: Case):
     model = case.build()
     targets, sources = texts(SIZES, 1), texts(SOURCE_SIZES, 2)
     logits, documents = run(model, targets, sources)

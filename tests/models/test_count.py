@@ -39,7 +39,7 @@ def test_published_counts(recipe, overrides, published):
 
 
 def test_transformer_base_by_hand():
-    """Section 3 of the paper: 6 + 6 layers of 512 with 2048 hidden, one embedding of 37,000 for all; no biases."""
+    """Section 3 of the paper: 6 + 6 layers of 512 with 2048 hidden, one shared embedding of 37,000; no biases."""
     d, f = 512, 2048
     attention, norm, mlp = 4 * d * d, 2 * d, d * f + f + f * d + d
     encoder = 6 * (attention + mlp + 2 * norm)
@@ -82,9 +82,9 @@ def test_flops_of_gpt2_by_hand():
     ids=name_of,
 )
 def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
-    """Torch counts what it runs, if that is a plain product: so attention is computed as it is defined.
+    """Torch counts only plain products, so attention is computed as it is defined.
 
-    Left out are fused cells, experts, and windows, whose hidden part the definition computes too.
+    Fused cells and experts are left out, and windows, because the definition also computes what they hide.
     """
     attend = import_module("regard.parts.attend")  # the package exports a function of the same name
     monkeypatch.setattr(
@@ -132,7 +132,7 @@ def test_a_part_that_does_not_count_itself_is_named():
     assert cost(model, 8).flops == whole.flops - attention + 8 * 2 * 32 * 32 + 8 * 8
 
 
-def test_matrices_of_an_unknown_part_are_not_silently_free():
+def test_matrices_of_an_unknown_part_are_listed_as_uncounted():
     class Bare(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -143,14 +143,14 @@ def test_matrices_of_an_unknown_part_are_not_silently_free():
     assert cost(model, 8).uncounted == ("Bare",)
 
 
-def test_layers_that_are_alike_are_shown_once():
+def test_equal_layers_are_shown_once():
     tree = cost(empty("deepseek-like")).tree
     stack = next(node for node in tree.children if node.name == "stack")
     assert [(node.name, node.repeated) for node in stack.children if node.kind == "Layer"] == [("0", 1), ("1-11", 11)]
     assert tree.parameters == parameters(empty("deepseek-like"))
 
 
-def test_counting_takes_no_memory():
+def test_counting_allocates_no_memory():
     """A model of 8 billion weights is counted on a device without memory."""
     model = empty("llama-like", *LLAMA_3_8B)
     assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
@@ -161,7 +161,7 @@ def test_api():
     assert regard.cost(regard.build("gpt2", "model.depth=1", "model.vocabulary=100"), 8).length == 8
 
 
-def test_an_image_has_the_vectors_it_has():
+def test_the_length_of_an_image_cannot_be_changed():
     assert cost(empty("vit"), 197) == cost(empty("vit"))
     with pytest.raises(InputError, match="always has 197 vectors here, not 5"):
         cost(empty("vit"), 5)

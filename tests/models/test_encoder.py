@@ -9,7 +9,7 @@ from regard.errors import ConfigError
 SMALL = ["model.vocabulary=23", "model.dim=16", "model.depth=2", "model.layers.block.mixer.heads.heads=4"]
 
 
-def test_with_the_sight_of_the_past_the_future_changes_nothing() -> None:
+def test_with_sight_past_the_future_changes_nothing() -> None:
     model = regard.build("bert", *SMALL, "model.sight=past", seed=0).eval()
     tokens = torch.randint(23, (2, 7))
     later = tokens.clone()
@@ -29,7 +29,7 @@ def test_padding_and_packing_keep_the_sight() -> None:
     torch.testing.assert_close(packed[:, 4:], model.encode(tokens[:, 4:]))
 
 
-def test_what_reads_both_ways_has_no_place_there() -> None:
+def test_a_bidirectional_layer_is_rejected() -> None:
     changes = ["model.layers.block.mixer.kind=lstm", "model.layers.block.mixer.bidirectional=true", "model.sight=past"]
     with pytest.raises(ConfigError, match="bidirectional=true reads the future"):
         regard.build("bert", "model.vocabulary=23", "model.dim=16", *changes)

@@ -12,7 +12,7 @@ from regard.recipe_files import recipe_names
 from tests.laws.cases import SHRINK
 
 
-def test_all_sixteen_recipes_are_there():
+def test_every_architecture_has_a_recipe():
     wanted = (
         "elman lstm gru mut1 mut2 mut3 conv gpt2 llama-like deepseek-like bert vit transformer-base transformer-big "
         "rnn-seq2seq rnn-attention"
@@ -50,7 +50,7 @@ def test_build_from_what_was_loaded():
         assert len(regard.build(source, "model.depth=3").stack.layers) == 3
 
 
-def test_kinds_are_chosen_before_what_they_have():
+def test_kinds_are_chosen_before_their_keys():
     one = load_recipe("bert", "model.head.classes=5", "model.head.kind=classes")
     assert one == load_recipe("bert", "model.head.kind=classes", "model.head.classes=5")
     assert one.model.head.classes == 5
@@ -120,7 +120,7 @@ def test_mistakes_name_path_value_and_rule(recipe, override, message):
         regard.build(recipe, override)
 
 
-def test_mistakes_are_found_before_memory_is_taken():
+def test_mistakes_are_found_before_memory_is_allocated():
     """A model of terabytes with a mistake in its last layer fails at once."""
     with pytest.raises(ConfigError, match="kv_heads"):
         regard.build("llama-like", "model.dim=1048576", "model.layers.block.mixer.heads.kv_heads=7")
@@ -187,7 +187,7 @@ def test_longer_than_the_position_table():
     _, state = model.step(torch.zeros(1, 4, dtype=torch.long), state)
     with pytest.raises(InputError, match="the input has 5 tokens"):
         model.step(torch.zeros(1, 1, dtype=torch.long), state)
-    assert state.length.tolist() == [4]  # a refused step leaves the state as it was
+    assert state.length.tolist() == [4]  # a rejected step leaves the state unchanged
     assert model.longest() == 4
 
 

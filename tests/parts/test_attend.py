@@ -1,4 +1,4 @@
-"""Three kernels, one function; and the tape."""
+"""Three kernels of the same function; and the tape of `watch`."""
 
 import contextlib
 import sys
@@ -42,7 +42,7 @@ def fill(module):
 
 
 def reference(query, key, value, scale, cap=None, bias=None, allowed=None):
-    """The definition with loops: weights and mixed values, both NumPy; `bias` and `allowed` are asked per pair."""
+    """The definition with loops: weights and mixed values, both NumPy; `bias` and `allowed` are called per pair."""
     query, key, value = query.numpy(), key.numpy(), value.numpy()
     (B, H, T, _), (_, K, S, _) = query.shape, key.shape
     weights = np.zeros((B, H, T, S))
@@ -87,7 +87,7 @@ def test_against_the_definition():
 
 
 @st.composite
-def terms_of_all_sorts(draw):
+def random_terms(draw):
     """Draw sizes and terms: any mask, bias, cap, grouping, lengths."""
     B, K, groups = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
     T, S = draw(st.integers(1, 4)), draw(st.integers(1, 5))
@@ -115,7 +115,7 @@ def terms_of_all_sorts(draw):
 
 
 @settings(max_examples=60)
-@given(terms_of_all_sorts(), st.sampled_from([4, 3]))
+@given(random_terms(), st.sampled_from([4, 3]))
 def test_explicit_and_fused_agree(case, width):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
@@ -129,7 +129,7 @@ def test_explicit_and_fused_agree(case, width):
 
 @pytest.mark.compile
 @settings(max_examples=30)
-@given(terms_of_all_sorts(), st.sampled_from([4, 3]))
+@given(random_terms(), st.sampled_from([4, 3]))
 def test_explicit_and_flex_agree(case, width):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, width)
@@ -194,7 +194,7 @@ def test_who_sees_nothing_in_a_whole_attention(heads, cap):
     assert torch.equal(tape.weights("")[1], torch.zeros(2, 3, 3, dtype=torch.float64))
 
 
-def test_a_hidden_key_counts_for_nothing_however_loud():
+def test_a_hidden_key_has_no_weight_however_large_its_score():
     query, key, value = random(1, 1, 2, 4), random(1, 1, 2, 4), random(1, 1, 2, 4)
     loud = torch.stack((key[:, :, 0], 1e6 * query[:, :, 0]), 2), torch.stack((value[:, :, 0], 1e6 * value[:, :, 1]), 2)
     terms = Terms(Dot(4), Causal())
@@ -240,7 +240,7 @@ def test_dropout_is_not_in_the_explained_weights():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Note which kernels run, and how the fused one is called."""
+    """Record which kernels run, and how the fused one is called."""
     noted = []
     for name in ("explicit", "fused", "flex"):
         kernel = getattr(attend_module, name)
@@ -284,15 +284,15 @@ def test_the_data_choose_the_kernel(calls, terms, expected):
     assert calls == expected
 
 
-def test_causal_at_unequal_lengths_is_spelled_out(calls):
-    """The kernel's own causal mask would align the first query with the first key, too, but not for a cache."""
+def test_causal_at_unequal_lengths_needs_an_explicit_mask(calls):
+    """The kernel's own causal mask aligns the first query with the first key, which is wrong with a cache."""
     query, key = random(1, 2, 2, 4), random(1, 2, 4, 4)
     attend(query, key, key, Terms(Dot(4), Causal()))
     assert calls == ["fused", ("open", (1, 1, 2, 4))]
 
 
 class OnAccelerator(torch.Tensor):
-    """Claims to be there."""
+    """A tensor that claims to be on CUDA."""
 
     is_cuda = True
 
@@ -369,7 +369,7 @@ def test_no_matrix_of_pairs_on_the_plain_paths(train):
     assert not pairs(attention, x, mask=Causal())
     assert not pairs(attention, x)
     assert not pairs(attention, x, mask=Padding(), positions=lengths)
-    assert pairs(attention, x, mask=Causal() & Padding(), positions=lengths)  # so the test can see one
+    assert pairs(attention, x, mask=Causal() & Padding(), positions=lengths)  # so the test would notice one
 
 
 # --- watching --------------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def test_nothing_of_the_size_of_the_weights_exists_until_it_is_asked_for():
 
 
 class Largest(TorchDispatchMode):
-    """Notes the size of the largest tensor that is made."""
+    """Record the size of the largest tensor that is created."""
 
     numel = 0
 
@@ -447,7 +447,7 @@ class Largest(TorchDispatchMode):
 
 
 @settings(max_examples=60)
-@given(terms_of_all_sorts())
+@given(random_terms())
 def test_a_head_is_explained_alone_as_with_the_others(case):
     (B, H, K, T, S), terms = case
     query, key, value = random(B, H, T, 4), random(B, K, S, 4), random(B, K, S, 3)

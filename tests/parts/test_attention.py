@@ -154,7 +154,7 @@ def test_c7_a_memory_remembered_is_a_memory_given(heads, score, lengths):
         places_x = torch.full((2, 1), t)
         close(attention(x[:, t : t + 1], positions=places_x, state=remembered), expected[:, t : t + 1])
     if lengths is not None:
-        close(expected[1:], attention(x[1:], memory=memory[1:, :2]))  # padding is as if it were not there
+        close(expected[1:], attention(x[1:], memory=memory[1:, :2]))  # padding changes nothing
         assert (expected - attention(x, memory=memory))[1].abs().max() > 1e-3
 
 
@@ -300,7 +300,7 @@ def test_padding_changes_nothing(kind, window, causal):
 @pytest.mark.parametrize("kind", kinds)
 def test_gradients_reach_every_parameter(kind):
     attention = make(**kinds[kind])
-    if kind == "multi":  # adding to all keys of a softmax alike changes nothing
+    if kind == "multi":  # a bias of all keys does not change a softmax
         attention.heads.to_key.bias.requires_grad_(False)
     x = random(2, 5, 8).requires_grad_()
     (attention(x, mask=Causal()) * random(2, 5, 8, seed=1)).sum().backward()
@@ -325,7 +325,7 @@ def test_a_window_sees_only_what_is_near(causal):
 
 
 @pytest.mark.parametrize("position", [RopeConfig(), AlibiConfig(), RelativeBiasConfig(8, 6, True)])
-def test_relative_positions_do_not_care_where_the_text_begins(position):
+def test_relative_positions_do_not_depend_on_where_the_text_begins(position):
     attention, x = make(MultiHeadsConfig(2), position=position), random(2, 5, 8)
     here = attention(x, mask=Causal())
     close(attention(x, mask=Causal(), positions=torch.arange(100, 105).expand(2, -1)), here)
@@ -343,9 +343,9 @@ def test_a_cache_takes_no_packed_documents():
         start(make(MultiHeadsConfig(2)), 1).advance(documents, mask=Causal() & Documents(documents))
 
 
-def test_a_memory_and_a_state_are_too_much():
+def test_a_memory_and_a_state_exclude_each_other():
     attention, x = make(MultiHeadsConfig(2)), random(1, 2, 8)
-    with pytest.raises(InputError, match="a memory or at what a state remembers; give one or the other"):
+    with pytest.raises(InputError, match="attention takes a memory or a state, not both; leave one of them out"):
         attention(x, memory=x, state=attention.remember(x, None))
 
 
@@ -362,7 +362,7 @@ def test_padding_is_hidden_whatever_the_mask():
         close(attention(x, mask=mask, positions=positions)[:, :3], attention(x[:, :3], mask=mask))
 
 
-def test_positions_described_alike_are_one_module():
+def test_equal_positions_are_one_module():
     shared = {}
     config = AttentionConfig(MultiHeadsConfig(2), position=RelativeBiasConfig())
     first, second = config.build(8, shared=shared), config.build(8, shared=shared)

@@ -24,7 +24,7 @@ def run_ragged(attention, rows, chunks, state):
     """Feed rows of different lengths: `chunks` says for each call how many tokens each row has, the rest is padding."""
     out = [[] for _ in rows]
     for lengths in chunks:
-        x = torch.full((len(rows), max(lengths), DIM), 1e3, dtype=torch.float64)  # seen padding would show
+        x = torch.full((len(rows), max(lengths), DIM), 1e3, dtype=torch.float64)  # visible if padding is seen
         for b, length in enumerate(lengths):
             begin = int(state.length[b])
             x[b, :length] = rows[b][begin : begin + length]
@@ -34,7 +34,7 @@ def run_ragged(attention, rows, chunks, state):
     return [torch.cat(parts) for parts in out]
 
 
-# --- the same as without ---------------------------------------------------------------------------------------------
+# --- same as uncached ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -87,7 +87,7 @@ def test_prompts_of_different_lengths_then_steps():
         close(found, attention(row[None], mask=Causal())[0])
 
 
-def test_what_padding_left_behind_is_never_seen():
+def test_the_slot_of_padding_is_never_seen():
     """The spare slot of a growing cache becomes a real one when it grows."""
     attention = make(MultiHeadsConfig(2))
     rows = [random(9, DIM), random(6, DIM, seed=1)]
@@ -213,7 +213,7 @@ def test_reorder(window, capacity):
     attention, x = make(MultiHeadsConfig(4, 2), RopeConfig(), window), random(3, 6, DIM)
     index = torch.tensor([2, 0, 0])
     state = start(attention, 3, capacity)
-    state.reorder(index)  # nothing there yet
+    state.reorder(index)  # nothing is cached yet
     run(attention, x[:, :4], [3, 1], state)
     state.reorder(index)
     (found,) = feed([attention], state, x[:, 4:])

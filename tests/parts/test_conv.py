@@ -126,7 +126,7 @@ def test_a_state_can_be_reordered() -> None:
     same(found, made(x, mask=Causal())[[1, 0], 4:])
 
 
-def test_a_state_remembers_no_more_than_it_needs() -> None:
+def test_a_state_keeps_no_more_than_it_needs() -> None:
     made = convolution(3, 2)
     state = made.start(5, None)
     made(random(5, 9, 3), mask=Causal(), state=state)
@@ -134,7 +134,7 @@ def test_a_state_remembers_no_more_than_it_needs() -> None:
     assert state.nbytes() == 5 * 4 * 3 * 8
 
 
-def test_packed_documents_are_refused() -> None:
+def test_packed_documents_are_rejected() -> None:
     documents = Documents(torch.zeros(1, 4, dtype=torch.long))
     made = convolution(3)
     prefix = Prefix(torch.tensor([2]))

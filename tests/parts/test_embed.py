@@ -66,16 +66,18 @@ def test_an_id_outside_the_vocabulary_is_named_with_its_place(wrong: int) -> Non
         made(tokens)
 
 
-def test_ids_of_other_whole_types() -> None:
+def test_ids_of_other_integer_types() -> None:
     made = embedding(EmbedConfig())
     same(made(TOKENS.int()), words(made))
 
 
-def test_what_is_no_row_of_ids() -> None:
+def test_inputs_that_are_not_rows_of_ids() -> None:
     made = embedding(EmbedConfig())
     forward = getattr(type(made).forward, "__wrapped__", type(made).forward)  # without the shape checker
     for wrong in (TOKENS[:, :0], TOKENS[0], TOKENS.float()):
-        with pytest.raises(InputError, match=r"tokens must be whole numbers in rows of one or more, not torch\.\w+ of"):
+        with pytest.raises(
+            InputError, match=r"tokens must be integers of shape \(rows, 1 or more tokens\), not torch\.\w+ of"
+        ):
             forward(made, wrong)
 
 
@@ -127,14 +129,14 @@ def test_segments_are_added_and_by_default_all_are_the_first() -> None:
 
 
 @pytest.mark.parametrize("wrong", [2, -1])
-def test_a_segment_that_is_not_there_is_named(wrong: int) -> None:
+def test_an_unknown_segment_is_named(wrong: int) -> None:
     made = embedding(EmbedConfig(segments=2))
     rule = f"segment {wrong} at row 1, place 0 is not one of the model's segments (0 to 1)"
     with pytest.raises(InputError, match=re.escape(rule)):
         made(TOKENS, segments=torch.tensor([[0, 0, 1], [wrong, 1, 1]]))
 
 
-def test_segments_for_a_model_without() -> None:
+def test_segments_for_a_model_without_segments() -> None:
     with pytest.raises(InputError, match=r"segments were given, but the model has no segment embedding \(embed\.segm"):
         embedding(EmbedConfig())(TOKENS, segments=torch.zeros_like(TOKENS))
 

@@ -91,13 +91,13 @@ def test_bias(bias, biases):
     assert found == (expected if biases is None else {f"to_{name}.bias" for name in biases})
 
 
-def test_full_width_per_head_has_its_price():
+def test_full_width_per_head_costs_more_parameters():
     with torch.device("meta"):
         heads = MultiHeads(4096, heads=12, head_dim=4096)
     assert sum(parameter.numel() for parameter in heads.parameters()) == 805_306_368
 
 
-def test_the_norm_acts_on_each_query_and_key_before_the_turn():
+def test_the_norm_acts_on_each_query_and_key_before_the_rotation():
     heads = fill(MultiHeadsConfig(2, 1, head_dim=4, qk_norm=RMSNormConfig(eps=1e-3)).build(6, 6).double())
     assert heads.query_norm is not heads.key_norm
     rope = RopeConfig().build(4, 2).double()
@@ -189,7 +189,7 @@ def test_deepseek_v3(query_rank):
     close(ours(x, mask=Causal()), theirs(x, turns, hidden_future(5))[0], 1e-5)
 
 
-def test_latent_heads_remember_only_the_latent_and_one_key():
+def test_latent_heads_keep_only_the_latent_and_one_key():
     heads = fill(LatentHeadsConfig(3, rank=7, plain=6, turned=4, value=5).build(12, 12).double())
     assert isinstance(heads, LatentHeads)
     rotate = RopeConfig().build(heads.rope_dim, 3).double().rotation(torch.arange(2)[None])
@@ -200,7 +200,7 @@ def test_latent_heads_remember_only_the_latent_and_one_key():
     keys, values = heads.expand((latent, turned))
     assert keys.shape == (2, 3, 2, 10)
     assert values.shape == (2, 3, 2, 5)
-    for h in range(3):  # the turned part is shared
+    for h in range(3):  # the rotated part is shared
         close(keys[:, h, :, 6:], turned[:, 0])
 
 
@@ -251,7 +251,7 @@ def test_the_mistake_says_where():
         config(BareHeadsConfig()).build(4, 6)
 
 
-def test_heads_must_say_what_they_do():
+def test_the_base_class_implements_nothing():
     heads = Heads()
     x = random(1, 2, 3)
     for undefined in (lambda: heads.query(x, identity), lambda: heads.keep(x, identity), lambda: heads.merge(x[None])):

@@ -37,8 +37,8 @@ def cases(draw):
     return batch, query, key
 
 
-def brute(batch, query, key, may):
-    """Ask `may(row, i, j, query position, key position)` for each pair, in plain Python."""
+def brute_force(batch, query, key, may):
+    """Return `may(row, i, j, query position, key position)` for each pair, in plain Python."""
     query, key = query.expand(batch, -1).tolist(), key.expand(batch, -1).tolist()
     return torch.tensor(
         [[[may(b, i, j, q, k) for j, k in enumerate(key[b])] for i, q in enumerate(query[b])] for b in range(batch)]
@@ -48,7 +48,7 @@ def brute(batch, query, key, may):
 def check(rule, batch, query, key, may):
     answer = dense_mask(rule, query, key, batch)
     assert answer.dtype == torch.bool
-    expected = brute(batch, query, key, may)
+    expected = brute_force(batch, query, key, may)
     assert torch.equal(answer.expand_as(expected), expected)
 
 
@@ -117,7 +117,7 @@ def test_includes():
     assert not includes(None, Causal)
 
 
-def test_a_rule_must_answer():
+def test_the_base_class_decides_nothing():
     with pytest.raises(NotImplementedError):
         dense_mask(Rule(), torch.zeros(1, 2, dtype=torch.long), torch.zeros(1, 2, dtype=torch.long), 1)
 
@@ -148,13 +148,13 @@ def test_one_pair_is_answered_as_all_are(rule):
                 assert one == answer[b, i, j]
 
 
-def test_padded():
+def test_padded_positions():
     assert padded_positions(torch.tensor([2, 0, 3]), 3).tolist() == [[0, 1, -1], [-1, -1, -1], [0, 1, 2]]
     assert padded_positions(torch.tensor([1, 2]), 4).tolist() == [[0, -1, -1, -1], [0, 1, -1, -1]]
     assert padded_positions(None, 3) is None
 
 
-def test_arrange():
+def test_explicit_positions():
     device = torch.device("cpu")
     assert explicit_positions(None, 4, device).tolist() == [[0, 1, 2, 3]]
     given_ = torch.tensor([[5, -1], [0, 1]])

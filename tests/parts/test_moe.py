@@ -117,7 +117,7 @@ def logits(*affinities: float) -> Tensor:
     return torch.tensor([affinities], dtype=torch.float64).logit()
 
 
-def test_the_bias_chooses_but_does_not_weigh() -> None:
+def test_the_bias_affects_the_choice_but_not_the_weights() -> None:
     made = identity_router(3, chosen=2)
     x = logits(0.6, 0.3, 0.2)
     weights, index = made(x)
@@ -247,8 +247,8 @@ def test_mixture_is_the_loop_with_the_grouped_kernel(config: MoEConfig, monkeypa
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("dim", "hidden"), [(5, 3), (4, 4), (8, 6), (6, 8)])
-def test_any_width_will_do(dim: int, hidden: int, dtype: torch.dtype) -> None:
-    """The grouped kernel takes only rows of whole 16 bytes."""
+def test_any_width_works(dim: int, hidden: int, dtype: torch.dtype) -> None:
+    """The grouped kernel takes only rows of a multiple of 16 bytes."""
     moe = mixture(MoEConfig(experts=4, chosen=2, hidden=hidden, shared=1), dim, dtype)
     x = random(2, 3, dim).to(dtype)
     found, wanted = moe(x), loop(moe, x)
@@ -264,7 +264,7 @@ def test_it_can_be_built_and_run_without_memory() -> None:
             assert moe(torch.zeros(2, 5, 8, dtype=dtype)).shape == (2, 5, 8)
 
 
-def test_no_tokens_no_answers() -> None:
+def test_without_tokens_the_result_is_empty() -> None:
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         moe = mixture(CONFIGS[1], 8, dtype)
         assert moe(torch.zeros(2, 0, 8, dtype=dtype)).shape == (2, 0, 8)

@@ -59,7 +59,7 @@ def test_batch_norm_is_over_all_tokens_of_the_batch(shape: tuple[int, ...]) -> N
     same(norm(x), wanted.reshape(shape))
 
 
-def test_batch_norm_takes_what_is_not_contiguous() -> None:
+def test_batch_norm_takes_tensors_that_are_not_contiguous() -> None:
     x = random(4, 3, 2).transpose(0, 2)
     norm = fill(BatchNormConfig().build(4))
     same(norm(x), norm(x.contiguous()).detach().numpy())
@@ -77,7 +77,7 @@ def test_batch_norm_uses_running_averages_when_not_training() -> None:
     norm.eval()
     wanted = (second.numpy() - mean) / np.sqrt(variance + 0.1) * GAMMA + BETA
     same(norm(second), wanted)
-    same(norm(second[:1, :1]), wanted[:1, :1])  # who else is in the batch no longer matters
+    same(norm(second[:1, :1]), wanted[:1, :1])  # the other tokens of the batch no longer matter
     same(norm(second), wanted)  # and nothing is learned
 
 

@@ -58,12 +58,12 @@ def test_weighted_is_attention_with_one_query() -> None:
 
 def test_weighted_does_not_look_at_padding() -> None:
     x = random(2, 4, 3)
-    x[1, 2:] *= 100  # what would win
+    x[1, 2:] *= 100  # would have the largest weights
     query = [0.5, -1.0, 2.0]
     same(weighted()(x, POSITIONS), torch.stack([attention(query, x[0]), attention(query, x[1, :2])]))
 
 
-def test_what_stands_in_padding_changes_nothing_and_gets_no_gradient() -> None:
+def test_vectors_at_padding_change_nothing_and_get_no_gradient() -> None:
     for pool in (Mean(), weighted()):
         x = random(2, 4, 3).requires_grad_()
         pool(x, POSITIONS).square().sum().backward()

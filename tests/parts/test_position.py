@@ -52,7 +52,7 @@ def test_a_constant_is_not_rounded_below_float32(dtype):
 def test_a_constant_is_exact_in_float64():
     table = Constant(third).double()
     assert torch.equal(table.values, third)
-    assert torch.equal(Constant(third).bfloat16().double().values, third)  # also by way of fewer digits
+    assert torch.equal(Constant(third).bfloat16().double().values, third)  # also after a detour through bfloat16
     assert table.float().values.dtype == torch.float32
 
 
@@ -146,7 +146,7 @@ def test_only_a_table_has_an_end():
     assert SinusoidalConfig().build(4)(None, 100, CPU).shape == (1, 100, 4)
 
 
-def test_an_encoding_must_say_its_vectors():
+def test_the_base_class_has_no_vectors():
     with pytest.raises(NotImplementedError):
         Absolute()(None, 2, CPU)
 
@@ -172,7 +172,7 @@ def test_rope_sees_only_the_difference(layout, width, a, b, shift):
 
 
 def test_rope_scores_depend_on_the_difference():
-    """The property above would hold for a turn that does nothing."""
+    """The property above would also hold for a rotation by 0."""
     rope = RopeConfig().build(4, 1).double()
     x = torch.ones(1, 1, 1, 4, dtype=torch.float64)
     scores = [(x * rope.rotation(torch.tensor([[p]]))(x)).sum() for p in range(3)]
@@ -180,7 +180,7 @@ def test_rope_scores_depend_on_the_difference():
 
 
 def test_rope_by_hand():
-    """Each pair is turned by its own angle; what is beyond `width` stays."""
+    """Each pair is rotated by its own angle; features beyond `width` stay the same."""
     x, p = random(2, 3, 4, 7), torch.tensor([[0, 1, 2, 9], [5, 3, 1, -1]])
     for layout, pairs in {"halves": [(0, 2), (1, 3)], "interleaved": [(0, 1), (2, 3)]}.items():
         rope = RopeConfig(base=100.0, layout=layout, width=4).build(7, 3).double()
@@ -283,7 +283,7 @@ def test_yarn_scaling(head_dim, factor, original, fast, slow, magnitude):
     assert rope.magnitude == pytest.approx(0.1 * log(factor) + 1 if magnitude is None else magnitude)
 
 
-def test_the_magnitude_lengthens_what_is_turned():
+def test_the_magnitude_lengthens_rotated_vectors():
     scaling = YarnScaling(factor=4.0, original_length=64)
     rope = RopeConfig(width=4, scaling=scaling).build(6, 1).double()
     x = random(1, 1, 3, 6)
@@ -343,7 +343,7 @@ def test_relative_bias_needs_buckets_to_grow(config):
         config.build(4, 3)
 
 
-def test_no_position_turns_and_adds_nothing():
+def test_without_a_position_nothing_is_rotated_or_added():
     x = random(1, 2, 3, 4)
     assert Relative().rotation(torch.arange(3)[None])(x) is x
     assert not Relative().has_bias
@@ -351,7 +351,7 @@ def test_no_position_turns_and_adds_nothing():
         Relative().bias(torch.tensor(0), torch.tensor(0), torch.tensor(0))
 
 
-def test_learned_positions_begin_behind_the_offset() -> None:
+def test_learned_positions_begin_after_the_offset() -> None:
     plain, shifted = LearnedConfig(5).build(4), LearnedConfig(5, offset=2).build(4)
     with torch.no_grad():
         shifted.table.weight[2:] = plain.table.weight

@@ -217,7 +217,7 @@ def test_both_directions():
     torch.testing.assert_close(out[..., 5:], back(x.flip(1)).flip(1), **CLOSE)
 
 
-def test_both_directions_take_no_state():
+def test_both_directions_reject_a_state():
     module = Bidirectional(make(GRU), make(GRU))
     with pytest.raises(ConfigError, match="cannot continue from a state"):
         module(random(2, 6, 5), state=module.forward_layer.start(2))
@@ -248,7 +248,7 @@ def test_config_builds_its_layer(kind):
     assert both(random(2, 4, 3, dtype=torch.float32)).shape == (2, 4, 6)
 
 
-def test_config_refuses_half_of_an_odd_width():
+def test_config_rejects_an_odd_width_for_both_directions():
     with pytest.raises(ConfigError, match="must be even"):
         RECURRENT["gru"](bidirectional=True).build(7)
 

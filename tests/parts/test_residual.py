@@ -1,4 +1,4 @@
-"""Each joining against its equation, with norms and sublayers that are simple functions of numbers."""
+"""Each kind of residual against its equation, with norms and sublayers that are simple functions of numbers."""
 
 import pytest
 import torch
@@ -72,7 +72,7 @@ def named(joining: str) -> dict[str, nn.Module]:
     return dict(zip(NAMES[joining], NORMS, strict=False))
 
 
-def test_every_joining_has_an_equation_here() -> None:
+def test_every_residual_has_an_equation_here() -> None:
     assert set(RESIDUALS) == set(EQUATIONS)
 
 
@@ -120,7 +120,7 @@ def test_the_norm_is_built_for_the_width() -> None:
 
 
 @pytest.mark.parametrize("joining", EQUATIONS)
-def test_dropout_acts_on_what_a_sublayer_says_not_on_the_stream(joining: ResidualName) -> None:
+def test_dropout_acts_on_the_output_of_a_sublayer_not_on_the_stream(joining: ResidualName) -> None:
     residual = build_residual(joining, ["a", "b"], 3, None, dropout=1.0)
     x = torch.tensor([[[0.5, -2.0, 1.0]]], dtype=torch.float64)
     dropped = residual(x, SUBLAYERS)

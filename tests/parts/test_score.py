@@ -109,11 +109,11 @@ def test_additive():
     check(score, query, wide, lambda q, k: v @ np.tanh(W @ q + U @ k + b))
 
 
-def test_additive_is_as_wide_as_the_query_unless_told():
+def test_additive_is_as_wide_as_the_query_by_default():
     assert AdditiveConfig().build(5, 7).energy.in_features == 5
 
 
-def test_only_the_additive_score_is_no_dot_product():
+def test_only_the_additive_score_is_not_a_dot_product():
     scores = [c.build(5, 5) for c in (DotConfig(), CosineConfig(), BilinearConfig(), ReducedRankConfig(2))]
     assert all(score.is_dot for score in scores)
     assert not AdditiveConfig().build(5, 5).is_dot

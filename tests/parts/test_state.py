@@ -1,4 +1,4 @@
-"""States reorder their rows, give out their tensors and take them back; caches of one kind share their steps."""
+"""States reorder their rows, return their tensors and accept others; caches of one kind share their steps."""
 
 from dataclasses import FrozenInstanceError
 
@@ -142,7 +142,7 @@ def test_a_state_of_equal_rows_is_all_at_once(windows, capacity, chunks):
     assert has_table == [not table.grows for table in state.tables.values()]
 
 
-def test_rows_that_part_get_a_table():
+def test_rows_of_different_lengths_get_a_table():
     attentions, state = caches(1)
     rows = [random(6, DIM), random(5, DIM, seed=1)]
     first, second = torch.stack([row[:3] for row in rows]), torch.stack([rows[0][3:5], rows[1][3:5]])
