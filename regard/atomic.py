@@ -64,7 +64,7 @@ def write_folder(path: str | Path, existing: Existing = "refuse", remedy: str | 
 
     After an exception the temporary folder is removed and `path` is unchanged. If `path` already exists and is not an
     empty folder: "refuse" raises an error before the block runs; "replace" replaces the folder, but not a file, when
-    the new one is complete; "keep" discards the new one (another process was faster).
+    the new one is complete; "keep" keeps the old one and discards the new one (another process was faster).
     """
     path = Path(path)
     with explain_write_errors(path, remedy):
@@ -121,7 +121,7 @@ def lock(path: str | Path, remedy: str = "wait until it ends, or stop it") -> It
     """Hold the lock file `path` for the duration of the block; raise an error if another process holds it.
 
     The operating system releases the lock when the process ends, however it ends. The file stays behind, with the
-    process id of its last holder. It locks nothing on file systems and systems without `flock`.
+    process id of its last holder. Without `flock` (not POSIX, some network file systems), nothing is locked.
     """
     path = Path(path)
     with explain_write_errors(path, None):
@@ -206,7 +206,7 @@ def _move(part: Path, target: Path) -> bool:
 
 
 def _swap(part: Path, target: Path) -> None:
-    """Put a complete folder in the place of another, then remove the other."""
+    """Replace a folder by a complete one, then remove the old one."""
     old = _temporary(target)
     target.rename(old)
     try:

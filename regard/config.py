@@ -68,13 +68,15 @@ class Kinds(Registry[type[C]]):
         if not (dataclasses.is_dataclass(item) and issubclass(item, self.base)):
             raise RegardError(f"{item.__name__} must be a frozen dataclass that inherits from {self.base.__name__}")
         if kind_of(item) not in (None, name):
-            raise RegardError(f"{item.__name__} is already registered as {kind_of(item)!r}, so not as {name!r}")
+            raise RegardError(
+                f"{item.__name__} is already registered as {kind_of(item)!r}; define a class for {name!r}"
+            )
         super().add(name, item)
         item.registered_kind = name
 
 
 def kind_of(config: Any) -> str | None:
-    """Return the `kind` by which a config class is registered; not that of a class it inherits from."""
+    """Return the `kind` under which a config class is registered; that of a base class does not count."""
     kind: str | None = vars(config).get("registered_kind") if isinstance(config, type) else None
     return kind
 
@@ -124,7 +126,7 @@ def _field_types(config: Any) -> dict[str, Any]:
 
 
 class Mistakes(list[ConfigError]):
-    """The mistakes found so far."""
+    """The mistakes found so far in a table."""
 
     def add(self, rule: str, path: str) -> None:
         """Note a mistake."""
@@ -153,7 +155,7 @@ def from_table(table: Mapping[str, Any], config: type[T], path: str = "") -> T:
 
 
 def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
-    """Return the value as `type_`, or add to the mistakes. A config was checked when it was made, and stays."""
+    """Return the value as `type_`, or add to the mistakes. A config was checked when it was built, and is kept."""
     origin, args = get_origin(type_), get_args(type_)
     if origin in (Union, UnionType):
         [wanted] = [arg for arg in args if arg is not NoneType]
@@ -183,7 +185,7 @@ def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
 
 
 def _is_plain(value: Any, type_: Any) -> bool:
-    """Check for the type itself and nothing that merely converts to it: `true` and `"3"` are not numbers."""
+    """Return whether a value has the type itself, not one that converts to it: `true` and `"3"` are not numbers."""
     wanted = get_args(type_)[0] if get_origin(type_) is Annotated else type_
     if wanted is int:
         whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())  # 1e3 is whole
@@ -220,7 +222,7 @@ def _structure_kind(value: Any, kinds: Kinds[Any], path: str, mistakes: Mistakes
 
 
 def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes) -> Any:
-    """Return a table as this config class. Its `kind` may be written even where no other class is possible."""
+    """Return a table as this config class. It may name its `kind` even if there is only one."""
     if not isinstance(value, Mapping):
         mistakes.add(f"{_show(value)} must be a table", path)
         return value
@@ -245,7 +247,7 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
 
 
 def describe_type(type_: Any) -> str:
-    """Return a type as people say it: `Count` is "a whole number, at least 1"."""
+    """Describe a type in words: `Count` is "a whole number, at least 1"."""
     plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if type_ in plain:
         return plain[type_]
@@ -277,7 +279,7 @@ def _join(*path: object) -> str:
 
 
 def to_table(config: Any) -> Any:
-    """Return a config as plain tables. What is absent (None) is left out: a missing table means an absent feature."""
+    """Return a config as plain tables. None is left out: a missing table means an absent feature."""
     if dataclasses.is_dataclass(config):
         kind = kind_of(type(config))
         table: Table = {} if kind is None else {"kind": kind}
@@ -301,5 +303,5 @@ def to_toml(config: Any) -> str:
 
 
 def to_json(config: Any) -> str:
-    """Return a config as the text that a checkpoint keeps."""
+    """Return a config as JSON, as `save_model` writes it."""
     return json.dumps(to_table(config), indent=2)

@@ -14,7 +14,7 @@ class RegardError(Exception):
 
 
 class ConfigError(RegardError):
-    """A mistake in a recipe or an override, as `path: values, rule`."""
+    """A mistake in a recipe or an override; the message is `path: rule`, and the rule names the value."""
 
     def __init__(self, rule: str, path: str = "") -> None:
         super().__init__(f"{path}: {rule}" if path else rule)
@@ -37,7 +37,7 @@ def at(place: str) -> Iterator[None]:
 
 
 def choices(wrong: object, right: Iterable[str]) -> str:
-    """Return what could have been written instead, the nearest name first; used after a semicolon."""
+    """Return a hint that lists the valid names, the nearest first; it follows a semicolon in a message."""
     names = sorted(right)
     if not names:
         return "there is nothing to choose from"

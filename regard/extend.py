@@ -68,7 +68,7 @@ def register(sort: str, name: str) -> Callable[[T], T]:
 
 
 def import_file(path: str | Path) -> None:
-    """Run a Python file of the user's own, which registers parts; once, however often it is named."""
+    """Run a Python file of the user, which registers parts. A file that was imported before is not run again."""
     path = Path(path).resolve()
     if not path.is_file():
         raise RegardError(f"{path}: cannot be imported: there is no such file")

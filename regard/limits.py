@@ -51,16 +51,16 @@ NotNegative = Annotated[float, Range(low=0)]
 
 
 class Registry(Mapping[str, T]):
-    """Things of one sort by name: those of the package, and those that users add with `regard.register`.
+    """Items of one sort by name: those of the package, and those that users add with `regard.register`.
 
-    As the annotation of a text field, it limits the text to the registered names. What is registered in an `included`
-    registry is found here, too.
+    As the annotation of a text field, it limits the text to the registered names. Items of an `included`
+    registry are found here, too.
     """
 
     _items: ChainMap[str, T]
 
     def __init__(self, sort: str, items: Mapping[str, T], included: Registry[T] | None = None) -> None:
-        self.sort = sort  # what one of them is called: "score"
+        self.sort = sort  # what an item is called in messages: "score"
         self.included = included
         self._items = ChainMap({}, {} if included is None else included._items)
         for name, item in items.items():
@@ -68,7 +68,7 @@ class Registry(Mapping[str, T]):
         self._shipped = frozenset(items)
 
     def add(self, name: str, item: T) -> None:
-        """Register a thing. A definition that is run again (a notebook cell) replaces its former self."""
+        """Register an item. A definition that is run again (a notebook cell) replaces the earlier one."""
         old = self._items.get(name)
         if old is not None and (name in self._shipped or _definition(old) != _definition(item)):
             raise RegardError(f"there is already a {self.sort} with the name {name!r}; choose another name")

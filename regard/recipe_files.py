@@ -27,7 +27,7 @@ ABOUT_ONE_RECIPE = ("about", "paper")  # keys that describe one recipe, and ther
 
 
 def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
-    """Return `base` with `change` laid over it, table by table; another `kind` replaces, and "none" removes."""
+    """Merge `change` into `base`, table by table; another `kind` replaces a table, and "none" removes a key."""
     merged = {} if "kind" in change and change["kind"] != base.get("kind") else dict(base)
     for key, value in change.items():
         old = merged.get(key)
@@ -38,7 +38,7 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
 def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
     """Apply overrides such as `model.depth=6`; `key=none` removes the key.
 
-    Kinds are set first, the outer before the inner, because another kind empties its table.
+    Kinds are set first, outer tables before inner ones, because another kind empties its table.
     """
     result = dict(table)
     for change in sorted(changes, key=_kinds_first):
@@ -73,7 +73,7 @@ def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Tab
 
 
 def _value(text: str) -> Any:
-    """Read a value as TOML, and a bare word as text."""
+    """Read a value as TOML; a bare word is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -92,7 +92,7 @@ def resolve_likes(table: Table) -> Table:
             tables = [key for key, item in table.items() if isinstance(item, Mapping) and key != name]
             raise ConfigError(f"{base!r} is not a table beside this one; {choices(base, tables)}", f"{name}.like")
         if base in seen:
-            raise ConfigError(f"goes in a circle: {' -> '.join((*seen, base))}", f"{name}.like")
+            raise ConfigError(f"inherits from itself: {' -> '.join((*seen, base))}", f"{name}.like")
         own = {key: item for key, item in value.items() if key != "like"}
         return merge(expand(base, (*seen, base)), own)
 
@@ -122,17 +122,17 @@ def read_recipe(recipe: str | Path) -> Table:
 
 
 def read_own(recipe: str | Path) -> Table:
-    """Read only what the recipe itself says, without what it inherits by its `like`."""
+    """Read only the recipe's own keys, without those it inherits by `like`."""
     return _parse(recipe)[0]
 
 
 def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
-    """Read a recipe from which the recipes `derived` inherit by their `like`."""
+    """Read a recipe, with what it inherits; `derived` are the recipes that led here by their `like`."""
     name = str(recipe)
-    asker = f"{derived[-1]}: like" if derived else ""
+    inheriting = f"{derived[-1]}: like" if derived else ""
     if name in derived:
-        raise ConfigError(f"goes in a circle: {' -> '.join((*derived, name))}", asker)
-    table, folder = _parse(recipe, asker)
+        raise ConfigError(f"inherits from itself: {' -> '.join((*derived, name))}", inheriting)
+    table, folder = _parse(recipe, inheriting)
     if "like" in table:
         base: str | Path = str(table.pop("like"))
         if folder is not None:
@@ -164,7 +164,7 @@ def _drop_unused_layers(merged: Table, own: Mapping[str, Any]) -> Table:
     return result
 
 
-def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
+def _parse(recipe: str | Path, inheriting: str = "") -> tuple[Table, Path | None]:
     """Return the table of a recipe, and its folder if it does not come with the package."""
     name = str(recipe)
     if name.endswith(".toml") or isinstance(recipe, Path):
@@ -178,8 +178,8 @@ def _parse(recipe: str | Path, asker: str = "") -> tuple[Table, Path | None]:
     elif name in recipe_names():
         text, folder = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None
     else:
-        remedy = f"{choices(name, recipe_names())}; name a file of your own with its .toml"
-        raise ConfigError(f"no recipe has the name {name!r}; {remedy}", asker)
+        remedy = f"{choices(name, recipe_names())}; a file of your own needs its suffix .toml"
+        raise ConfigError(f"no recipe has the name {name!r}; {remedy}", inheriting)
     try:
         return tomllib.loads(text), folder
     except tomllib.TOMLDecodeError as error:

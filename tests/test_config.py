@@ -374,8 +374,8 @@ def test_a_like_of_another_kind_replaces_the_table() -> None:
 
 def test_likes_in_a_circle() -> None:
     x_y = {"x": {"like": "y"}, "y": {"like": "x"}}
-    assert mistake({**LEAST, "layers": x_y}) == "layers.y.like: goes in a circle: x -> y -> x"
-    assert mistake({**LEAST, "layers": {"x": {"like": "x"}}}) == "layers.x.like: goes in a circle: x -> x"
+    assert mistake({**LEAST, "layers": x_y}) == "layers.y.like: inherits from itself: x -> y -> x"
+    assert mistake({**LEAST, "layers": {"x": {"like": "x"}}}) == "layers.x.like: inherits from itself: x -> x"
 
 
 def test_like_an_unknown_sibling_names_the_nearest() -> None:
@@ -577,7 +577,7 @@ def test_a_name_is_registered_once_and_a_definition_may_be_run_again(tools: Kind
     for name in ("drill", "saw"):
         with pytest.raises(RegardError, match=f"there is already a tool with the name '{name}'"):
             tools.add(name, define(tools.base, "Other"))
-    with pytest.raises(RegardError, match="Drill is already registered as 'drill', so not as 'borer'"):
+    with pytest.raises(RegardError, match="Drill is already registered as 'drill'; define a class for 'borer'"):
         tools.add("borer", again)
     for wrong in (define(Config, "Stray"), type("Stray", (tools.base,), {})):
         with pytest.raises(RegardError, match="Stray must be a frozen dataclass that inherits from Tool"):
@@ -670,7 +670,7 @@ def test_a_file_in_the_way_does_not_hide_a_shipped_recipe(tmp_path: Path, monkey
 def test_an_unknown_name_suggests_the_nearest_and_how_to_name_a_file() -> None:
     found = refusal("gtp2")
     assert found.startswith("no recipe has the name 'gtp2'; did you mean 'gpt2'? (one of bert, ")
-    assert found.endswith("name a file of your own with its .toml")
+    assert found.endswith("a file of your own needs its suffix .toml")
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_cause(tmp_path: Path) -> None:
@@ -721,16 +721,16 @@ def test_a_file_beside_it_goes_before_a_shipped_recipe(tmp_path: Path) -> None:
 
 def test_recipes_in_a_circle(tmp_path: Path) -> None:
     x, y = write(tmp_path, "x", 'like = "y"\n'), write(tmp_path, "y", 'like = "x"\n')
-    assert refusal(x) == f"{y}: like: goes in a circle: {x} -> {y} -> {x}"
+    assert refusal(x) == f"{y}: like: inherits from itself: {x} -> {y} -> {x}"
     own = write(tmp_path, "own", 'like = "own"\n')
-    assert refusal(own) == f"{own}: like: goes in a circle: {own} -> {own}"
+    assert refusal(own) == f"{own}: like: inherits from itself: {own} -> {own}"
 
 
 def test_recipes_in_a_circle_by_a_path_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "x", 'like = "x"\n')
     monkeypatch.chdir(tmp_path)
     for recipe in ("x.toml", "./x.toml", f"../{tmp_path.name}/x.toml"):
-        assert "like: goes in a circle" in refusal(recipe)
+        assert "like: inherits from itself" in refusal(recipe)
 
 
 def test_a_base_that_is_no_recipe_names_the_file_that_asks_for_it(tmp_path: Path) -> None:

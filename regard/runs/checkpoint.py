@@ -1,4 +1,4 @@
-"""Checkpoints, read: the training state after a step, in a folder that is complete or absent.
+"""Read checkpoints: the training state after a step, in a folder that is complete or absent.
 
     step-00000100/
       state.safetensors    tensors by name: model/..., optimizer/..., average/... (moving average), carried/...
@@ -116,7 +116,7 @@ def is_good(path: Path) -> bool:
 
 
 def read_state(path: Path, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Read the tensors of a checkpoint."""
+    """Read the tensors of a checkpoint; of those that are sharded in `like`, only the shard of this process."""
     try:
         if (path / STATE).exists() and not any(map(is_sharded, like.values())):
             return load_file(path / STATE)
@@ -158,7 +158,7 @@ def _digest(path: Path) -> str:
     try:
         return sha256(path)
     except RegardError as error:
-        raise DamageError(str(error).removeprefix(f"{path}: ").join((f"{path.name} ", ""))) from None
+        raise DamageError(f"{path.name} {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def _read_table(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A run folder: what can be read from it, and whether a folder is free to become one; `layout.py` has the files."""
+"""A run folder: what can be read from it, and whether a folder is free to become one; `layout.py` lists its files."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: str | Path) -> RunFolder:
-    """Read from a run folder what using its model needs; the model itself and the training options are not checked."""
+    """Read what the use of a run's model needs; the model and the training options of the recipe are not checked."""
     folder = Path(folder)
     table = read_run_recipe(folder)
     task = from_table(table.get("task", {}), TaskConfig, "task")
@@ -70,7 +70,7 @@ def read_run_recipe(folder: Path) -> dict[str, Any]:
 
 
 def not_a_run(folder: Path, remedy: str) -> str:
-    """Describe what a folder lacks that should have been a run."""
+    """Return the message for a folder that is not a run."""
     if not folder.is_dir():
         return f"{folder}: no such folder; {remedy}"
     what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"

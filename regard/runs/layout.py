@@ -1,11 +1,11 @@
 """The files of a run folder.
 
 recipe.toml          the resolved recipe: `regard train RUN/recipe.toml --run OTHER` repeats the run
-config.json          the model's part of it, with
+config.json          the model's part of the recipe
 model.safetensors    the weights that did best on the validation data
 tokenizer.json
 checkpoints/         the training state after some steps, to resume from: see checkpoint.py
-averaging/           the weights of the last validations, to be averaged at the end
+averaging/           the weights at the last validations, to be averaged at the end
 probe/               attention weights on one validation row at a few steps: see training/probe.py
 metrics.jsonl, samples.jsonl: see records.py
 tensorboard/, curves.png, report.html
@@ -31,6 +31,6 @@ def step_name(step: int) -> str:
 
 # The end of a message about a folder that does not exist. The user may have given the name of a model on the Hub.
 FOLDER_REMEDY = (
-    "give the folder that `regard train` printed, or one of Hugging Face "
+    "give the folder that `regard train` printed, or a Hugging Face folder "
     "(download one with `hf download NAME --local-dir FOLDER`)"
 )

@@ -4,13 +4,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recipe import load_recipe
-from regard.models.store import build_with, read_model
+from regard.models.store import build_with, read_model, read_tensors
 from regard.runs.checkpoint import (
     CHECKPOINT_NAME,
     CHECKSUMS,
@@ -42,27 +41,27 @@ def load_step(run: Path, step: int, device: str | torch.device = "cpu") -> Model
 
 
 def saved_steps(run: Path) -> dict[int, Path]:
-    """Find the weights of each step: of the checkpoints, and of the validations that are kept to be averaged."""
+    """Find the weights of each step: in checkpoints, and in the files that are kept for averaging."""
     kept = [(match, path) for path in (run / AVERAGING).glob("*") if (match := STEP_FILE.fullmatch(path.name))]
     found = {int(match[1]): path for match, path in kept} | checkpoint_paths(run / CHECKPOINTS)
     return dict(sorted(found.items()))
 
 
 def _of_checkpoint(path: Path) -> dict[str, Tensor]:
-    """Read the weights that a validation measures: the moving average if there is one, else the model's own."""
+    """Read the weights that validation measured: the moving average if there is one, else the model's own."""
     try:
         check_checkpoint(path)
         state = read_state(path, {})
     except DamageError as damage:
         raise RegardError(f"{path}: the checkpoint is damaged ({damage}); take another step") from None
-    average = {name.removeprefix("average/"): tensor for name, tensor in state.items() if name.startswith("average/")}
-    own = {name.removeprefix("model/"): tensor for name, tensor in state.items() if name.startswith("model/")}
-    return average or own
+    prefix = "average/" if any(name.startswith("average/") for name in state) else "model/"
+    # copied out of the mapped file into aligned memory; see `read_tensors`
+    return {name.removeprefix(prefix): tensor.clone() for name, tensor in state.items() if name.startswith(prefix)}
 
 
 def _of_file(path: Path) -> dict[str, Tensor]:
     try:
-        return load_file(path)
+        return dict(read_tensors(path))
     except (OSError, SafetensorError) as error:
         raise RegardError(f"{path}: cannot be read: {error}; take another step") from None
 

@@ -1,1 +1,1 @@
-"""What a model is trained for: the loss, the batches and the scores of each task."""
+"""Tasks: the data, the loss, the batches, the metrics and the defaults of each."""

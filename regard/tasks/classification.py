@@ -35,7 +35,7 @@ from regard.tasks.text import (
     with_skips,
 )
 
-LONGEST = 256  # tokens of a text, where the model can take them
+LONGEST = 256  # tokens of a text, if the model has that many positions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class ClassificationConfig(TaskConfig):
     classes: tuple[str, ...] = ()
     """The labels; by default those of the training data."""
     longest: Count = LONGEST
-    """The most tokens of a text: longer ones are cut."""
+    """Maximum number of tokens of a text; longer texts are cut."""
     smoothing: Rate = 0.0
     """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
 
@@ -78,7 +78,7 @@ class ClassificationConfig(TaskConfig):
         return self.train
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
-        """Return at most the positions that the model has."""
+        """Return the default, limited by the positions of the model."""
         return None if positions is None else min(LONGEST, positions)
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
@@ -133,13 +133,13 @@ class ClassificationConfig(TaskConfig):
             names: dict[str, int] = {}
             labels: list[int] = []
             before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
-            room = self.longest - len(before) - len(after)
+            limit = self.longest - len(before) - len(after)
             for chunk in chunks_of(self.read(files, found)):
                 for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
                     labels.append(names.setdefault(label, len(names)))
-                    if len(ids) > room:
+                    if len(ids) > limit:
                         found.note(f"end of a text of more than {self.longest} tokens", f"text {len(labels)}")
-                    writer.add([np.concatenate((before, ids[:room], after)).astype(np.int32)])
+                    writer.add([np.concatenate((before, ids[:limit], after)).astype(np.int32)])
             writer.note(skipped=skips(found), labels=labels, names=list(names))
 
         corpus = cached_corpus(key, write)
@@ -164,7 +164,7 @@ class Labelled:
 
     @property
     def lengths(self) -> Indices:
-        """The tokens of each text that is used."""
+        """The number of tokens of each text that is used."""
         return self.corpus.lengths[self.rows]
 
     def take(self, rows: Indices) -> "Labelled":
@@ -218,7 +218,7 @@ class Classification(Task):
         return int(self.config.longest)
 
     def adapt(self, model: Table) -> Table:
-        """Return the model with a dense layer before the classes if there was one before the vocabulary, as in BERT."""
+        """Return the model with a dense layer before the classes if its head for tokens has one, as BERT's."""
         head = model.get("head", {})
         if head.get("kind") != "tokens" or "transform" not in head:
             return model
@@ -229,7 +229,7 @@ class Classification(Task):
         return {"vocabulary": self.learned.size, "head": {"kind": "classes", "classes": len(self.classes)}}
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
-        """Return texts of similar lengths together."""
+        """Return batches of texts with similar lengths."""
         order = Buckets(self.train.lengths[:, None], tokens, seed, most=12)
         return Feed(order, lambda draw, epoch: self.rows(self.train, draw))
 

@@ -1,8 +1,8 @@
 """What a task suggests where the user says nothing: its recipe, tokenizer, lengths, dropout, optimizer and schedule.
 
-The planner (training/planning.py) asks the config of a task for each of these by name and lays what the user wrote
-over the answer. `TaskConfig` holds what most tasks share; a task overrides what differs in its own file. See
-docs/training.md for where the numbers come from.
+The planner (training/planning.py) calls these methods of a task's config; what the user wrote overrides the results.
+`TaskConfig` holds what most tasks share; a task overrides what differs in its own file. See docs/training.md for where
+the numbers come from.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 MUON_RATE = 0.02
 ADAM_RATE = 2e-3  # for a width of 128; less for wider models
 PRETRAINED_RATE = 1e-4  # likewise, for a model that starts from trained weights: 4e-5 for a BERT or GPT-2
-WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # 1 / share of the steps, most steps
+WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # (1 / share of the steps, maximum)
 PRETRAINED_WARMUP = (10, 100)
 COOLDOWN = 0.6  # the share of the steps over which a linear schedule falls
-VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))  # (bytes of text, pieces below that)
+VOCABULARIES = (
+    (10_000_000, 6000),
+    (50_000_000, 10_000),
+    (500_000_000, 16_000),
+)  # (below this many bytes of text, pieces)
 LARGEST_VOCABULARY = 32_000
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".parquet")
 
@@ -39,10 +43,10 @@ class TaskConfig(Config):
 
     recipe: ClassVar[str]  # the architecture that the task starts from
     models: ClassVar[tuple[str, ...]]  # the kinds of models that can learn it
-    hub_task: ClassVar[str | None] = None  # see `Head` of hub: a Hugging Face model gets the head for this task
+    hub_task: ClassVar[str | None] = None  # a Hugging Face model gets the head for this task: `Head` in hub/family.py
     file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
-    module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of one's own must have to be trained
+    module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of the user must have to be trained
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
 
@@ -81,7 +85,7 @@ class TaskConfig(Config):
     # --- when the amount of data is known ----------------------------------------------------------------------------
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
-        """Return changes of the task's own recipe: the dropout that so little data needs, its head."""
+        """Return changes of the task's own recipe: the dropout that suits the amount of data, the head."""
         return {}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:
@@ -91,7 +95,7 @@ class TaskConfig(Config):
     def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
         """Return the rates and decays of an optimizer for a model of width `dim`.
 
-        A model that starts from trained weights takes small steps, so that it does not forget.
+        A model that starts from trained weights gets a lower rate, so that it does not forget.
         """
         rate = (PRETRAINED_RATE if pretrained else ADAM_RATE) * (128 / dim) ** 0.5
         if kind == "muon":
@@ -104,7 +108,7 @@ class TaskConfig(Config):
         return "linear" if pretrained else "cosine"
 
     def suggest_training(self) -> Table:
-        """Return what else the task sets for its training, such as averaging."""
+        """Return other settings of training, such as averaging."""
         return {}
 
 

@@ -2,7 +2,7 @@
 
 from regard.config import Kinds
 from regard.tasks.classification import ClassificationConfig
-from regard.tasks.defaults import TaskConfig as TaskConfig  # with its kinds
+from regard.tasks.defaults import TaskConfig as TaskConfig  # the import registers its kinds
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
 from regard.tasks.translation import TranslationConfig

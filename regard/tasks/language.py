@@ -30,7 +30,7 @@ from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
 from regard.tasks.text import can, ignore_empty
 
-LANES = 16  # in which recurrence reads validation text; few, because each starts with an empty state
+LANES = 16  # parallel rows of validation text for recurrence; few, because each starts with an empty state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class LanguageTaskConfig(TextConfig):
         return {"layers": {"block": {"dropout": 0.0 if size == "tiny" else 0.1}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:
-        """Return Muon, which learns from a text in fewer updates; what it is not for (tables, LSTMs) gets AdamW."""
+        """Return Muon, which needs fewer updates; weights that it does not suit (tables, LSTMs) get AdamW."""
         return "adamw" if pretrained else "muon"
 
     def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
@@ -87,7 +87,7 @@ class Language(LongTextTask):
     def rows(self, text: Text, draw: Draw, carries: bool, packs: bool) -> Batch:
         """Return the rows of a draw: tokens and what follows each.
 
-        If the model carries a state, `begins` says where it is reset; if it packs texts, `documents` tells them apart.
+        If the model carries a state, `begins` says where it is reset; if it packs texts, `documents` numbers them.
         """
         (width,) = draw.shape
         tokens = text.windows(draw.rows, width + 1)
@@ -104,9 +104,9 @@ class Language(LongTextTask):
             return cross_entropy(self.logits(model, batch), batch["labels"]), {}
         assert writes(model)
         state = model.begin(batch["tokens"])
-        _put(state, batch)
+        _restore_state(state, batch)
         logits = model(batch["tokens"], state=state)
-        return cross_entropy(logits, batch["labels"]), _take(state)
+        return cross_entropy(logits, batch["labels"]), _carried_state(state)
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
@@ -155,8 +155,8 @@ class Language(LongTextTask):
         return [Sample(*texts) for texts in rows]
 
 
-def _put(state: State, batch: Batch) -> None:
-    """Continue a state from the end of the last window, unless a new epoch begins."""
+def _restore_state(state: State, batch: Batch) -> None:
+    """Set a state to that at the end of the last window, unless a new epoch begins."""
     for place, layer in enumerate(state.layers):
         for name, part in layer.items():
             assert isinstance(part, Hidden)
@@ -167,7 +167,7 @@ def _put(state: State, batch: Batch) -> None:
             )
 
 
-def _take(state: State) -> Batch:
+def _carried_state(state: State) -> Batch:
     """Return what the next window needs, detached from the gradient."""
     return {
         f"carried.{place}.{name}.{index}": value.detach()

@@ -21,13 +21,13 @@ from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, tel
 
 By = Literal["file", "line", "blank-line"]
 
-CHARACTERS_BELOW = 3_000_000  # bytes of text under which characters are learned better than pieces
+CHARACTERS_BELOW = 3_000_000  # bytes of text below which characters work better than pieces
 SHORTEST = 8  # tokens of a window, however little text there is
 
-VALID_SHARE = 0.1  # of the text is held out for validation when no file is given for it,
-VALID_TOKENS = 500_000  # and at most this many tokens
-FEW = 20  # texts or fewer may be split when a part is held out for validation
-AT_ONCE = 4096  # tokens that are measured together: their logits must fit into memory beside the training
+VALID_SHARE = 0.1  # of the text that is held out for validation when no file is given for it
+VALID_TOKENS = 500_000  # at most
+FEW = 20  # with at most this many texts, a text may be split to hold out a part for validation
+AT_ONCE = 4096  # tokens in a batch of validation: their logits must fit into memory beside the training state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class TextConfig(TaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; in a table, each row is one."""
 
     length_key = "window"
-    letters: ClassVar[bool] = False  # whether a little text is learned by characters
+    letters: ClassVar[bool] = False  # whether characters are suggested for little text
 
     train: tuple[str, ...]
     """Text files or tables to train on."""
@@ -71,12 +71,12 @@ class TextConfig(TaskConfig):
         return min(window, few, positions or window)
 
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
-        """Return characters for a little text, which has too few repetitions for pieces, and BPE for more."""
+        """Return characters for little text, which has too few repetitions for pieces; otherwise BPE."""
         letters = self.letters and text_bytes(self.train) < CHARACTERS_BELOW and not pieces
         return {"kind": "char" if letters else "bpe"}
 
     def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
-        """Read, learn the tokenizer, tokenise; return the part for training and the part for validation."""
+        """Read, learn the tokenizer, tokenise; return it, what was skipped, and the texts to train and validate on."""
         skipped = Skipped()
 
         def texts() -> Iterator[str]:

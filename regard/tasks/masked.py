@@ -31,7 +31,7 @@ class MaskedConfig(TextConfig):
     passes = 20
 
     rate: Rate = 0.15
-    """Share of the tokens that are masked and guessed (Devlin et al. 2018)."""
+    """Share of the tokens that are chosen to be predicted (Devlin et al. 2018)."""
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return the dropout."""

@@ -1,4 +1,4 @@
-"""Tokenised pairs of sentences: read once, kept in the cache, gathered several to a row."""
+"""Tokenised pairs of sentences: read once, kept in the cache, packed into rows."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -62,7 +62,7 @@ class Pairs:
         """Load the tokenised pairs, or tokenise them; `variant` numbers the results of BPE-dropout, 0 is without it.
 
         All variants have the same pairs: a pair that dropout makes too long is tokenised without it. Pairs that are
-        too long are left out, but cut for validation (None): scores of different sentences cannot be compared.
+        too long are left out of training, and cut for validation (`variant` None): scores need the same sentences.
         """
         names = [file_key(path) for path in (*paths(source), *paths(target))]
         key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
@@ -72,12 +72,12 @@ class Pairs:
         def write(writer: CorpusWriter) -> None:
             end = (tokenizer.end,)
             edges = text_template(tokenizer, (), end), ((), end)
-            room = longest - max(len(before) + len(after) for before, after in edges)
+            limit = longest - max(len(before) + len(after) for before, after in edges)
             line, dropped = 0, []
 
             def whole(pair: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
                 for ids, (before, after) in zip(pair, edges, strict=True):
-                    yield np.concatenate((before, ids[:room], after)).astype(np.int32)
+                    yield np.concatenate((before, ids[:limit], after)).astype(np.int32)
 
             for chunk in chunks_of(read_all(source, target, found)):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
@@ -86,8 +86,8 @@ class Pairs:
                 for pair, other in zip(plain, varied, strict=True):
                     line += 1
                     place = f"{source[0]}, pair {line}"
-                    if _longest(pair) <= room:
-                        writer.add(whole(other if _longest(other) <= room else pair))
+                    if _longest(pair) <= limit:
+                        writer.add(whole(other if _longest(other) <= limit else pair))
                     elif variant is None:
                         found.note(f"end of a pair of more than {longest} tokens", place)
                         writer.add(whole(pair))

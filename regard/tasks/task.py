@@ -1,6 +1,6 @@
 """What a task is: how files become batches, what is minimised, and how the result is measured.
 
-The trainer knows tasks only by this page. A task is made by its config's `prepare`, which reads and tokenises. Its
+The trainer uses only this interface. A task is made by its config's `prepare`, which reads and tokenises. Its
 `feed` says in which order a model sees the rows and makes the batches, and `loss` is what is minimised.
 """
 

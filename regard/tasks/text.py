@@ -37,7 +37,7 @@ def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Calla
 
 
 def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Learn a tokenizer; if there is nothing to learn from, the error names the file."""
+    """Learn a tokenizer; if there is no text to learn from, raise an error that names the file."""
     nothing = False
 
     def noticed() -> Iterator[str]:
@@ -107,14 +107,14 @@ def telling(lengths: Indices, longest: int) -> int:
 
 
 def shortened(corpus: Corpus, row: int, longest: int) -> Tensor:
-    """Return one row as a batch; of a row that is too long, only the last token follows the beginning."""
+    """Return one row as a batch; a row that is too long keeps its beginning and its last token."""
     length = int(corpus.lengths[row])
     tokens = corpus.padded(np.array([row]), length, 0)
     return tokens if length <= longest else torch.cat((tokens[:, : longest - 1], tokens[:, -1:]), 1)
 
 
 def can(model: nn.Module, ability: str) -> bool:
-    """Return whether a model has an ability such as `packs_documents`; a module of one's own need not say so."""
+    """Return whether a model has an ability such as `packs_documents`; a module of the user may lack the attribute."""
     return bool(getattr(model, ability, False))
 
 

@@ -1,4 +1,4 @@
-"""Translation: a source sentence, and its target word by word (teacher forcing); BLEU and chrF.
+"""Translation: predict each target token from the source and the target before it (teacher forcing); BLEU and chrF.
 
 Several pairs are packed into a row where the model can tell them apart (attention), so that there is one static shape
 and hardly any padding; other models (recurrent ones) get rows of similar lengths.
@@ -33,7 +33,7 @@ from regard.tasks.text import can, hold_out, learn_tokenizer, paths, shortened, 
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
 PACKED_WIDTH = 64  # the least width of a packed row
-LONGEST = 128  # tokens of a sentence, where the model can take them
+LONGEST = 128  # tokens of a sentence, if the model has that many positions
 LITTLE = 3_000_000  # target tokens below which dropout is high
 
 
@@ -50,7 +50,7 @@ class TranslationConfig(TaskConfig):
     passes = 40
 
     source: tuple[str, ...]
-    """Files of source sentences, one a line; or tables with both sides."""
+    """Files of source sentences, one per line; or tables with both sides."""
     target: tuple[str, ...] = ()
     """Files of their translations, line by line; none if the source is a table."""
     valid_source: tuple[str, ...] = ()
@@ -58,11 +58,11 @@ class TranslationConfig(TaskConfig):
     valid_target: tuple[str, ...] = ()
     """Their translations."""
     longest: Count = LONGEST
-    """The most tokens on either side: longer pairs are left out of training, and cut in validation."""
+    """Maximum number of tokens on either side; longer pairs are left out of training, and cut in validation."""
     smoothing: Rate = 0.1
     """Share of the target probability spread over all tokens (Szegedy et al. 2016)."""
     r_drop: NotNegative = 0.0
-    """Weight of the divergence between two passes with different dropout (Wu et al. 2021); 0: one pass."""
+    """Weight of the divergence between two passes with different dropout (R-Drop, Liang et al. 2021); 0: one pass."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -71,7 +71,7 @@ class TranslationConfig(TaskConfig):
             ("valid_source and valid_target", self.valid_source, self.valid_target),
         ):
             if theirs and len(ours) != len(theirs):
-                raise ConfigError(f"{kind} must name as many files: {len(ours)} and {len(theirs)}")
+                raise ConfigError(f"{kind} must name the same number of files: {len(ours)} and {len(theirs)}")
         if not self.source:
             raise ConfigError("source must name at least one file")
 
@@ -90,7 +90,7 @@ class TranslationConfig(TaskConfig):
         return (*self.source, *self.target)
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
-        """Return at most the positions that the model has."""
+        """Return the default, limited by the positions of the model."""
         return None if positions is None else min(LONGEST, positions)
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
@@ -280,7 +280,7 @@ class Translation(Task):
 
     def translations(self, model: nn.Module, rows: Indices) -> tuple[list[str], list[str]]:
         """Translate validation rows greedily; return the translations and the references."""
-        writer = cast(StepModel, model)  # or a module of one's own with the same methods
+        writer = cast(StepModel, model)  # or a module of the user with the same methods
         order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
         made: list[str] = [""] * len(rows)
         for begin in range(0, len(order), 128):

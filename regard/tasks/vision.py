@@ -30,7 +30,7 @@ PATCHES = 64  # about how many patches an image is cut into
 
 @dataclass(frozen=True, kw_only=True)
 class VisionTaskConfig(TaskConfig):
-    """Images by class: a folder, idx or npz. Settings that are left out follow from the training data."""
+    """Labelled images: a folder, idx or npz files. Settings that are left out follow from the training data."""
 
     recipe = "vit"
     models = ("vision",)
@@ -90,7 +90,9 @@ class VisionTaskConfig(TaskConfig):
         train = found["train"]
         if self.valid is not None:
             others = read_images(Path(self.valid), skipped, _side(train) or self.size, train.classes)
-            valid = _alike(others.get("valid") or next(iter(others.values())), train.pixels.shape[3], self.valid)
+            valid = _check_channels(
+                others.get("valid") or next(iter(others.values())), train.pixels.shape[3], self.valid
+            )
             if valid.pixels.shape[1:3] != train.pixels.shape[1:3]:
                 sizes = [" x ".join(map(str, images.pixels.shape[1:3])) for images in (valid, train)]
                 rule = f"its images are {sizes[0]}, those of training {sizes[1]}; give task.size=... to make all square"
@@ -114,7 +116,7 @@ class VisionTaskConfig(TaskConfig):
         skipped = Skipped()
         found = read_images(Path(files[0]), skipped, self.size, self.classes)
         images = found.get("test") or found.get("valid") or next(iter(found.values()))
-        _alike(images, len(self.mean), files[0])
+        _check_channels(images, len(self.mean), files[0])
         rows = np.arange(len(images.labels))
         return Vision(self, skipped, images, images, rows, rows)
 
@@ -125,8 +127,8 @@ def _side(images: Images) -> int | None:
     return height if height == width else None
 
 
-def _alike(images: Images, channels: int, path: str) -> Images:
-    """Check that images have the channels of training; grey images can be read as coloured, not the reverse."""
+def _check_channels(images: Images, channels: int, path: str) -> Images:
+    """Return the images if they have the channels of training, or one (grey), which is repeated."""
     found = images.pixels.shape[3]
     if found not in (1, channels):
         rule = f"its images have {found} channels, those of training {channels}; give images of the same kind"
@@ -176,7 +178,7 @@ class Vision(Task):
         return Amount(len(self.train_rows), len(self.train_rows) * PATCHES)
 
     def longest(self) -> None:
-        """Return None: an image has as many patches as the model makes of it."""
+        """Return None: the model decides the number of patches."""
 
     def adapt(self, model: Table) -> Table:
         """Return the model with patches that divide the images into about 8 x 8, and a position for each."""
@@ -193,7 +195,7 @@ class Vision(Task):
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return images, all of one shape; `tokens` counts patches."""
-        image = getattr(model, "image", None)  # a module of one's own need not have patches
+        image = getattr(model, "image", None)  # a module of the user may have no patches
         patches = PATCHES if image is None else image.patches
         order = Shuffled(len(self.train_rows), max(1, tokens // patches), (patches,), seed)
         return Feed(order, lambda draw, epoch: self.varied(draw))

@@ -1,1 +1,1 @@
-"""Training: planning a run, the loop, optimizers, checkpoints, and what the user sees of them."""
+"""Training: planning a run, the loop, optimizers, checkpoints, progress and reports."""

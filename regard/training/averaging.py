@@ -10,9 +10,9 @@ from regard.runs.layout import step_name
 
 
 def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int) -> None:
-    """Save the weights of a step, and keep the last `count` saved ones.
+    """Save the weights of a step, and keep only the last `count` files up to this step.
 
-    Later ones were left by a run that was then taken up from before them, and will come again.
+    Files of later steps are left from before the run was resumed at an earlier step; they will be written again.
     """
     save_weights(weights, folder / f"{step_name(step)}.safetensors")
     needed = last_weights(folder, step, count)
@@ -28,7 +28,7 @@ def last_weights(folder: Path, step: int, count: int) -> list[Path]:
 
 
 def mean_of(paths: list[Path]) -> dict[str, Tensor]:
-    """Average weights; tensors of integers are taken from the last."""
+    """Average the weights of several files; integer tensors are taken from the last file."""
     mean = load_file(paths[0])
     for number, path in enumerate(paths[1:], 2):  # one at a time, to bound memory
         for name, tensor in load_file(path).items():

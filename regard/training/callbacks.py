@@ -1,4 +1,4 @@
-"""Callbacks: objects that see a training as it happens, for trackers such as wandb or MLflow.
+"""Callbacks: objects that are called while a model is trained, for trackers such as wandb or MLflow.
 
     class Print:
         def on_update(self, step, metrics):      # every train.log_every updates: loss, rate, norm, ...
@@ -9,7 +9,7 @@
 
     regard.train(task, callbacks=[Print()])
 
-A callback needs only the methods it uses. They are called in the first process.
+A callback needs only the methods it uses. With several processes, only the first one calls them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Checkpoints, written: see `runs/checkpoint.py` for the format.
+"""Write checkpoints; `runs/checkpoint.py` describes the format and reads them.
 
 A checkpoint is built as `step-00000100.part`, flushed to the disk, and renamed. A checkpoint of the same step is first
 renamed to `step-00000100.old` and removed when the new one is in place. A run that is killed at any moment leaves the
@@ -20,28 +20,13 @@ from torch import Tensor
 
 from regard.atomic import NO_SPACE, sha256
 from regard.errors import RegardError
+from regard.models.store import DTYPES
 from regard.runs.checkpoint import CHECKSUMS, FACTS, FORMAT, STATE, checkpoint_paths, checkpoint_steps, is_good
 from regard.runs.layout import step_name
 from regard.training.ranks import Ranks
 from regard.training.shard import write_shards
 
-DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint64: "U64",
-    torch.uint32: "U32",
-    torch.uint16: "U16",
-    torch.uint8: "U8",
-    torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-    torch.bool: "BOOL",
-}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def save_checkpoint(
@@ -54,7 +39,7 @@ def save_checkpoint(
 ) -> Path:
     """Save a checkpoint, then remove all but the `keep` newest up to this step; return its folder.
 
-    If the tensors are sharded over processes, all of them call this, with `ranks`; the first does the rest.
+    If the tensors are sharded, all processes call this with `ranks` and write their shards; the first does the rest.
     """
     assert keep >= 1
     text = json.dumps({"format": FORMAT, "facts": dict(facts)}, indent=2)  # fails before anything is written
@@ -62,12 +47,12 @@ def save_checkpoint(
     part = folder / f"{path.name}.part"
     if ranks is not None and not ranks.first:
         ranks.wait()  # until the folder exists
-        with suppress(OSError):  # the first process sees the error, too
+        with suppress(OSError):  # the first process gets the error, too, and reports it
             write_shards(part, tensors)
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _tidy(folder)
+        _clean_up(folder)
         part.mkdir()
         if ranks is None:
             checksums = {STATE: _write(part / STATE, _safetensors(tensors))}
@@ -84,14 +69,14 @@ def save_checkpoint(
         _sync(folder)
         _prune(folder, step, keep)
     except OSError as error:
-        raise RegardError(_refusal(folder, step, tensors, error)) from None
+        raise RegardError(_save_error(folder, step, tensors, error)) from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return path
 
 
-def _tidy(folder: Path) -> None:
-    """Repair what a killed run left behind."""
+def _clean_up(folder: Path) -> None:
+    """Remove unfinished checkpoints of a killed run, and restore or remove renamed old ones."""
     for part in folder.glob("step-*.part"):
         shutil.rmtree(part)
     for old in folder.glob("step-*.old"):
@@ -104,7 +89,7 @@ def _tidy(folder: Path) -> None:
 
 def _prune(folder: Path, step: int, keep: int) -> None:
     """Remove older checkpoints. Later steps stay: they belong to a run that was then resumed from an earlier step."""
-    _tidy(folder)
+    _clean_up(folder)
     for old in [earlier for earlier in checkpoint_steps(folder) if earlier <= step][:-keep]:
         _remove(folder / step_name(old))
 
@@ -131,16 +116,15 @@ def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> str:
 def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a safetensors file, one tensor after the other.
 
-    The writer of safetensors needs all tensors in memory at once, which takes a copy of the model.
+    `safetensors.torch.save_file` needs all tensors on the CPU at once, which takes a copy of the model.
     """
-    names = sorted(
-        tensors, key=lambda name: (-tensors[name].element_size(), name)
-    )  # wide types first, so that all are aligned
+    # wide types first, so that every tensor starts at a multiple of its item size
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header, end = {}, 0
     for name in names:
         tensor, start = tensors[name], end
         end += tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little")
@@ -159,8 +143,8 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _refusal(folder: Path, step: int, tensors: Mapping[str, Tensor], error: OSError) -> str:
-    """Say why saving failed, and which checkpoint is left."""
+def _save_error(folder: Path, step: int, tensors: Mapping[str, Tensor], error: OSError) -> str:
+    """Return the message that says why saving failed, and which checkpoint is left."""
     needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
     remedy = "free some space there" if error.errno in NO_SPACE else "make the folder writable"
     kept = next(

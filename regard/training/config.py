@@ -1,4 +1,4 @@
-"""A whole run as data: what is learned from which files, by which model, and how it is trained."""
+"""The config of a run: the task and its files, the tokenizer, the model, and how it is trained."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -15,14 +15,14 @@ Times = Annotated[int, Range(low=0)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Config):
-    """How a model is trained. `tokens` is what one update learns from, however it is split."""
+    """How a model is trained. `tokens` counts the complete update, however it is split."""
 
     steps: Count
     """Number of updates."""
     minutes: Positive | None = None
-    """The time that was asked for, from which `steps` was chosen."""
+    """The time that the user asked for, from which `steps` was chosen."""
     tokens: Count
-    """Tokens in an update: of the target for translation, patches for images."""
+    """Tokens in an update: target tokens for translation, patches for images."""
     accumulate: Count = 1
     """Parts into which an update is split; the result is the same, and less memory is needed."""
     optimizer: OptimizerConfig
@@ -32,7 +32,7 @@ class TrainConfig(Config):
     clip: Positive | None = None
     """The largest norm of the gradient: larger ones are scaled down; absent: no limit."""
     ema: Rate | None = None
-    """Decay of a moving average of the weights, which is measured and kept instead of them."""
+    """Decay of a moving average of the weights, which is validated and saved instead of the weights."""
     average: Times = 0
     """Number of last validations whose weights are averaged at the end; the average is kept if it is better."""
     validate_every: Count
@@ -46,15 +46,15 @@ class TrainConfig(Config):
     log_every: Count = 10
     """Updates between two lines of the log."""
     balance: NotNegative = 0.001
-    """How fast routers of experts even out their load."""
+    """How fast the routers of a mixture of experts even out the load."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of the computation; auto: bfloat16 where the device is fast in it."""
     compile: Literal["auto", "always", "never"] = "auto"
-    """Whether the model is compiled; auto: where it pays."""
+    """Whether the model is compiled; auto: on an accelerator, if the run is long enough to pay for it."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
-    """With several processes: a copy of the model in each (ddp), or a part (fsdp)."""
+    """With several processes: a copy of the model in each (ddp), or a shard (fsdp)."""
     seed: Times = 0
-    """Seed of the initial weights, of the order of the data and of what is held out."""
+    """Seed of the initial weights, the order of the data, and the rows that are held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +64,12 @@ class RunConfig(Config):
     about: str = ""
     """What this recipe is, in a sentence."""
     paper: str = ""
-    """The paper that it comes from."""
+    """The paper that describes it."""
     task: TaskConfig
     """What is learned, and from which files."""
     tokenizer: TokenizerConfig | None = None
     """How texts become tokens; absent: chosen by the task."""
     model: ModelConfig | None = None
-    """The architecture; absent: a module of one's own, given to `regard.train`."""
+    """The architecture; absent: the module that was given to `regard.train`."""
     train: TrainConfig
-    """How it is trained."""
+    """How the model is trained."""

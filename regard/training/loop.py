@@ -1,4 +1,4 @@
-"""The loop: draw, update, log, validate, save, until the steps are done, nothing improves, or the user stops it.
+"""The training loop: draw, update, log, validate, save, until all steps are done, nothing improves, or the user stops.
 
 Everything that decides what is learned is a function of the config and the step, or is in the checkpoint. So a run
 that was killed and resumed ends with the same weights, to the bit, as one that was not (on the CPU).
@@ -81,7 +81,7 @@ class Trainer:
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
-                    raise StopError(f"stopped at step {self.step}, all is saved", self.run.folder, stopped)
+                    raise StopError(f"stopped at step {self.step}, everything is saved", self.run.folder, stopped)
             if self.window.updates:
                 self.show(log, self.window)
                 self.window = LogWindow()
@@ -98,9 +98,9 @@ class Trainer:
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.split > split:
-            parts = f"updates are split into {self.update.split} parts now, which changes nothing but the memory"
-            self._say(f"step {self.step}: out of memory; {parts}", "yellow")
-        if self.ranks.device.type == "cpu":  # elsewhere this would wait
+            parts = f"from now on updates are split into {self.update.split} parts"
+            self._say(f"step {self.step}: out of memory; {parts}, with the same result in less memory", "yellow")
+        if self.ranks.device.type == "cpu":  # on an accelerator this would wait for it
             self._check_updates()
         if self.step % RELEASE_EVERY == 0:
             self.task.release()
@@ -149,10 +149,10 @@ class Trainer:
     def _check_updates(self) -> None:
         """Stop after too many updates in a row that were not finite."""
         if int(self.bad_in_a_row) >= BAD_IN_A_ROW:
-            raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {self._way_back()}")
+            raise RegardError(f"{int(self.bad_in_a_row)} updates in a row were not finite; {self._how_to_continue()}")
 
-    def _way_back(self) -> str:
-        """Say how to continue after training has failed."""
+    def _how_to_continue(self) -> str:
+        """Return the remedy after training has failed."""
         steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
         if not steps:
             return "there is no checkpoint yet: start again with a lower train.optimizer.rate or train.clip"
@@ -184,7 +184,7 @@ class Trainer:
             self.progress.samples(samples)
 
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
-        """Measure weights on the validation data; keep them if they are the best so far. Return whether they are."""
+        """Measure weights on the validation data; save them and return True if they are the best."""
         model.eval()
         values = self.task.measure(model, self.config.valid_rows)
         values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
@@ -196,7 +196,7 @@ class Trainer:
         return values, is_best
 
     def _keep(self, model: nn.Module) -> None:
-        """Save weights; of a module of one's own there is no config to save."""
+        """Save the weights, and the config, which a module of the user does not have."""
         if self.run.config.model is None:
             save_weights(tensors(model), self.run.folder / WEIGHTS)
         else:
@@ -218,7 +218,7 @@ class Trainer:
 
     @contextmanager
     def _swapped_weights(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
-        """Yield the model, with other weights, if given, in place of its own during the block."""
+        """Yield the model; during the block, `weights`, if given, replace its own."""
         if self.update.sharded:
             yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
             return
@@ -233,7 +233,7 @@ class Trainer:
             copy_weights(own, self.model)
 
     def _finish(self) -> Evaluation:
-        """Average the last weights, keep them if they are the best, and evaluate the best as `regard evaluate` does."""
+        """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
         files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
         if len(files) > 1:
             with self._swapped_weights(mean_of(files)) as model, self.update.autocast():
@@ -244,7 +244,7 @@ class Trainer:
             if is_best:
                 self.save()  # a run that is resumed from here must beat the average
         if self.best is None:
-            raise RegardError(f"no validation gave a number, so no model is kept; {self._way_back()}")
+            raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
         self.ranks.wait()
         if self.run.config.model is None:
             weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
@@ -259,7 +259,7 @@ class Trainer:
         return self.update.state()
 
     def facts(self) -> dict[str, Any]:
-        """Return the state of the run besides tensors."""
+        """Return the rest of the state of the run, as JSON values."""
         return {
             "epoch": self.epoch,
             "drawn": self.drawn,
@@ -278,7 +278,7 @@ class Trainer:
         state, facts = self.state(), self.facts()
         is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
         if self.ranks.largest(int(not is_good)):
-            raise RegardError(f"step {self.step}: the weights are no longer finite; {self._way_back()}")
+            raise RegardError(f"step {self.step}: the weights are no longer finite; {self._how_to_continue()}")
         if self.update.sharded:
             save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, ranks=self.ranks)
         elif self.ranks.first:
@@ -299,7 +299,7 @@ class Trainer:
         facts = found.facts
         if facts["data"] != self.task.facts():
             before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
-            remedy = "give it back its files, or begin a new run with --init-from"
+            remedy = "restore the files, or begin a new run with --init-from"
             raise RegardError(f"{self.run.folder}: the data has changed: it had {before}, and now {now}; {remedy}")
         if not self.update.fits(found.tensors):
             what = "the checkpoint is of another model than recipe.toml describes"

@@ -1,4 +1,4 @@
-"""Measure the memory that a run uses: of the accelerator, or of the process."""
+"""Measure the memory that a run uses, on the accelerator or in the process."""
 
 import os
 from pathlib import Path

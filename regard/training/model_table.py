@@ -1,4 +1,4 @@
-"""Tables of models: fitting one to the data, finding sizes in one, and filling in what a change leaves open."""
+"""Work on the table of a model: fit it to the data, find sizes in it, fill in what an override leaves open."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from regard.tasks.kinds import TASKS
 
 
 def check_kind(task: str, kind: object) -> None:
-    """Check that a model can learn a task, as the task or the model says; name the recipes that can."""
+    """Check that the task or the model declares that this kind of model can learn the task."""
     kinds = (*TASKS[task].models, *(name for name, config in MODELS.items() if task in config.tasks))
     if kind not in kinds:
         fitting = [name for name in recipe_names() if read_recipe(name)["model"]["kind"] in kinds]
@@ -20,9 +20,9 @@ def check_kind(task: str, kind: object) -> None:
 
 
 def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool, path: str = "model") -> Table:
-    """Fill into a model's table what the data asks for; if `strict`, reject a table that says otherwise.
+    """Set in a model's table what the data needs; if `strict`, reject a table with other values.
 
-    If not, a head of another kind is replaced as a whole.
+    If not `strict`, they are replaced; a head of another kind is replaced as a whole.
     """
     if not strict:
         return merge(model, needs)
@@ -38,7 +38,7 @@ def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool
 
 
 def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """Return the values of a table that are not as they were before."""
+    """Return the values of a table that have changed."""
     changed: Table = {}
     for key, value in after.items():
         old = before.get(key)
@@ -51,14 +51,14 @@ def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table
 
 
 def find_size(model: Mapping[str, Any], changes: list[str], place: str, key: str) -> int | None:
-    """Find a size at a place in a model with the changes that concern it; None if there is no valid one."""
+    """Return a size from the table at `place` after the overrides below it; None if there is no valid one."""
     table = override({"model": model}, [change for change in changes if change.startswith(place)])
     size = table_below(table, place.split(".")).get(key)
     return size if type(size) is int and size > 0 else None
 
 
 def check_complete(task: str, before: str, table: Table) -> None:
-    """Check that a model is of a kind that can learn the task, and was not emptied by a change to another kind."""
+    """Check that a model is of a kind that can learn the task, and was not emptied by an override of its kind."""
     kind = table.get("kind")
     check_kind(task, kind)
     if kind != before and "dim" not in table:
@@ -76,7 +76,7 @@ def table_below(table: Mapping[str, Any], keys: list[str]) -> Mapping[str, Any]:
 
 
 def fill_missing(table: Table, keys: list[str], sizes: Table) -> Table:
-    """Add what is missing in a table below a table."""
+    """Add sizes that are missing in the table below some keys."""
     if not keys:
         return {**sizes, **table}
     return {**table, keys[0]: fill_missing(table[keys[0]], keys[1:], sizes)}

@@ -1,7 +1,7 @@
-"""Muon (Jordan et al. 2024): momentum whose every matrix is replaced by the nearest matrix with orthogonal rows.
+"""Muon (Jordan et al. 2024): the momentum of each matrix is replaced by the nearest semi-orthogonal matrix.
 
 The momentum of a hidden matrix is dominated by a few directions; made orthogonal, it moves all directions alike. This
-differs from `torch.optim.Muon` in three things that training on an accelerator needs: the rate may be a tensor there,
+differs from `torch.optim.Muon` in three points, which matter on an accelerator: the rate may be a tensor,
 nothing waits for the accelerator, and matrices of one shape are made orthogonal together, which costs a few large
 products instead of hundreds of small ones.
 """
@@ -24,8 +24,8 @@ TOGETHER = 2**24  # numbers in one stack: enough to keep an accelerator busy, li
 class Muon(torch.optim.Optimizer):
     """M <- lerp(G, M, mu); W <- W - rate * (decay * W + sqrt(max(1, rows/columns)) * orthogonal(lerp(G, M, mu))).
 
-    Groups have `lr`, `momentum` and `weight_decay`, as those of torch have. If `found_inf` is 1, a step changes
-    nothing; it has the name that torch gives it in its own fused optimizers.
+    Groups have `lr`, `momentum` and `weight_decay`, as those of torch. If `found_inf` is 1, a step changes nothing;
+    the fused optimizers of torch use the same name.
     """
 
     found_inf: Tensor | None = None
@@ -38,9 +38,9 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
-        """Move every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         for group in self.param_groups:
-            for matrices in _alike(group["params"]):
+            for matrices in _group_by_shape(group["params"]):
                 self._move(matrices, group["lr"], group["momentum"], group["weight_decay"])
 
     def _move(self, matrices: list[Tensor], rate: float | Tensor, inertia: float, decay: float) -> None:
@@ -64,8 +64,8 @@ class Muon(torch.optim.Optimizer):
             buffer.copy_(value)
 
 
-def _alike(matrices: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Stack matrices of one shape, as many as fit."""
+def _group_by_shape(matrices: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield lists of matrices of one shape, each with at most `TOGETHER` numbers."""
     shapes: dict[torch.Size, list[Tensor]] = {}
     for matrix in matrices:
         if matrix.grad is not None:
@@ -82,7 +82,7 @@ def orthogonal(matrices: Float[Tensor, "N rows columns"]) -> Float[Tensor, "N ro
     """
     a, b, c = QUINTIC
     tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.mT if tall else matrices  # XX' is then the smaller of both squares
+    x = matrices.mT if tall else matrices  # so that XX' is the smaller of the two products
     x = x.float() if x.device.type == "cpu" else x.bfloat16()
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
     for _ in range(ROUNDS):

@@ -1,7 +1,7 @@
 """Optimizers: AdamW (Loshchilov, Hutter 2017) for all weights, or Muon (Jordan et al. 2024) for the hidden matrices.
 
-A model is built and moved to its device first; then `config.build(model)` makes its optimizer. On an accelerator
-nothing here waits for it: the rate lives there as a tensor, and so does the answer whether a step is to be skipped.
+A model is built and moved to its device first; then `config.build(model)` builds its optimizer. Nothing here waits for
+an accelerator: the learning rate and the flag that skips a step are tensors on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Optimizer:
     def step(self, bad: Tensor | None = None) -> None:
         """Update the weights by their gradients; if `bad` is 1, change nothing at all.
 
-        `bad` is one number on the device of the weights; it is not read here, which would wait.
+        `bad` is one number on the device of the weights; it is not read here, because that would wait.
         """
         for part in self.parts:
             part.found_inf = bad  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ class OptimizerConfig(Config):
 
 @dataclass(frozen=True)
 class AdamWConfig(OptimizerConfig):
-    """w <- w - rate * (m / (sqrt(v) + epsilon) + decay * w), with the means m of g and v of g^2 made unbiased."""
+    """w <- w - rate * (m / (sqrt(v) + epsilon) + decay * w), with the bias-corrected means m of g and v of g^2."""
 
     rate: Positive
     """The peak learning rate."""
@@ -99,7 +99,7 @@ class AdamWConfig(OptimizerConfig):
     decay: NotNegative = 0.1
     """Weight decay of matrices."""
     epsilon: Positive = 1e-8
-    """What is added to the denominator."""
+    """Added to the denominator."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -107,14 +107,14 @@ class AdamWConfig(OptimizerConfig):
             raise ConfigError(f"{list(self.betas)} must be two numbers, each at least 0 and below 1", "betas")
 
     def build(self, model: nn.Module) -> Optimizer:
-        """Make the optimizer of all that `model` learns."""
+        """Build the optimizer of all parameters that the model learns."""
         return Optimizer(model, self.parts(model, list(_parameters(model).values())))
 
     def parts(self, model: nn.Module, parameters: Sequence[Tensor]) -> list[torch.optim.Optimizer]:
-        """Make torch's AdamW for some parameters of `model`, and none for none.
+        """Build torch's AdamW for some parameters of the model; return an empty list if there are none.
 
-        Matrices decay; biases, norms and tables do not. A row of a table gets a gradient only when its word occurs,
-        but would shrink in every step, so that rare words would fade.
+        Matrices decay; biases, norms and tables do not. A row of a table gets a gradient only when its token
+        occurs, but would decay in every step, so that rare tokens would vanish.
         """
         if not parameters:
             return []
@@ -130,7 +130,7 @@ class AdamWConfig(OptimizerConfig):
             fused=True,  # four times faster than `foreach`, also on a CPU, and it can skip a step
             capturable=parameters[0].device.type == "cuda",
         )
-        for parameter in parameters:  # from the beginning, so that a state has all its names before the first step
+        for parameter in parameters:  # created now, so that the state is complete before the first step
             adam.state[parameter] = {
                 "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -144,7 +144,7 @@ class MuonConfig(OptimizerConfig):
     """Muon for the matrices of the Linear layers inside the stacks, AdamW (`rest`) for everything else.
 
     AdamW gets everything that is not a map between hidden vectors: tables, heads, norms, biases, and weights that are
-    not a single matrix (cells of recurrent layers, convolutions, experts). A recurrent model has only this part.
+    not a single matrix (cells of recurrent layers, convolutions, experts). A recurrent model is trained by AdamW only.
     """
 
     rate: Positive = 0.02
@@ -162,7 +162,7 @@ class MuonConfig(OptimizerConfig):
             raise ConfigError("1.0 never learns; it must be below 1", "momentum")
 
     def build(self, model: nn.Module) -> Optimizer:
-        """Make the optimizer of all that `model` learns."""
+        """Build the optimizer of all parameters that the model learns."""
         learned = _parameters(model).values()
         hidden = _hidden_matrices(model)
         matrices: list[Tensor] = [parameter for parameter in learned if parameter in hidden]
@@ -172,13 +172,13 @@ class MuonConfig(OptimizerConfig):
 
 
 def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Name what the model learns; shared parameters once."""
+    """Return the parameters that the model learns, by name; shared ones once."""
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _is_matrix(parameter: Tensor) -> bool:
-    """A single row is a vector, whatever its shape: a class token is (1, 1, dim)."""
+    """Return whether two sizes are above 1; a class token of shape (1, 1, dim) is a vector."""
     return sum(size > 1 for size in parameter.shape) >= 2
 
 
@@ -189,10 +189,10 @@ def _hidden_matrices(model: nn.Module) -> set[Tensor]:
 
 
 def _group(members: list[Tensor], rate: float, decay: float) -> Group:
-    """Make a group as torch wants it, its rate where the weights are."""
+    """Return a parameter group of torch, with its rate on the device of the weights."""
     device = members[0].device
-    place: float | Tensor = rate if device.type == "cpu" else torch.tensor(rate, device=device)
-    return {"params": members, "lr": place, "peak": rate, "weight_decay": decay}
+    lr: float | Tensor = rate if device.type == "cpu" else torch.tensor(rate, device=device)
+    return {"params": members, "lr": lr, "peak": rate, "weight_decay": decay}
 
 
 OPTIMIZERS = Kinds("optimizer", OptimizerConfig, {"adamw": AdamWConfig, "muon": MuonConfig})

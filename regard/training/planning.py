@@ -1,8 +1,8 @@
 """Planning a run: `STAGES`, one after the other, fill in one `Draft` until nothing is left to decide.
 
-The recipe comes first; what the task suggests (tasks/defaults.py and the task's own file) is laid over it, and what the
-user wrote over both. Each value keeps where it comes from, with the name of the function that suggested it;
-`regard train ... --dry-run` prints them.
+What the task suggests (tasks/defaults.py and the task's own file) overrides the recipe, and what the user wrote
+overrides both. The source of each value is recorded, with the name of the function that suggested it; `regard train ...
+--dry-run` prints them.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,15 +52,20 @@ from regard.training.trial import time_updates
 
 Say = Callable[[str], None]
 
-SECONDS = 1200.0  # about how long a run takes when the user does not say: twenty minutes,
-SPEED = {"cpu": 8e10, "cuda": 1e14}  # at this many FLOPs a second
+SECONDS = 1200.0  # about how long a run takes if the user does not say: twenty minutes
+SPEED = {"cpu": 8e10, "cuda": 1e14}  # FLOPs per second that are assumed for it
 UPDATE_SHARE = 0.8  # of the time that `train.minutes` asks for; the rest is for validations
 LEAST_STEPS = 100  # updates of a run, however little data there is
 FEW_STEPS = 500  # updates in which a model hardly begins to learn
 PRETRAINED_PASSES = 3  # passes over the data for a model that starts from trained weights
-ACCELERATED = 4  # times as many tokens in an update on an accelerator as on a CPU
-VALIDATIONS = 20  # of a run, at most every tenth update
-AUTO_SIZES = {"tiny": 500_000, "small": 20_000_000, "base": 1_000_000_000, "big": None}  # for fewer tokens than this
+ACCELERATED = 4  # factor for the tokens of an update on an accelerator
+VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
+AUTO_SIZES = {
+    "tiny": 500_000,
+    "small": 20_000_000,
+    "base": 1_000_000_000,
+    "big": None,
+}  # the size for fewer tokens than this
 AUTO_SIZES_CPU = {"tiny": 10_000_000, "small": None}  # larger ones would take days
 
 EXAMPLE = '{"kind": "language", "train": ["corpus.txt"]}'
@@ -92,8 +97,8 @@ class Draft:
     warnings: list[str] = field(default_factory=list)
     # read_request
     given: Table = field(init=False)  # the tables of the recipe file, with what it inherits by `like`
-    own: Table = field(init=False)  # what the file says itself
-    origin: str = field(init=False)  # what to call the file
+    own: Table = field(init=False)  # the keys of the file itself
+    origin: str = field(init=False)  # the source of values from the file, for `--dry-run`
     changes: dict[str, list[str]] = field(init=False)  # the overrides, by table
     choices: UserChoices = field(init=False)
     # choose_task, choose_length
@@ -118,7 +123,7 @@ class Draft:
         return self.ranks.device.type
 
     def note(self, place: str, value: Any, source: str) -> None:
-        """Keep where a value, or every value of a table, comes from."""
+        """Record the source of a value, or of every value of a table."""
         if isinstance(value, Mapping):
             for key, item in value.items():
                 self.note(f"{place}.{key}", item, source)
@@ -126,7 +131,7 @@ class Draft:
             self.sources[place] = source
 
     def note_changes(self, table: str) -> None:
-        """Keep which values of a table come from the command line."""
+        """Record which values of a table come from overrides."""
         self.sources |= {change.partition("=")[0].strip(): COMMAND_LINE for change in self.changes[table]}
 
 
@@ -160,7 +165,7 @@ def read_request(draft: Draft) -> None:
 
 
 def choose_task(draft: Draft) -> None:
-    """Read the settings of the task; mistakes in them are found before anything follows from them."""
+    """Read and check the settings of the task, from which the rest follows."""
     draft.task_table = override({"task": draft.given["task"]}, draft.changes["task"])["task"]
     draft.task_config = from_table(draft.task_table, TaskConfig, "task")
     draft.kind = draft.task_table["kind"]
@@ -179,7 +184,7 @@ def choose_architecture(draft: Draft) -> None:
     draft.pretrained = None
     if request.init_from is not None:
         draft.pretrained = Pretrained(Path(request.init_from), request.allow_pickle)
-    whole = "kind" in given  # a complete model, and not only changes of one
+    whole = "kind" in given  # a complete model, not only some of its values
     if whole and request.recipe is not None:
         raise ConfigError("--recipe and the recipe's [model] each decide the model; give one of them")
     if draft.pretrained is not None and request.size != "auto":
@@ -202,7 +207,7 @@ def choose_architecture(draft: Draft) -> None:
 
 
 def choose_length(draft: Draft) -> None:
-    """Choose how many tokens a row has: not more than the model has positions."""
+    """Choose how many tokens a row has: at most as many as the model has positions."""
     key, given = draft.task_config.length_key, draft.given.get("model", {})
     positions = find_size(merge(draft.base, given), draft.changes["model"], "model.embed.position", "length")
     if key is None:
@@ -255,7 +260,7 @@ def prepare_data(draft: Draft) -> None:
 
 
 def choose_model(draft: Draft) -> None:
-    """Scale the architecture, adapt it to the data, and lay the user's changes over it."""
+    """Scale the architecture, adapt it to the data, and apply the user's changes."""
     draft.size, draft.model = None, None
     if not draft.base:
         return
@@ -270,7 +275,7 @@ def choose_model(draft: Draft) -> None:
     if not whole and (adapted := draft.task.adapt(base)) is not base:
         draft.note("model", changed_values(base, adapted), _by("the data", draft.task.adapt))
         base = merge(adapted, own)
-    fit_to_data(own, needs, strict=True)  # also what changes only a part must not contradict the data
+    fit_to_data(own, needs, strict=True)  # a table with only some values must not contradict the data either
     base = fit_to_data(base, needs, strict=whole)
     table = override({"model": base}, changes)["model"]
     check_complete(draft.kind, base["kind"], table)
@@ -283,21 +288,21 @@ def choose_model(draft: Draft) -> None:
 
 
 def choose_training(draft: Draft) -> None:
-    """Choose how long to train and in which steps, and lay the user's settings over it."""
+    """Choose the number of updates, their size, the optimizer and the schedule; the user's settings override them."""
     config, chosen, amount = draft.task_config, draft.choices, draft.task.amount()
-    begun = draft.pretrained is not None
+    pretrained = draft.pretrained is not None
     tokens = max(chosen.tokens, 0) or suggest_tokens(config, amount, draft.device)
     flops, dim = _cost_and_width(draft)
     seconds = SECONDS if chosen.minutes is None else 60 * chosen.minutes * UPDATE_SHARE
     affordable = count_affordable(seconds, flops, tokens, draft.device)
-    passes = min(config.passes, PRETRAINED_PASSES) if begun else config.passes
+    passes = min(config.passes, PRETRAINED_PASSES) if pretrained else config.passes
     wanted = passes * amount.tokens / tokens if chosen.minutes is None else affordable
     steps = max(chosen.steps, 0) or suggest_steps(wanted, affordable)
     if not chosen.steps and affordable < wanted:
         _warn_of_few_steps(draft, steps)
-    optimizer = chosen.optimizer or config.suggest_optimizer_kind(begun)
-    schedule = chosen.schedule or config.suggest_schedule_kind(optimizer, begun)
-    rates = config.suggest_optimizer(optimizer, dim, begun)
+    optimizer = chosen.optimizer or config.suggest_optimizer_kind(pretrained)
+    schedule = chosen.schedule or config.suggest_schedule_kind(optimizer, pretrained)
+    rates = config.suggest_optimizer(optimizer, dim, pretrained)
     task = f"task {draft.kind}"
     suggested: list[tuple[Table, str]] = [
         ({"steps": steps}, _by("the data, the device and the model", suggest_steps)),
@@ -305,7 +310,7 @@ def choose_training(draft: Draft) -> None:
         ({"clip": 1.0}, _by("all tasks", choose_training)),
         (suggest_intervals(steps), _by("train.steps", suggest_intervals)),
         ({"optimizer": rates}, _by(task, config.suggest_optimizer)),
-        ({"schedule": suggest_schedule(schedule, steps, begun)}, _by(f"{task} and train.steps", suggest_schedule)),
+        ({"schedule": suggest_schedule(schedule, steps, pretrained)}, _by(f"{task} and train.steps", suggest_schedule)),
         (config.suggest_training(), _by(task, config.suggest_training)),
     ]
     for table, source in suggested:
@@ -315,7 +320,7 @@ def choose_training(draft: Draft) -> None:
 
 
 def fit_to_minutes(draft: Draft) -> None:
-    """If the user asked for a time, choose the number of updates from the speed of a few that are tried."""
+    """If the user asked for a time, choose the number of updates from the speed of a few trial updates."""
     if draft.choices.minutes is None:
         return
     draft.say("trying a few updates")
@@ -343,11 +348,11 @@ STAGES: tuple[Callable[[Draft], None], ...] = (
 )
 
 
-# --- what the stages ask for -----------------------------------------------------------------------------------------
+# --- functions that suggest values ------------------------------------------------------------------------------------
 
 
 def choose_size(size: str, amount: Amount, device: str) -> str:
-    """Return the name of a size: as the user asked, or from the data; on a CPU nothing that takes days."""
+    """Return the name of a size: the user's choice, or one that suits the amount of data and the device."""
     if size not in ("auto", *SIZES):
         raise ConfigError(f"{size!r} is unknown; {choices(size, ('auto', *SIZES))}", "size")
     if size != "auto":
@@ -367,24 +372,24 @@ def count_affordable(seconds: float, flops: float, tokens: int, device: str) -> 
 
 
 def suggest_steps(wanted: float, affordable: float) -> int:
-    """Return the number of updates: as many as the data asks for and the time allows."""
+    """Return the number of updates: those that the data is worth, limited by the time."""
     steps = ceil(max(LEAST_STEPS, min(wanted, affordable)))
     return round(steps, -2) if steps > 1000 else steps
 
 
 def suggest_intervals(steps: int) -> Table:
-    """Return after how many updates a run validates and saves a checkpoint."""
+    """Return the number of updates between validations and between checkpoints."""
     every = max(10, ceil(steps / VALIDATIONS))
     return {"validate_every": every, "checkpoint_every": every}
 
 
 def _by(reason: str, function: Callable[..., Any]) -> str:
-    """Name the function that chose a value, and what it follows from."""
+    """Return the source of a value: what it follows from, and the function that chose it."""
     return f"{reason} ({function.__qualname__})"
 
 
 def _run_config(draft: Draft) -> RunConfig:
-    """Return the whole run as data; files are named from the root, so that it can be resumed from any folder."""
+    """Return the config of the run; its paths are absolute, so that it can be resumed from any folder."""
     table: Table = {key: draft.given[key] for key in ("about", "paper") if key in draft.given}
     table["task"] = with_absolute_paths(to_table(draft.task.config), draft.task_config.file_keys)
     table["train"] = draft.train_table
@@ -399,7 +404,7 @@ def _run_config(draft: Draft) -> RunConfig:
 
 
 def _take_module(draft: Draft, module: nn.Module) -> None:
-    """Take the module that the user gave; one that `regard.build` made has a config, which is kept with the run."""
+    """Take the module that the user gave; one that `regard.build` made has a config, which is saved with the run."""
     request = draft.request
     options = {"recipe": request.recipe, "init_from": request.init_from, "size": request.size.removeprefix("auto")}
     clash = [f"{name}=..." for name, value in options.items() if value]
@@ -432,8 +437,9 @@ def _cost_and_width(draft: Draft) -> tuple[float, int]:
 
 
 def _scaled(draft: Draft) -> Table:
-    """Return the architecture in the size that was asked for, or that suits the data; one that was named keeps its own
-    size if the user asks for none.
+    """Return the architecture in the size that the user asked for, or that suits the data.
+
+    An architecture that the user named keeps its own size if no size was asked for.
     """
     request, given = draft.request, draft.given.get("model", {})
     if not draft.named or request.size != "auto":
@@ -455,7 +461,7 @@ def _scaled(draft: Draft) -> Table:
 
 
 def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
-    """Fill in the sizes of parts that a change asks for by their kind alone."""
+    """Fill in the sizes of parts for which an override gives only the kind."""
     for change in draft.changes["model"]:
         *place, last = change.partition("=")[0].strip().split(".")[1:]
         if place and last == "kind" and isinstance(table.get("dim"), int):
@@ -472,9 +478,9 @@ def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
 
 
 def _with_user_training(draft: Draft, plan: Table) -> Table:
-    """Lay the recipe's training, and then the changes, over the plan.
+    """Return the plan with the values of the recipe, and then the overrides, in place of its own.
 
-    Where a change asks for another optimizer or schedule than the recipe has, the recipe's is dropped.
+    If an override names another kind of optimizer or schedule than the recipe, the recipe's table is dropped.
     """
     given = draft.given["train"]
     own = {
@@ -483,7 +489,7 @@ def _with_user_training(draft: Draft, plan: Table) -> Table:
         if key not in BY_KIND or kind_below(given, key) in ("", getattr(draft.choices, key))
     }
     replaced = {"steps"} if draft.choices.minutes is not None else set()
-    if given.keys() | replaced >= NEEDED:  # a complete table is that of a run; what it leaves out was left out
+    if given.keys() | replaced >= NEEDED:  # a complete table comes from a run: a missing key is meant to be absent
         plan = {key: plan[key] for key in (given.keys() - own.keys()) | replaced}
     draft.note("train", own, draft.origin)
     draft.note_changes("train")

@@ -29,7 +29,7 @@ class Pretrained:
         return read_config(self.folder)
 
     def weights(self) -> dict[str, Tensor]:
-        """Read the weights by our names."""
+        """Read the weights, under the names of this package."""
         if hub.is_huggingface(self.folder):
             return tensors(hub.load_huggingface(self.folder, allow_pickle=self.allow_pickle))
         return tensors(load_model(self.folder))

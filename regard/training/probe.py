@@ -1,10 +1,10 @@
-"""Snapshots of attention: how a model comes to look at one row of the validation data, from the first step to the last.
+"""Snapshots of attention: how the attention to one validation row develops, from the first step to the last.
 
     probe/inputs.safetensors           the row: source and target, tokens, or images
     probe/step-00000010.safetensors    after that step: the weights (H T S, float16) of each attention, by its name
 
 They are small: there are few of them, and the row is chosen so that the weights of all heads together stay below a
-limit. What is learned does not depend on them, and a run that is resumed writes them alike.
+limit. What is learned does not depend on them, and a resumed run writes the same ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,9 +26,9 @@ from regard.tasks.task import Batch, Task
 from regard.tasks.text import spread
 
 INPUTS = "inputs.safetensors"
-GAPS = 18  # between snapshots, or fewer if a run is short
+GAPS = 18  # between snapshots; fewer if a run is short
 LIMIT = 256 * 1024  # bytes of the weights in one snapshot
-LONGEST, SHORTEST = 64, 8  # tokens of the row: at first, and when it had to be shortened for the limit
+LONGEST, SHORTEST = 64, 8  # tokens of the row: at most, and at least when it is shortened for the limit
 
 
 def probe_steps(steps: int) -> list[int]:
@@ -70,7 +70,7 @@ class Snapshots:
 
 
 def probe_weights(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
-    """Return the weights of each attention for a batch of one; neither the model nor its generators change."""
+    """Return the weights of each attention for a batch of one; the model and the random generators do not change."""
     training = model.training
     model.eval()
     try:
@@ -135,7 +135,7 @@ def read_probe(folder: str | Path) -> Probe:
     steps = tuple(_paths(folder / PROBE))
     remedy = f"`regard train {folder / RECIPE} --run OTHER` makes new ones"
     if not steps:
-        cause = "its model does not attend, or it was trained before there were any"
+        cause = "its model has no attention, or an older version trained it"
         raise RegardError(f"{folder}: the run has no snapshots of attention: {cause}; {remedy}")
     return Probe(folder / PROBE, _read(folder / PROBE / INPUTS, remedy), steps)
 
@@ -161,8 +161,8 @@ def _read(path: Path, remedy: str) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RegardError(f"{path}: is damaged: {reason}; {remedy}") from None
-    return {name: found[name] for name in sorted(found, key=_counted)}
+    return {name: found[name] for name in sorted(found, key=_natural_key)}
 
 
-def _counted(name: str) -> list[tuple[int, str]]:
+def _natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

@@ -20,9 +20,9 @@ SECONDS_BETWEEN_DRAWINGS = 0.2
 SHOWN_SAMPLES = 3
 NARROWEST_BAR, WIDEST_BAR = 8, 40
 GAP = "  "
-TURNS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # these could show a text as another
+DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
-# The order on the line, and the order in which columns vanish from a narrow terminal, the last one first.
+# The columns in their order on the line; a narrow terminal drops those at the end of IMPORTANCE first.
 PLAIN = ("step", "loss", "metric", "speed", "memory", "left")
 LIVE = ("step", "bar", "loss", "metric", "rate", "speed", "memory", "left")
 IMPORTANCE = ("step", "loss", "left", "metric", "bar", "speed", "memory", "rate")
@@ -31,7 +31,7 @@ STYLES = {"bar": "green", "loss": "bold", "metric": "bold cyan"}
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known at a step; `memory` in bytes, `metric` as in "BLEU 23.4", of the last validation."""
+    """The values to show at a step; `memory` is in bytes, `metric` is of the last validation: "BLEU 23.4"."""
 
     step: int
     steps: int
@@ -113,22 +113,22 @@ class Progress:
         known = {name: text for name, text in _cells(standing, self._console.encoding).items() if text}
         cells = {name: self._aligned(name, text) for name, text in known.items()}
         cells["bar"] = " " * NARROWEST_BAR
-        room = self._console.width + len(GAP)
+        free = self._console.width + len(GAP)
         shown: set[str] = set()
         for name in filter(cells.__contains__, IMPORTANCE):
             width = len(GAP) + cell_len(cells[name])
-            if width > room and shown:  # the step is always shown, even if it is cut
+            if width > free and shown:  # the step is always shown, even if it is cut
                 break
             shown.add(name)
-            room -= width
-        cells["bar"] = self._bar(standing.step / standing.steps, min(NARROWEST_BAR + max(room, 0), WIDEST_BAR))
+            free -= width
+        cells["bar"] = self._bar(standing.step / standing.steps, min(NARROWEST_BAR + max(free, 0), WIDEST_BAR))
         columns = [Text(cells[name], STYLES.get(name, "")) for name in LIVE if name in shown]
         line = Text(GAP).join(columns)
         line.no_wrap, line.overflow = True, "crop"
         return line
 
     def _bar(self, share: float, width: int) -> str:
-        """Draw the bar; heavy and light, so that it is read without colours too."""
+        """Draw the bar; heavy and light lines make it readable without colours."""
         done = min(int(width * share), width)
         heavy, light = "#-" if self._console.options.ascii_only else "━─"
         return heavy * done + light * (width - done)
@@ -155,13 +155,13 @@ class Progress:
 
 def harmless(text: str, encoding: str = "utf-8") -> str:
     """Replace control characters, and characters that the terminal's encoding lacks, by visible escapes."""
-    safe = "".join(repr(letter)[1:-1] if _acts(letter) else letter for letter in text)
+    safe = "".join(repr(letter)[1:-1] if _is_control(letter) else letter for letter in text)
     return safe.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def _acts(letter: str) -> bool:
+def _is_control(letter: str) -> bool:
     """Return whether a character is a control character, a line end or a change of writing direction."""
-    return category(letter) in {"Cc", "Cs", "Zl", "Zp"} or bidirectional(letter) in TURNS
+    return category(letter) in {"Cc", "Cs", "Zl", "Zp"} or bidirectional(letter) in DIRECTION_CONTROLS
 
 
 def _cells(standing: Standing, encoding: str) -> dict[str, str]:

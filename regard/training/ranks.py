@@ -26,7 +26,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Return whether this process writes files and prints for all."""
+        """Return whether this is the process that writes files and prints."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ class Ranks:
         return int(shared)
 
     def of_first(self, number: float) -> float:
-        """Return the first process's number: accelerators may differ in the last digit, decisions must not."""
+        """Return the first process's number: all must decide alike, but accelerators may differ in the last digit."""
         if self.world == 1:
             return number
         shared = torch.tensor(number, dtype=torch.float64)
@@ -59,7 +59,7 @@ class Ranks:
     def rank_zero_first(self) -> Iterator[None]:
         """Run something in the first process before the others, which then find its results in a cache.
 
-        If it fails, the others fail in the same way, and none waits for another.
+        If it fails in the first process, the others still run it and fail in the same way, instead of waiting.
         """
         if not self.first:
             self.wait()
@@ -78,25 +78,25 @@ def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     if world == 1:
         yield Ranks(0, 1, chosen)
         return
-    ranks = _meet(world, chosen)
+    ranks = _connect(world, chosen)
     try:
         yield ranks
     except RegardError as error:
-        if not _is_new(str(error)):
+        if not _is_first_report(str(error)):
             raise SystemExit(getattr(error, "exit_code", 2)) from None
         raise
     except RuntimeError as error:
-        if not _is_loss(error):
+        if not _is_lost_connection(error):
             raise
         if _was_reported():
             raise SystemExit(2) from None
-        raise RegardError("another process of this run was lost; when its fault is mended, use --resume") from None
+        raise RegardError("another process of this run was lost; find out why, then continue with --resume") from None
     else:  # after an error the others may have ended, and this would wait for them
         dist.destroy_process_group()
 
 
-def _meet(world: int, device: torch.device) -> Ranks:
-    """Wait for all processes; numbers on the CPU go another way than those on accelerators, and never wait for them."""
+def _connect(world: int, device: torch.device) -> Ranks:
+    """Connect all processes. CPU tensors are exchanged by gloo, which does not wait for accelerators."""
     if "LOCAL_RANK" not in os.environ:
         raise RegardError(f"WORLD_SIZE={world} is set, but not LOCAL_RANK; start several processes with torchrun")
     local = int(os.environ["LOCAL_RANK"])
@@ -111,26 +111,26 @@ def _meet(world: int, device: torch.device) -> Ranks:
     return Ranks(dist.get_rank(), world, device)
 
 
-# --- one voice -------------------------------------------------------------------------------------------------------
+# --- report an error once --------------------------------------------------------------------------------------------
 
 
-def _is_new(text: str) -> bool:
-    """Return whether no other process has reported this yet, so that an error of all is printed once."""
+def _is_first_report(text: str) -> bool:
+    """Return whether no other process has reported this error yet, so that it is printed once."""
     try:
         store = dist.distributed_c10d._get_default_store()
-        store.add("regard/spoken", 1)
-        return bool(store.add(f"regard/said/{text}", 1) == 1)
+        store.add("regard/reports", 1)
+        return bool(store.add(f"regard/report/{text}", 1) == 1)
     except RuntimeError:  # the process that holds the store has ended
         return True
 
 
 def _was_reported() -> bool:
     try:
-        return dist.distributed_c10d._get_default_store().add("regard/spoken", 0) > 0
+        return dist.distributed_c10d._get_default_store().add("regard/reports", 0) > 0
     except RuntimeError:
         return False
 
 
-def _is_loss(error: RuntimeError) -> bool:
+def _is_lost_connection(error: RuntimeError) -> bool:
     """Return whether an error comes from the connection to another process."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

@@ -1,4 +1,4 @@
-"""Report a run: the learning curves as a picture, and one page with everything."""
+"""Report a run: the learning curves as a picture, and an HTML page with scores, curves, samples and settings."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -115,7 +115,7 @@ def _text(text: str) -> str:
 
 
 def _scores(records: list[Record]) -> Iterator[str]:
-    """Write a card for each thing validation measured, its best and its last value, and one for the training loss."""
+    """Yield a card for each metric of validation, with its best and last value, and one for the training loss."""
     cards = []
     for name in [*_metrics(records), "loss"]:
         curve = _curve(records, "valid", name)
@@ -150,7 +150,7 @@ def _pictures(records: list[Record]) -> str:
 
 
 def _samples(folder: Path) -> Iterator[str]:
-    """Show the model's samples at the beginning, in the middle and at the end; those of one input together."""
+    """Yield the model's samples at the beginning, in the middle and at the end, grouped by input."""
     steps = read_samples(folder)
     if not steps:
         return
@@ -172,7 +172,7 @@ def _tables(facts: Facts) -> Iterator[str]:
 
 
 def _table(rows: Sequence[tuple[str, str]], kind: str) -> str:
-    """Write names and values; `dir=auto` sets the direction of Arabic and Hebrew."""
+    """Return a table of names and values; `dir=auto` sets the direction of Arabic and Hebrew."""
     cells = [f'<tr><th>{_text(name)}</th><td dir="auto">{_text(value)}</td></tr>' for name, value in rows]
     return f'<table class="{kind}">' + "\n".join(cells) + "</table>"
 

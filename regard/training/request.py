@@ -34,14 +34,14 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class UserChoices(Config):
-    """What the user said of training that other values follow from; 0 or "" where nothing was said."""
+    """The user's settings of training on which other values depend; 0, "" or None if not given."""
 
-    seed: Times = 0  # decides what is held out
-    steps: int = 0  # decide the schedule and the validations
+    seed: Times = 0  # decides which rows are held out
+    steps: int = 0  # decides the schedule and the validations
     tokens: int = 0
     minutes: Positive | None = None
-    optimizer: str = ""  # their kinds decide which other keys are in their tables
-    schedule: str = ""
+    optimizer: str = ""  # the kind, which decides the other keys of the table
+    schedule: str = ""  # likewise
 
 
 def check_tables(given: Mapping[str, Any]) -> None:
@@ -54,41 +54,41 @@ def check_tables(given: Mapping[str, Any]) -> None:
 
 
 def with_plain_paths(task: Mapping[str, Any]) -> Table:
-    """Write paths as text, as a recipe does."""
+    """Return the table with paths as text, as in a recipe."""
 
-    def write(value: Any) -> Any:
+    def as_text(value: Any) -> Any:
         if isinstance(value, list | tuple):
-            return [write(item) for item in value]
+            return [as_text(item) for item in value]
         return str(value) if isinstance(value, Path) else value
 
-    return {key: write(value) for key, value in task.items()}
+    return {key: as_text(value) for key, value in task.items()}
 
 
 def with_absolute_paths(table: Mapping[str, Any], keys: Sequence[str]) -> Table:
-    """Name the files below some keys from the root."""
+    """Return the table with absolute paths below some keys."""
 
-    def place(value: Any) -> Any:
+    def absolute(value: Any) -> Any:
         if isinstance(value, str):
             return str(Path(value).absolute())
-        return [place(item) for item in value] if isinstance(value, list) else value
+        return [absolute(item) for item in value] if isinstance(value, list) else value
 
-    return {key: place(value) if key in keys else value for key, value in table.items()}
+    return {key: absolute(value) if key in keys else value for key, value in table.items()}
 
 
 def sort_overrides(overrides: Sequence[object]) -> dict[str, list[str]]:
-    """Sort overrides by the table they change, since some must be known before others can be checked."""
-    sorted_: dict[str, list[str]] = {name: [] for name in TABLES}
+    """Group overrides by the table they change, since some tables must be known before others can be checked."""
+    by_table: dict[str, list[str]] = {name: [] for name in TABLES}
     for change in overrides:
         if not isinstance(change, str):
             raise ConfigError(f"override {change!r} must be text of the form table.key=value")
         path, equals, _ = change.partition("=")
         table, dot, _ = path.strip().partition(".")
-        if table not in sorted_ or not (equals and dot):
-            homes = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
-            hint = f"did you mean {homes[0]}.{change}?" if homes else f"tables: {', '.join(TABLES)}"
+        if table not in by_table or not (equals and dot):
+            tables = [name for name, known in _known_keys().items() if table in known and table not in TABLES]
+            hint = f"did you mean {tables[0]}.{change}?" if tables else f"tables: {', '.join(TABLES)}"
             raise ConfigError(f"override {change!r} must have the form table.key=value; {hint}")
-        sorted_[table].append(change)
-    return sorted_
+        by_table[table].append(change)
+    return by_table
 
 
 def _known_keys() -> dict[str, set[str]]:
@@ -103,14 +103,15 @@ def _known_keys() -> dict[str, set[str]]:
 
 
 def apply_named(table: Mapping[str, Any], changes: list[str], *names: str) -> Table:
-    """Lay the changes of these names over a table: those that must be known before the others."""
+    """Apply only the overrides of these names: those that must be known before the others."""
     own = [change for change in changes if change.partition("=")[0].strip() in names]
     return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
 
 
 def read_user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:
-    """Find what must be known of training before the rest is planned; also return the recipe's table without what
-    the changes replace: a time replaces a number of updates, and the reverse.
+    """Return the settings that must be known before the rest is planned, and the recipe's table of training.
+
+    The table comes without what overrides replace: a time replaces a number of updates, and the reverse.
     """
     changed = {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
     if changed >= {"steps", "minutes"}:

@@ -26,25 +26,25 @@ class Run:
     """A run that was trained, or is being trained. It can be given wherever the path of a run folder can."""
 
     folder: Path
-    config: RunConfig = field(repr=False)  # which would fill a screen
+    config: RunConfig = field(repr=False)  # left out because it is long
 
     def __fspath__(self) -> str:
         return str(self.folder)
 
     @property
     def files(self) -> RunFolder:
-        """The folder and what is read from it."""
+        """The run folder, from which the model, the tokenizer and the data are read."""
         config = self.config
         return RunFolder(self.folder, config.task, config.tokenizer, config.train.seed)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """All that was measured, in order; `kind` is "train" or "valid"."""
+        """All lines of `metrics.jsonl`, in order; `kind` is "train" or "valid"."""
         return read_metrics(self.folder)
 
     @property
     def model_config(self) -> ModelConfig:
-        """The architecture; a run of a module of one's own has none."""
+        """The config of the model; an error if the run trained a module of the user, which has none."""
         if self.config.model is None:
             remedy = f"module.load_state_dict(safetensors.torch.load_file({str(self.folder / WEIGHTS)!r}))"
             raise RegardError(f"{self.folder}: was trained with a module of your own; read its weights with {remedy}")
@@ -52,7 +52,7 @@ class Run:
 
     def model(self, device: str | torch.device = "cpu", step: int | None = None) -> Model:
         """Load the best weights, or those of a step, as a module in evaluation mode."""
-        _ = self.model_config
+        _ = self.model_config  # raises an error if there is none
         return self.files.model(device, step).eval()
 
     def tokenizer(self) -> Tokenizer | None:
@@ -67,7 +67,7 @@ class Run:
 
     def load(self, device: str = "auto", step: int | None = None) -> LoadedModel:
         """Load the model with a method for every verb, as `regard.load` does."""
-        _ = self.model_config
+        _ = self.model_config  # raises an error if there is none
         return load(self.folder, device, step=step)
 
     def evaluate(self, *files: str | Path, beam: int | None = None, device: str = "auto") -> Evaluation:

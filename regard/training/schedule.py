@@ -23,7 +23,7 @@ class ScheduleConfig(Config):
 
 @dataclass(frozen=True)
 class InverseSqrtConfig(ScheduleConfig):
-    """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w. It never ends, so needs no end."""
+    """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w; independent of the number of steps."""
 
     warmup: Steps
     """Updates in which the rate rises."""
@@ -53,7 +53,7 @@ class CosineScheduleConfig(ScheduleConfig):
 class LinearScheduleConfig(ScheduleConfig):
     """A trapezoid: 1 after the warm-up, then a straight line towards 0 over the last `cooldown` share of the steps.
 
-    The line would reach 0 one step after the last, since a step of rate 0 is a step for nothing.
+    The line would reach 0 one step after the last, since a step with rate 0 learns nothing.
     """
 
     warmup: Steps

@@ -1,12 +1,11 @@
-"""A model in parts (FSDP2; Zhao et al. 2023): every process keeps some rows of each weight, of its gradient and of the
+"""Sharded models (FSDP2; Zhao et al. 2023): every process keeps some rows of each weight, of its gradient and of the
 optimizer's state, and gathers the weights of a layer only while it computes with them.
 
-Validation and saving use a whole copy that is gathered for the while: decoding calls `start`, `encode` and `step`,
-which go around the hooks that gather in `forward`, and a copy is an ordinary model in every respect. It takes the
-memory of the weights alone, which is a quarter of what training them without parts takes.
+Validation, and saving the best weights, use a complete copy that is gathered temporarily: decoding calls `begin` and
+`step`, which bypass the hooks that gather weights in `forward`, and the copy is an ordinary model. It takes the memory
+of the weights alone, a quarter of what training without shards takes.
 
-torch's tensors in parts are known here by their methods `to_local` and `full_tensor`: importing their class takes half
-a second, which a run without them need not spend.
+DTensors are recognised by their methods `to_local` and `full_tensor`: importing the class takes half a second.
 """
 
 import warnings
@@ -26,15 +25,15 @@ from regard.training.ranks import Ranks
 
 
 def shard(model: nn.Module, ranks: Ranks) -> None:
-    """Keep only this process's part of a model; build its optimizer afterwards.
+    """Keep only this process's shard of a model; build its optimizer afterwards.
 
-    Layers are gathered one at a time, the rest with the root. So is everything where layers share weights (a table of
-    relative positions), since those would be gathered with one layer and missing in the next.
+    Layers are gathered one at a time, all other weights with the root. If layers share weights (a table of relative
+    positions), everything is gathered with the root: shared weights would be missing in the second layer.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    # The warning is about layers that return a view, as recurrences do: changing it in place, which does not happen.
+    # Layers may return a view, as recurrences do. The warning is about changing it in place, which does not happen.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view", UserWarning)
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
     layers = [module for module in model.modules() if isinstance(module, Layer)]
@@ -46,17 +45,17 @@ def shard(model: nn.Module, ranks: Ranks) -> None:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return this process's part of a tensor, to be changed in place."""
+    """Return this process's shard of a tensor, to be changed in place."""
     return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Gather a tensor; all processes must call it."""
+    """Return the complete tensor; all processes must call this."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gathered(model: nn.Module, weights: Mapping[str, Tensor], device: torch.device) -> Model:
-    """Return an ordinary copy of a sharded model with these weights, whole on every process."""
+    """Return an ordinary copy of a sharded model with these weights, complete on every process."""
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("train.parallel=fsdp needs a model that a recipe describes; use train.parallel=ddp")
     copy = build_empty(model.config).to_empty(device=device)
@@ -65,30 +64,30 @@ def gathered(model: nn.Module, weights: Mapping[str, Tensor], device: torch.devi
 
 
 def with_whole_rows(function: Callable[[Tensor], Tensor], parts: Tensor, like: Tensor) -> Tensor:
-    """Apply a function of whole matrices (N, rows, columns) to those whose rows are spread as those of `like` are."""
+    """Apply a function of complete matrices (N, rows, columns) to matrices whose rows are sharded like `like`."""
     if not is_sharded(like):
         return function(parts)
     from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-    spread: Any = like
+    sharded: Any = like
     shape = torch.Size((len(parts), *like.shape))
     stride = (like.shape[0] * like.shape[1], like.shape[1], 1)
-    matrices = DTensor.from_local(parts, spread.device_mesh, [Shard(1)], shape=shape, stride=stride).full_tensor()
-    return local(distribute_tensor(function(matrices), spread.device_mesh, [Shard(1)], src_data_rank=None))
+    matrices = DTensor.from_local(parts, sharded.device_mesh, [Shard(1)], shape=shape, stride=stride).full_tensor()
+    return local(distribute_tensor(function(matrices), sharded.device_mesh, [Shard(1)], src_data_rank=None))
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this process's part of the tensors; all processes call this together. Nothing is pickled."""
+    """Write this process's shards of the tensors; all processes call this together. Nothing is pickled."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
-    except CheckpointException as error:  # on all processes, whichever has failed
+    except CheckpointException as error:  # raised in all processes, whichever failed
         for cause, _ in error.failures.values():
             if isinstance(cause, OSError):
                 raise cause from None

@@ -36,7 +36,7 @@ from regard.use.evaluate import Evaluation
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A plan with where it will be carried out."""
+    """A plan, with its folder and its processes."""
 
     plan: RunPlan
     folder: Path
@@ -82,7 +82,7 @@ def train(
 def dry_run(
     request: RunRequest, run: str | Path | None, device: str, console: Console, on_plan: OnPlan
 ) -> tuple[RunPlan, Trial]:
-    """Plan a run as `train` does and try a few updates, whose result is thrown away."""
+    """Plan a run as `train` does, and time a few updates, whose result is discarded."""
     with _planned(request, run, device, console) as planned:
         if planned.ranks.first:
             on_plan(planned)
@@ -105,7 +105,7 @@ def _planned(request: RunRequest, run: str | Path | None, device: str, console: 
 
 @contextmanager
 def _status(console: Console, text: str) -> Iterator[Say]:
-    """Show what is being done on a terminal; yield the function that changes it."""
+    """Show a status text on a terminal; yield the function that changes it."""
     if console.is_jupyter or not console.is_terminal:
         yield lambda text: None
         return
@@ -120,16 +120,16 @@ def _run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
     number = 1
     while (Path("runs") / f"{task}-{number}").exists():
         number += 1
-    ranks.wait()  # before the first process makes it, or the others would take the next
+    ranks.wait()  # the first process creates the folder only after all have chosen the same one
     return Path("runs") / f"{task}-{number}"
 
 
 def begin(planned: PlannedRun, console: Console, callbacks: Sequence[Any] = ()) -> Run:
-    """Make the run folder and train."""
+    """Create the run folder and train."""
     plan, folder, ranks = planned.plan, planned.folder, planned.ranks
     if ranks.first:
         check_free(folder)
-    ranks.wait()  # until all have looked, before the first process makes it
+    ranks.wait()  # the others continue only if the folder is free
     run = Run(folder, plan.config)
     model = build_model(plan.config, ranks) if plan.module is None else plan.module.to(ranks.device)
     with _progress(console, run) as progress:
@@ -155,7 +155,7 @@ def resume(
 ) -> Run:
     """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`.
 
-    A run of a module of one's own needs that `model` again.
+    A run that trained a module of your own needs that `model` again.
     """
     check_callbacks(callbacks)
     console = console or Console()
@@ -179,7 +179,7 @@ def resume(
 
 
 def _module_of(run: Run, model: nn.Module | None, ranks: Ranks) -> nn.Module:
-    """Return the model of a run that continues, before its weights are read."""
+    """Return the model of a resumed run, before its weights are read."""
     if run.config.model is None and model is None:
         remedy = f"give it again: regard.resume({str(run.folder)!r}, model=module)"
         raise RegardError(f"{run.folder}: was trained with a module of your own; {remedy}")
@@ -189,7 +189,7 @@ def _module_of(run: Run, model: nn.Module | None, ranks: Ranks) -> nn.Module:
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """Lay overrides over the config of a run that continues; values that were derived from its steps follow them."""
+    """Apply overrides to the config of a resumed run; values that were derived from its steps follow new steps."""
     for change in overrides:
         if not change.startswith("train.") or change.startswith("train.seed"):
             kept = "a resumed run keeps its data, its model and its seed"
@@ -202,15 +202,15 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
         table["train"] = _follow_steps(table["train"], steps)
     table = override(table, overrides)
     schedule = table["train"]["schedule"]
-    if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # another than it had
+    if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # a new kind without its other values
         table["train"]["schedule"] = suggest_schedule(schedule["kind"], config.train.steps, pretrained=False)
     return from_table(table, RunConfig)
 
 
 def _follow_steps(train: Table, steps: int) -> Table:
-    """Return the training of a run with all values that its planner derived from the steps derived again.
+    """Return the table of training with new steps in all values that the planner derived from them.
 
-    A value that the user had set is not what the planner derives, and stays.
+    A value that differs from what the planner derives was set by the user, and stays.
     """
     old, new = suggest_intervals(train["steps"]), suggest_intervals(steps)
     followed = {key: new[key] if train[key] == old[key] else train[key] for key in new}
@@ -218,7 +218,9 @@ def _follow_steps(train: Table, steps: int) -> Table:
     for pretrained in (False, True):
         if train["schedule"] == schedule | suggest_schedule(kind, train["steps"], pretrained):
             schedule = schedule | suggest_schedule(kind, steps, pretrained)
-    rest = {key: value for key, value in train.items() if key != "minutes"}  # the time was for the steps before
+    rest = {
+        key: value for key, value in train.items() if key != "minutes"
+    }  # the time belongs to the old number of steps
     return {**rest, **followed, "schedule": schedule}
 
 
@@ -232,7 +234,7 @@ def _trainer(
     if ranks.device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     task.to(ranks.device)
-    return Trainer(run, task, model, ranks, progress, callbacks)  # or a module with what the task calls
+    return Trainer(run, task, model, ranks, progress, callbacks)
 
 
 def _train(trainer: Trainer) -> Run:
@@ -251,7 +253,7 @@ def _next_commands(run: Run) -> list[str]:
     """Return the commands that a user may want next."""
     folder = shlex.quote(str(run.folder))
     report = f"open {folder}/{REPORT}"
-    if run.config.model is None:  # the command line cannot build a module of one's own
+    if run.config.model is None:  # the command line cannot build a module of the user
         return [report]
     model = build_empty(run.config.model)
     texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
@@ -265,7 +267,7 @@ def finish(run: Run, task: Task, found: Evaluation) -> None:
     draw_curves(run.folder)
     counts = [(name, f"{count:,}") for name, count in task.facts().items()]
     skipped = [("left out", line) for line in task.skipped.report()]
-    model = [("kind", "a module of one's own")]
+    model = [("kind", "a module of your own")]
     if run.config.model is not None:
         parameters = cost(build_empty(run.config.model)).parameters
         model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{parameters:,}")]
@@ -277,7 +279,7 @@ def finish(run: Run, task: Task, found: Evaluation) -> None:
 
 
 def _plain(value: Any) -> str:
-    """Write a value, or a table in one line: muon, rate 0.02, momentum 0.95."""
+    """Return a value as text, a table in one line: muon, rate 0.02, momentum 0.95."""
     if not isinstance(value, Mapping):
         return str(value)
     rest = [f"{key} ({_plain(item)})" if isinstance(item, Mapping) else f"{key} {item}" for key, item in value.items()]
@@ -285,7 +287,7 @@ def _plain(value: Any) -> str:
 
 
 def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:
-    """Start from trained weights, where name and shape agree."""
+    """Copy trained weights into a model where name and shape agree."""
     found, folder = pretrained.weights(), pretrained.folder
     own = tensors(model)
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]

@@ -1,4 +1,4 @@
-"""Stop a run by a signal: the first one saves before it stops, the second one stops at once."""
+"""Stop a run by a signal: after the first one the run saves and stops, after the second one it stops at once."""
 
 import os
 import shlex
@@ -25,8 +25,8 @@ class StopError(RegardError):
 class Stop:
     """The signal received, if any. Once `saved`, a signal stops at once instead of after the step."""
 
-    def __init__(self, folder: Path, speaks: bool) -> None:
-        self.folder, self.speaks = folder, speaks
+    def __init__(self, folder: Path, prints: bool) -> None:
+        self.folder, self.prints = folder, prints
         self.number: int | None = None
         self.saved = False
         self.raised: StopError | None = None
@@ -34,22 +34,22 @@ class Stop:
     def note(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal."""
         if self.saved:
-            self._give_up("before the last measurement, all is saved", number)
+            self._stop_now("before the last measurement, everything is saved", number)
         if self.number is not None:
-            self._give_up("at once, what came after the last checkpoint is lost", number)
+            self._stop_now("at once, what came after the last checkpoint is lost", number)
         self.number = number
-        if self.speaks:  # not with print, which the signal may interrupt
+        if self.prints:  # not with print, which the signal may interrupt
             os.write(2, b"\nstopping after this step; a second signal stops at once\n")
 
-    def _give_up(self, state: str, number: int) -> NoReturn:
+    def _stop_now(self, state: str, number: int) -> NoReturn:
         self.raised = StopError(f"stopped {state}", self.folder, number)
         raise self.raised
 
 
 @contextmanager
-def stoppable(folder: Path, speaks: bool) -> Iterator[Stop]:
-    """Record signals that would end the run; of several processes, the one that `speaks` prints a message."""
-    stop = Stop(folder, speaks)
+def stoppable(folder: Path, prints: bool) -> Iterator[Stop]:
+    """Record signals that would end the run; only the first process `prints` a message."""
+    stop = Stop(folder, prints)
     numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
     heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # `nohup` ignores some
     try:

@@ -1,4 +1,4 @@
-"""A few updates on trial, whose weights are thrown away: how long does one take, and how much memory?"""
+"""Try a few updates, to measure how long one takes and how much memory; their weights are discarded."""
 
 import time
 from copy import deepcopy
@@ -25,7 +25,7 @@ def build_model(config: RunConfig, ranks: Ranks) -> Model:
 
 
 class Trial(NamedTuple):
-    """What an update takes."""
+    """The time and the memory that an update takes."""
 
     seconds: float
     memory: int  # bytes in use

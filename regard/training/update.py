@@ -27,7 +27,7 @@ from regard.training.ranks import Ranks
 from regard.training.shard import local, shard, whole
 
 SHAPES = 256  # shapes of batches that are compiled, each once; by default torch stops after the eighth
-PAYS = 200  # updates after which compiling a shape has paid off
+PAYS = 200  # updates per shape from which compiling pays off
 
 
 class Objective(nn.Module):
@@ -83,7 +83,7 @@ class Update:
 
     @property
     def compiles(self) -> bool:
-        """Return whether to compile: on an accelerator, if it pays off, except loops that would be unrolled."""
+        """Return whether to compile; auto: on an accelerator, if it pays off and no loop would be unrolled."""
         if self.config.compile == "auto":
             pays = self.config.steps >= PAYS * self.shapes
             return self.ranks.device.type != "cpu" and pays and getattr(self.model, "compile_pays", True)
@@ -102,7 +102,7 @@ class Update:
 
     def __call__(self, batch: Batch, step: int) -> Outcome:
         """Learn from a batch; skip it if something is not finite. When memory runs out, `split` grows."""
-        if not self.model.training:  # since visiting all modules takes time
+        if not self.model.training:  # `train()` visits all modules, which takes time
             self.model.train()
         self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
         before = [buffer.clone() for buffer in self.buffers]
@@ -120,11 +120,11 @@ class Update:
         self._carry(carried, len(batch["labels"]), bad)
         self._balance()
         self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
-        self._follow(step)
+        self._update_average(step)
         return Outcome(loss, count, norm, bad)
 
     def _backward(self, batch: Batch, step: int, count: Tensor) -> tuple[Tensor, list[tuple[slice, Batch]]] | None:
-        """Gather the gradients of all parts; None if memory ran out."""
+        """Accumulate the gradients of all parts; return None if memory ran out."""
         loss = torch.zeros((), device=self.ranks.device)
         carried: list[tuple[slice, Batch]] = []
         try:
@@ -132,7 +132,7 @@ class Update:
                 seed_generators(self.ranks.device, self.config.seed, step, number)
                 with self._share_gradients_after(number), self.autocast():
                     losses, kept = self.objective(part)
-                    (losses.objective * (self._share() / count.clamp(min=1))).backward()
+                    (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
                 loss += losses.loss
                 carried.append((rows, kept))
         except RuntimeError as error:
@@ -158,9 +158,9 @@ class Update:
             buffer.copy_(value)
 
     def _parts(self, batch: Batch) -> Iterator[tuple[int, slice, Batch]]:
-        """Return this process's parts of the batch: contiguous rows, so that the carried state matches.
+        """Yield this process's parts of the batch: contiguous rows, so that the carried state matches.
 
-        Where there are fewer rows than parts, what is left over gets a row that does not count.
+        If there are fewer rows than parts, the empty parts get a row that does not count.
         """
         whole = batch | self.carried
         count = len(batch["labels"])
@@ -180,8 +180,8 @@ class Update:
         share = -(-count // self.ranks.world)
         return slice(*(min(rank * share, count) for rank in (self.ranks.rank, self.ranks.rank + 1)))
 
-    def _share(self) -> float:
-        """Undo torch's mean of gradients over processes: the sum is needed."""
+    def _sum_factor(self) -> float:
+        """Return the factor that turns torch's mean of gradients over processes into their sum."""
         return float(self.ranks.world)
 
     def _share_gradients_after(self, number: int) -> AbstractContextManager[None]:
@@ -256,7 +256,7 @@ class Update:
                     self.ranks.sum(buffer.div_(self.ranks.world))
 
     @torch.no_grad()
-    def _follow(self, step: int) -> None:
+    def _update_average(self, step: int) -> None:
         """Update the moving average, with a shorter horizon at first, so that the initial weights are forgotten."""
         if self.average is None or self.config.ema is None:
             return

@@ -18,8 +18,8 @@ class LogWindow:
     def __init__(self) -> None:
         self.updates = 0
         self._sums: list[Tensor] = []
-        self._before = 0.0  # seconds up to the last pause,
-        self._begun: float | None = time.perf_counter()  # and when it ended; None while it lasts
+        self._before = 0.0  # seconds up to the last pause
+        self._begun: float | None = time.perf_counter()  # when the last pause ended; None during a pause
 
     def add(self, outcome: Outcome) -> None:
         """Add the values of an update; of one that was not finite, count only that."""
@@ -47,15 +47,15 @@ class LogWindow:
 
     def facts(self, ranks: Ranks) -> dict[str, Any]:
         """Return what a checkpoint keeps, summed over all processes, so that a resumed run logs earlier updates."""
-        loss, *alike = self._sums  # the others are the same in all processes
-        sums = torch.stack((ranks.sum(loss.clone()), *alike)).tolist()
+        loss, *others = self._sums  # which are the same in all processes
+        sums = torch.stack((ranks.sum(loss.clone()), *others)).tolist()
         return {"updates": self.updates, "seconds": self.seconds(), "sums": sums}
 
     @classmethod
     def load(cls, facts: dict[str, Any], ranks: Ranks) -> "LogWindow":
-        """Restore the window of a checkpoint; the first process has the loss of all."""
+        """Restore the window of a checkpoint; the first process gets the loss of all processes."""
         window = cls()
         window.updates, window._before = facts["updates"], facts["seconds"]
-        loss, *alike = torch.tensor(facts["sums"], device=ranks.device)
-        window._sums = [loss if ranks.first else torch.zeros_like(loss), *alike]
+        loss, *others = torch.tensor(facts["sums"], device=ranks.device)
+        window._sums = [loss if ranks.first else torch.zeros_like(loss), *others]
         return window

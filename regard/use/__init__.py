@@ -1,1 +1,1 @@
-"""What was trained, put to use: text in, text out, for any number of lines in bounded memory."""
+"""Use trained models: text in, text out, for any number of lines in bounded memory."""

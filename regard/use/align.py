@@ -20,7 +20,7 @@ def align_words(
 ) -> Alignment:
     """Return pairs of words (between blanks, counted from 0) of a line and the translation of a part of it.
 
-    The end token, which follows the tokens of the part, represents no word.
+    The end token, which follows the tokens of the part, belongs to no word.
     """
     source = words_of(part.text, tokenizer.spans([part.text])[0][: len(part.ids)])
     target = words_of(text, _spans(tokenizer, written))
@@ -47,5 +47,5 @@ def _spans(tokenizer: Tokenizer, ids: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def pharaoh(alignment: Alignment) -> str:
-    """Write an alignment as `0-0 1-2`."""
+    """Return an alignment in Pharaoh format: `0-0 1-2`."""
     return " ".join(f"{source}-{target}" for source, target in alignment)

@@ -22,15 +22,15 @@ from regard.errors import InputError
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 
-CHUNK = 4096  # lines that are sorted by length together,
-LETTERS = 1 << 22  # or lines with this many characters
+CHUNK = 4096  # lines that are sorted by length together
+LETTERS = 1 << 22  # characters of them, at most
 BATCH_TOKENS = {"cpu": 8192}  # tokens in a batch, padding and beams included
 ON_ACCELERATOR = 32768
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Lines in lists; the lines of one list are answered before the next is read, as a dialogue needs."""
+    """Lines in lists; the lines of one list are answered before the next is read, as an interactive session needs."""
 
     lists: Iterable[Sequence[str]]
 
@@ -98,7 +98,7 @@ def by_line(
     batch_tokens: int,
     done: Callable[[int], None],
 ) -> Iterator[tuple[str, list[Answer]]]:
-    """Yield each line with what `work` returned for its rows. A chunk is read when all before it has been answered.
+    """Yield each line with what `work` returned for its rows. A chunk is read when all before it are answered.
 
     The first answer of a chunk comes when all of it is finished, so `done` is called after every batch.
     """

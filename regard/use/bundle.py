@@ -1,6 +1,6 @@
 """A model with everything the verbs need: its tokenizer, its template, its limits, its device and its engine.
 
-Nothing here depends on a run of ours, so a model from another library is used in the same way.
+Nothing here depends on a run folder, so a model from another library is used in the same way.
 """
 
 from abc import ABC, abstractmethod
@@ -49,8 +49,8 @@ class Bundle:
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # immutable
     engine: Engine | None = None  # of models that write
     run: RunFolder | None = None  # the run that it comes from
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the options that the user did not choose
-    external: ExternalEngine | None = None  # the library that runs it; then the model here has no weights
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # for options that the user did not choose
+    external: ExternalEngine | None = None  # the library that runs it; then `model` has no weights
 
     def check(self, verb: str) -> None:
         """Raise an error if this kind of model cannot do what a verb asks."""
@@ -82,7 +82,7 @@ class Bundle:
         return self.need_tokenizer().start if self.template.first is None else self.template.first
 
     def resolve(self, chosen: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-        """Lay the options that a user chose (None: did not choose) over the model's defaults of the `known` options."""
+        """Return the model's defaults of the `known` options, overridden by what the user chose (None: not chosen)."""
         own = {name: value for name, value in self.defaults.items() if name in set(known)}
         return own | {name: value for name, value in chosen.items() if value is not None}
 

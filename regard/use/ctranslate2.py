@@ -48,7 +48,7 @@ class CTranslate2Settings:
     """What the verbs need to know about a model whose weights only the library can read."""
 
     model: ModelConfig
-    frame: Template  # the name in files
+    frame: Template  # `frame` is its key in regard.json
     longest: int | None = None
 
 
@@ -98,7 +98,7 @@ def open_ctranslate2(folder: Path, device: torch.device) -> Bundle:
 
 
 def through_ctranslate2(bundle: Bundle, source: Path, device: torch.device) -> Bundle:
-    """Return the bundle with the library as its engine; the converted model is settings in the cache."""
+    """Return the bundle with the library as its engine; the converted model is kept in the cache."""
     reason = ctranslate2_obstacle(bundle.model.config)
     if reason is not None:
         raise RegardError(f"{source}: cannot be run by CTranslate2: {reason}; use another --engine")

@@ -21,7 +21,7 @@ from regard.use.translate import TranslateOptions, translate_lines
 
 Say = Callable[[str], None]
 
-WINDOW = 512  # tokens in a row if no run says how many
+WINDOW = 512  # tokens in a row of a model without a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Evaluation(Mapping[str, float]):
     metrics: dict[str, float]
     search: str = ""  # of a translator: "greedy" or "beam 5"
     rows: int | None = None  # of a translator: how many pairs were translated
-    signatures: dict[str, str] = field(default_factory=dict)  # of sacreBLEU, for a paper to quote
+    signatures: dict[str, str] = field(default_factory=dict)  # of sacreBLEU, to be quoted in papers
     data: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # lines that were left out or cut
 
@@ -96,10 +96,10 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
 
 def open_task(bundle: Bundle, files: Sequence[str], say: Say) -> Task:
     """Open files, or the run's own data, for the task that the model was trained for."""
-    return _of_its_kind(bundle, files) if bundle.run is None else bundle.run.open_task(files, say)
+    return _open_fitting_task(bundle, files) if bundle.run is None else bundle.run.open_task(files, say)
 
 
-def _of_its_kind(bundle: Bundle, files: Sequence[str]) -> Task:
+def _open_fitting_task(bundle: Bundle, files: Sequence[str]) -> Task:
     """Open files for the task that fits the model, if no run says which task it was trained for."""
     if not files:
         raise InputError(f"{bundle.name}: is not a run, so it has no validation data; name files to measure it on")

@@ -51,7 +51,7 @@ class CutCounter:
         self.first = self.first or self.lines
 
     def report(self, remedy: str = "") -> list[str]:
-        """Say how many lines were cut, and what can be done about it, if anything; nothing if none were."""
+        """Return a message with the number of lines that were cut, and the remedy; an empty list if none were cut."""
         if not self.cut:
             return []
         counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"

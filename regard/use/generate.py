@@ -48,12 +48,12 @@ SAMPLING_OPTIONS = ("temperature", "top_k", "top_p", "min_p", "repetition")
 
 
 def generate_options(bundle: Bundle, chosen: Mapping[str, Any]) -> GenerateOptions:
-    """Return the options that were chosen, by name, those of sampling among them, over the defaults of the model."""
+    """Return the options: the model's defaults, overridden by what the user chose, sampling options included."""
     sampled = [name for name in SAMPLING_OPTIONS if chosen.get(name) is not None]
     if sampled and chosen.get("beam") is not None:
         rule = f"{sampled[0]} is for sampling tokens, and beam for searching the most likely text"
         raise ConfigError(f"{rule}; leave one of them out")
-    # the model's own beam search gives way to sampling options
+    # sampling options override the beam search that the model's folder asks for
     searched = not sampled and bundle.defaults.get("beam", 1) > 1
     found = bundle.resolve(chosen, (*SAMPLING_OPTIONS, "tokens", *(("beam",) if searched else ())))
     sampling = {name: found.pop(name) for name in SAMPLING_OPTIONS if name in found}
@@ -106,7 +106,7 @@ def batch_generator(bundle: Bundle, options: GenerateOptions) -> "BatchGenerator
 
 
 def fit_prompts(bundle: Bundle, options: GenerateOptions) -> Fit:
-    """Return what makes prompts fit: they lose their beginning, so that the new text fits, or half of the context."""
+    """Return the `Fit` of prompts: long ones lose their beginning, to leave up to half of the context for new text."""
     limit = bundle.text_limit
     if limit is not None and bundle.model.longest() is not None:
         limit -= min(options.tokens - 1, limit // 2)
@@ -179,7 +179,7 @@ class BatchGenerator:
         """Yield one text, piece by piece."""
         (parts,) = fit([prompt])
         row = Prompt(self.with_template(parts))
-        if self.options.beam is not None:  # a search knows its text only when it has ended
+        if self.options.beam is not None:  # the text is known only at the end of a search
             yield self([row])[0][0]
             return
         given = self.given([row])

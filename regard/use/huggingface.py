@@ -86,7 +86,7 @@ def suppressed_tokens(generation: Mapping[str, Any]) -> list[Any]:
 
 
 def generation_defaults(generation: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the generation defaults that mean the same here, under our names."""
+    """Return the generation defaults that have the same meaning here, under the names of our options."""
 
     def number(key: str, default: int | float) -> Any:
         value = generation.get(key, default)

@@ -43,11 +43,11 @@ TextsOrPaths = Iterable[str | Path] | Chunks
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with a method for every verb; a method that its kind cannot do raises an error that names one it can do.
+    """A model with a method for every verb; a method that does not suit its kind raises an error that names others.
 
     `translate`, `generate`, `classify`, `fill` and `embed` take a list and return a list (or an array). The same names
-    with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer as they are ready;
-    `feedback` is told of finished lines, and of lines that had to be cut (by default a Python warning).
+    with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer in order;
+    `feedback` is called for finished lines, and for lines that had to be cut (by default a Python warning).
     """
 
     bundle: Bundle
@@ -253,22 +253,22 @@ def load(
     the CPU) or int8 (on the CPU only); `auto` is bfloat16 for models that write on CUDA, else float32; CTranslate2
     chooses its own. A run gives its best weights, or those after a `step` that was saved.
     """
-    folder, place = Path(folder), choose_device(device)
+    folder, target = Path(folder), choose_device(device)
     check_engine(engine)
     check_precision(precision)
-    bundle = open_folder(folder, torch.device("cpu") if engine == EXTERNAL else place, allow_pickle, step)
+    bundle = open_folder(folder, torch.device("cpu") if engine == EXTERNAL else target, allow_pickle, step)
     if engine == EXTERNAL and bundle.external is None:
-        bundle = through_ctranslate2(bundle, folder, place)
+        bundle = through_ctranslate2(bundle, folder, target)
     if bundle.external is not None:
         if engine not in ("auto", EXTERNAL):
             raise InputError(f"{folder}: is a model for CTranslate2; leave --engine {engine} out")
-        return LoadedModel(replace(bundle, device=place, external=bundle.external.in_precision(precision)))
+        return LoadedModel(replace(bundle, device=target, external=bundle.external.in_precision(precision)))
     model = prepare(bundle.model, precision, engine)
-    return LoadedModel(replace(bundle, model=model, device=place, engine=make_engine(engine, model)))
+    return LoadedModel(replace(bundle, model=model, device=target, engine=make_engine(engine, model)))
 
 
 def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Bundle:
-    """Read a folder: a run, a model of Hugging Face, or one of CTranslate2."""
+    """Read a folder: a run, a Hugging Face model, or a CTranslate2 model."""
     if is_run(folder):
         return open_run_model(folder, device, step)
     if step is not None:
@@ -304,7 +304,7 @@ def check_engine(name: str) -> None:
 
 
 def make_engine(name: str, model: Model) -> Engine | None:
-    """Return the engine that runs a model which writes; None for all others."""
+    """Return the engine of a model that writes; None for other models."""
     check_engine(name)
     if not writes(model):
         return None

@@ -74,7 +74,7 @@ class Stops:
         self.found = False
 
     def push(self, text: str) -> str:
-        """Take more text; return what can be shown: nothing of a stop string, nor after it."""
+        """Take more text; return what can be shown: neither a stop string nor anything after it."""
         if self.found:
             return ""
         search_from = max(len(self.text) - self.longest, 0)
@@ -88,7 +88,7 @@ class Stops:
         return self._show(len(self.text) - self._begun())
 
     def end(self) -> str:
-        """Return the text that was held back, since no stop string came of it."""
+        """Return the text that was held back, because it did not become a stop string."""
         return self._show(len(self.text))
 
     def _show(self, until: int) -> str:

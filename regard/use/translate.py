@@ -45,7 +45,7 @@ class TranslateOptions(Config):
 
     @property
     def search(self) -> str:
-        """The search in words, as it is said beside a score."""
+        """The search in words, to be shown beside a score."""
         return "greedy" if self.beam == 1 else f"beam {self.beam}"
 
 
@@ -71,7 +71,7 @@ class TranslatedLine:
 
 
 def translate_options(bundle: Bundle, chosen: Mapping[str, Any]) -> TranslateOptions:
-    """Return the options that were chosen, by name, over the defaults of the model."""
+    """Return the options: the model's defaults, overridden by what the user chose."""
     return TranslateOptions(**bundle.resolve(chosen, ("beam",)))
 
 
@@ -143,7 +143,7 @@ class BatchTranslator:
         )
 
     def _rank_by_coverage(self, sources: list[list[int]], found: list[list[Hypothesis]]) -> list[list[Hypothesis]]:
-        """Rank hypotheses again: those that leave a part of the source unattended lose (Wu et al. 2016)."""
+        """Rank hypotheses again: those that leave a part of the source unattended get a penalty (Wu et al. 2016)."""
         pairs = [(source, one.ids) for source, hypotheses in zip(sources, found, strict=True) for one in hypotheses]
         given = self.given([source for source, _ in pairs])
         weights = iter(self._cross_weights(given, [self.prefix + ids for _, ids in pairs]))

@@ -138,7 +138,7 @@ def test_precision(regard):
 
 
 def test_folders_that_are_no_runs(regard, tmp_path):
-    missing = "run: there is no recipe.toml; give the folder that `regard train` printed, or one of Hugging Face"
+    missing = "run: there is no recipe.toml; give the folder that `regard train` printed, or a Hugging Face folder"
     assert missing in regard.refused("evaluate", "-m", tmp_path)
     (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())
     (tmp_path / "tokenizer.json").write_bytes((Path("language") / "tokenizer.json").read_bytes())

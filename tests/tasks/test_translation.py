@@ -337,11 +337,11 @@ def test_nothing_is_left(tmp_path):
 
 
 def test_files_that_do_not_belong_together():
-    with pytest.raises(ConfigError, match="source and target must name as many files: 2 and 1"):
+    with pytest.raises(ConfigError, match="source and target must name the same number of files: 2 and 1"):
         TranslationConfig(source=("a", "b"), target=("c",))
-    with pytest.raises(ConfigError, match="valid_source and valid_target must name as many files: 1 and 2"):
+    with pytest.raises(ConfigError, match="valid_source and valid_target must name the same number of files: 1 and 2"):
         TranslationConfig(source=("a",), valid_source=("b",), valid_target=("c", "d"))
-    with pytest.raises(ConfigError, match="valid_source and valid_target must name as many files: 0 and 1"):
+    with pytest.raises(ConfigError, match="valid_source and valid_target must name the same number of files: 0 and 1"):
         TranslationConfig(source=("a",), valid_target=("c",))
     with pytest.raises(ConfigError, match="source must name at least one file"):
         TranslationConfig(source=())

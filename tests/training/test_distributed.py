@@ -310,7 +310,7 @@ def test_a_run_goes_on_in_other_processes(
     else:
         texts = sorted(answer.text for answer in place.pair(train_until_signal, *arguments))
         assert texts[0] == str(128 + signal.SIGTERM)  # both have stopped, one says so
-        assert texts[1] == f"stopped at step 2, all is saved; continue with: regard train --resume {run}"
+        assert texts[1] == f"stopped at step 2, everything is saved; continue with: regard train --resume {run}"
     assert not (run / "checkpoints" / "step-00000004").exists()
     if after == "one":
         resume(run)
@@ -381,7 +381,9 @@ def test_a_full_disk_of_one_process_keeps_the_last_good_checkpoint(place: Place)
     folder = arguments[-1] / "checkpoints"
     text = spoken(place.pair(train_without_room, *arguments))
     assert text.startswith(f"{folder}: cannot save step-00000002")
-    assert text.endswith("File too large; make room there or choose another folder; there is no earlier checkpoint")
+    assert text.endswith(
+        "File too large; free some space there or choose another folder; there is no earlier checkpoint"
+    )
     assert list(folder.iterdir()) == []
 
 
@@ -392,7 +394,7 @@ def test_a_fault_of_one_process_ends_the_other(place: Place, fault: Exception) -
     if isinstance(fault, RegardError):  # it has said what is wrong
         assert first.kind is SystemExit
     else:
-        assert first.text == "another process of this run was lost; when its fault is mended, use --resume"
+        assert first.text == "another process of this run was lost; find out why, then continue with --resume"
 
 
 def fail_alone(fault: Exception) -> None:
@@ -454,7 +456,7 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
         lines += process.stdout.readlines()
         process.wait()
     text = "".join(lines)
-    assert text.count("all is saved; continue with") == 1, text
+    assert text.count("everything is saved; continue with") == 1, text
     found = load_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
     assert f"stopped at step {found.step}, " in text

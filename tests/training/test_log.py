@@ -138,7 +138,7 @@ def test_a_full_disk_is_said(tmp_path):
     log._metrics = open("/dev/full", "w")  # noqa: SIM115
     with pytest.raises(RegardError) as caught:
         log.write(1, "train", {"loss": 1.0})
-    assert str(caught.value) == "/dev/full: cannot be written: No space left on device; make room, then resume"
+    assert str(caught.value) == "/dev/full: cannot be written: No space left on device; free some space, then resume"
     with pytest.raises(OSError, match="No space"):  # the line is still waiting
         log._metrics.close()
 

@@ -326,7 +326,7 @@ def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(trainer.task, "loss", limited)
     trainer.train()
-    told = "step 1: out of memory; updates are split into 2 parts now, which changes nothing but the memory"
+    told = "step 1: out of memory; from now on updates are split into 2 parts, with the same result in less memory"
     assert said.getvalue().count("out of memory") == 1
     assert told in said.getvalue()
     for name, tensor in weights(whole).items():
@@ -355,7 +355,7 @@ def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: RunP
     with pytest.raises(RegardError) as error:
         trainer.resume()
     before, now = (", ".join(f"{name} {count:,}" for name, count in one.task.facts().items()) for one in (ended, other))
-    remedy = "give it back its files, or begin a new run with --init-from"
+    remedy = "restore the files, or begin a new run with --init-from"
     assert str(error.value) == f"{tmp_path / 'run'}: the data has changed: it had {before}, and now {now}; {remedy}"
 
 

@@ -36,6 +36,7 @@ class Bag(nn.Module):
         self.table = nn.Embedding(tokens, 12)
         self.score = nn.Linear(12, scores)
         self.over_row = over_row
+        self.register_buffer("used", torch.ones(3, dtype=torch.bool))  # weights of any type are read back
 
     def forward(self, tokens, lengths=None):
         x = self.table(tokens)

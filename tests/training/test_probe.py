@@ -437,7 +437,7 @@ def test_snapshots_are_read_in_order(written: Path) -> None:
 
 
 def test_a_run_without_snapshots_says_why(tmp_path: Path) -> None:
-    cause = "its model does not attend, or it was trained before there were any"
+    cause = "its model has no attention, or an older version trained it"
     remedy = f"`regard train {tmp_path}/recipe.toml --run OTHER` makes new ones"
     for _ in range(2):
         with pytest.raises(RegardError) as error:

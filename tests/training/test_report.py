@@ -243,5 +243,5 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (make_run(tmp_path, RECORDS) / "report.html").mkdir()
     with pytest.raises(RegardError) as caught:
         write_report(tmp_path, "A run", [])
-    message = "cannot be written: Is a directory; make room or choose another folder"
+    message = "cannot be written: Is a directory; choose another folder"
     assert str(caught.value) == f"{tmp_path / 'report.html'}: {message}"

@@ -148,10 +148,10 @@ def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
     run = tmp_path / "the run"
     ended = regard(*command("transformer", files, run), before=partial(at_update, 4, partial(send, signal.SIGINT)))
     how = f"continue with: regard train --resume '{run}'"
-    assert (ended.code, ended.said.splitlines()[-1]) == (130, f"regard: stopped at step 4, all is saved; {how}")
+    assert (ended.code, ended.said.splitlines()[-1]) == (130, f"regard: stopped at step 4, everything is saved; {how}")
     assert "stopping after this step; a second signal stops at once" in ended.said
     ended = regard("train", "--resume", run, before=partial(at_update, 3, partial(send, signal.SIGTERM)))
-    assert (ended.code, ended.said.splitlines()[-1]) == (143, f"regard: stopped at step 7, all is saved; {how}")
+    assert (ended.code, ended.said.splitlines()[-1]) == (143, f"regard: stopped at step 7, everything is saved; {how}")
     assert checkpoint_steps(run / "checkpoints") == [6, 7]
     state = run / "checkpoints/step-00000007/state.safetensors"
     os.truncate(state, state.stat().st_size // 2)
@@ -198,7 +198,7 @@ def interrupt_the_end() -> None:
 def test_when_all_is_saved_one_signal_is_enough(files: Path, tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = tmp_path / "run"
     ended = regard(*command("muon", files, run), before=interrupt_the_end)
-    told = "regard: stopped before the last measurement, all is saved; continue with: regard train --resume"
+    told = "regard: stopped before the last measurement, everything is saved; continue with: regard train --resume"
     assert (ended.code, ended.said.splitlines()[-1]) == (130, f"{told} {run}")
     assert_well(regard("train", "--resume", run))
     assert_same(run, whole("muon"))
@@ -251,7 +251,11 @@ def fill_the_disk(place: str, call: int) -> None:
     ("place", "call", "says"),
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
     argvalues=[
-        ("save_checkpoint", 3, r"checkpoints: cannot save step-00000009 \(.*\): File too large; make room there or .*"),
+        (
+            "save_checkpoint",
+            3,
+            r"checkpoints: cannot save step-00000009 \(.*\): File too large; free some space there or .*",
+        ),
         (
             "save_model",
             2,
@@ -262,8 +266,8 @@ def fill_the_disk(place: str, call: int) -> None:
             2,
             r"averaging/step-00000008.safetensors: cannot be written: .*File too large.*; free some space.*",
         ),
-        ("Log.write", 4, r"metrics.jsonl: cannot be written: File too large; make room, then resume"),
-        ("Log.samples", 2, r"samples.jsonl: cannot be written: File too large; make room, then resume"),
+        ("Log.write", 4, r"metrics.jsonl: cannot be written: File too large; free some space, then resume"),
+        ("Log.samples", 2, r"samples.jsonl: cannot be written: File too large; free some space, then resume"),
     ],
 )
 def test_without_room_a_run_ends_with_a_word_and_goes_on_when_there_is_some(

@@ -18,7 +18,7 @@ def hang_up():
 
 def test_a_closed_terminal_is_noted(hang_up, tmp_path: Path):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    with stoppable(tmp_path, speaks=False) as stop:
+    with stoppable(tmp_path, prints=False) as stop:
         hang_up()
         assert stop.number == signal.SIGHUP
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -26,7 +26,7 @@ def test_a_closed_terminal_is_noted(hang_up, tmp_path: Path):
 
 def test_what_nohup_ignores_stays_ignored(hang_up, tmp_path: Path):
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with stoppable(tmp_path, speaks=False) as stop:
+    with stoppable(tmp_path, prints=False) as stop:
         hang_up()
         assert stop.number is None
 
@@ -41,10 +41,10 @@ def test_a_compiler_that_is_stopped_does_not_hide_why(hang_up, tmp_path: Path):
         except StopError as stopped:
             raise RuntimeError("the compiler failed") from stopped
 
-    with pytest.raises(StopError, match="stopped at once"), stoppable(tmp_path, speaks=False):
+    with pytest.raises(StopError, match="stopped at once"), stoppable(tmp_path, prints=False):
         compile_for_long()
 
 
 def test_other_errors_are_as_they_were(tmp_path: Path):
-    with pytest.raises(ZeroDivisionError), stoppable(tmp_path, speaks=False):
+    with pytest.raises(ZeroDivisionError), stoppable(tmp_path, prints=False):
         raise ZeroDivisionError
