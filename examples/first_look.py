@@ -41,7 +41,7 @@ START = len(LETTERS)
 
 
 def backwards(word: str, steps: int = 400) -> None:
-    """Train a small Transformer for some seconds to write words backwards, and see where it looks."""
+    """Train a small Transformer for a few seconds to write words backwards, then print where it looks."""
     side = ["depth=1", "layers.block.feedforward.hidden=128", "layers.block.mixer.heads.heads=1"]
     changes = [f"model.{stack}.{change}" for stack in ("encoder", "decoder") for change in side]
     changes += ["model.vocabulary=27", "model.dim=64", "model.decoder.layers.block.cross.heads.heads=1"]

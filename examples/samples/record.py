@@ -1,4 +1,4 @@
-"""Record the sample that `regard look` shows without arguments: three small models on data with free licenses.
+"""Record the sample that `regard look` shows without arguments: three small models on freely licensed data.
 
     regard data tatoeba && regard data tinyshakespeare && regard data fashion-mnist
     for name in translator writer vision; do regard train examples/samples/$name.toml --run runs/$name; done
@@ -28,7 +28,7 @@ CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt"
 
 
 def translator(run: Path) -> dict[str, Recording]:
-    """Record a sentence whose words change their order, two sentences with a word in common, and the training."""
+    """Record a sentence whose words change their order, two sentences that share a word, and the training."""
     model = regard.load(run)
     words = {
         f"bank-{name}": PartialRecording(record(model, Query(text)), without=("arithmetic", "next"))

@@ -1,4 +1,4 @@
-"""`regard classify`: the labels of texts, or of image files."""
+"""`regard classify`: print the labels of texts, or of image files."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,7 +41,7 @@ def classify_command(
 ) -> None:
     """Classify texts or images.
 
-    Prints LABEL, tab, PROBABILITY. For a model of images the texts are paths of image files.
+    Prints LABEL, tab, PROBABILITY. For a vision model the texts are paths of image files.
 
     Examples:
       regard classify "what a film" -m runs/classification-1

@@ -1,4 +1,4 @@
-"""Where verbs print: as wide as the terminal; when piped, wide enough for a tree, and plain."""
+"""The console that verbs print to: as wide as the terminal; in a pipe, plain and wide enough for a tree."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def make_console() -> "Console":
-    """Make the console of standard output."""
+    """Return a console for standard output."""
     from rich.console import Console
 
     if sys.stdout.isatty():
         return Console()
     width = None if "COLUMNS" in os.environ else 120
-    colours: Any = Console().color_system  # FORCE_COLOR brings them into a pipe, where still nothing may move
+    colours: Any = Console().color_system  # FORCE_COLOR allows colours in a pipe, but no animation
     return Console(width=width, force_terminal=False, color_system=colours)

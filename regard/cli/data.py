@@ -24,7 +24,7 @@ def data_command(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FOLDER", help="A folder that already has the files. Default: download them."),
+        typer.Option("--from", metavar="FOLDER", help="A folder that has the files already. Default: download them."),
     ] = None,
     to: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The folder to write. Default: data/NAME.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
@@ -102,7 +102,7 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     else:
         console.print(_grid(sets))
     absent = " and ".join(name for name, known in sets.items() if known.url is None)
-    console.print("\nregard data NAME downloads one into data/NAME; --from DIR reads the files from a folder instead.")
+    console.print("\nregard data NAME downloads one into data/NAME; --from FOLDER reads the files there instead.")
     console.print(f"{absent} cannot be downloaded, only read with --from.", style="dim")
 
 

@@ -1,4 +1,4 @@
-"""`regard embed`: a vector for each text or image file."""
+"""`regard embed`: print a vector for each text or image file."""
 
 import json
 from pathlib import Path
@@ -43,8 +43,8 @@ def embed_command(
 
     Vectors are printed as JSON, or written as an array with -o NAME.npy. The vector is what the model pools;
     without pooling, the mean over the tokens: of an encoder, of a translator's encoder, or of the last layer of a
-    language model. For a model of images the texts are paths of image files. A blank line has no vector: [], and
-    NaN in an array.
+    language model. For a vision model the texts are paths of image files. A blank line has no vector: it gives [],
+    or NaN in an array.
 
     Examples:
       regard embed "a text" -m runs/masked-1
@@ -92,7 +92,7 @@ class ArraySink(Sink):
             self.write(row.astype("<f4").tobytes())
 
     def _header(self) -> None:
-        """Write the header, which has room for any number of rows."""
+        """Write the header; its padding lets a later header with more rows replace it."""
         import numpy as np
 
         shape = self.rows, self.width or 0

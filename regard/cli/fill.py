@@ -1,4 +1,4 @@
-"""`regard fill`: the most likely words for the [MASK]s of texts."""
+"""`regard fill`: print the most likely tokens for each [MASK] of texts."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,5 +64,5 @@ def fill_command(
 
 
 def _column(guess: "Guess") -> str:
-    """Return a guess as one column, also if the token is a line break or a tab."""
+    """Return a guess as one column; a line break or tab in the token is written as \\n or \\t."""
     return f"{one_line(guess.label)} {guess.probability:.4f}".replace("\t", "\\t")

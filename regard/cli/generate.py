@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from regard.use.generate import GenerateOptions
     from regard.use.load import LoadedModel
 
-OWN = "or the setting in the model's folder"
+FOLDER_SETTING = "or the setting in the model's folder"
 
 
 def generate_command(
@@ -38,13 +38,16 @@ def generate_command(
     file: InputFile = None,
     output: OutputFile = None,
     tokens: Annotated[
-        int | None, typer.Option(metavar="N", help=f"Most new tokens. Default: 200, {OWN}.", show_default=False)
+        int | None,
+        typer.Option(
+            metavar="N", help=f"Generate at most N tokens. Default: 200, {FOLDER_SETTING}.", show_default=False
+        ),
     ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help=f"0 takes the most likely token; higher values vary more. Default: 0.8, {OWN}.",
+            help=f"0 takes the most likely token; higher values vary more. Default: 0.8, {FOLDER_SETTING}.",
             show_default=False,
         ),
     ] = None,
@@ -140,7 +143,7 @@ def generate_command(
 
 
 def _stream(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink) -> None:
-    """Show each text as it arrives, after its prompt."""
+    """Write each prompt and its text as it arrives."""
     for chunk in lines.chunks().lists:
         for prompt in chunk:
             sink.write(prompt, flush=True)

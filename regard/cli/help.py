@@ -18,7 +18,7 @@ class PlainCommand(TyperCommand):
     """A command whose help shows neither Python types nor ranges of numbers, which errors name when they matter."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, whose records for the help text are plain."""
+        """Return the parameters, with plain records for the help text."""
         found: list[Any] = super().get_params(ctx)
         for parameter in found:
             if not hasattr(parameter, "typed_help_record"):

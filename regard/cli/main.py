@@ -26,7 +26,7 @@ from regard.cli.train import train
 from regard.cli.translate import translate_command
 from regard.errors import RegardError
 
-READER_LEFT = 128 + 13  # exit code if the reader closed the pipe (`| head`): 128 + SIGPIPE, as the shell reports it
+PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
 
 class _Root(TyperGroup):
@@ -52,7 +52,7 @@ class _Root(TyperGroup):
 
 app = HelpTyper(
     cls=_Root,
-    help="Attention models from the RNN to today's LLM: train them, use them, look into them.",
+    help="Attention models from the RNN to today's LLM: train them, use them, look inside them.",
 )
 app.add_typer(train, name="train")
 VERBS = {
@@ -87,7 +87,7 @@ def _options(
     imported: Annotated[
         list[Path] | None,
         typer.Option(
-            "--import", metavar="FILE", help="Run a Python file first that registers your own parts; may be repeated."
+            "--import", metavar="FILE", help="First run a Python file that registers your own parts; may be repeated."
         ),
     ] = None,
 ) -> None:
@@ -111,12 +111,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as done:
-        sys.exit(READER_LEFT if isinstance(done.__context__, BrokenPipeError) else done.code)
+        sys.exit(PIPE_CLOSED if isinstance(done.__context__, BrokenPipeError) else done.code)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
         if error.errno == errno.EPIPE:
-            sys.exit(READER_LEFT)
+            sys.exit(PIPE_CLOSED)
         print("regard: no space left for the output; free some space, or write it elsewhere", file=sys.stderr)
         sys.exit(2)

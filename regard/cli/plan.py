@@ -22,7 +22,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     facts = task.facts()
-    assert config.model is not None  # modules are given in Python
+    assert config.model is not None  # only a module that is given from Python has no config
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
     rows = {"data": ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())}
@@ -37,7 +37,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""
     rows["training"] = f"{training.steps:,} updates{asked} of {training.tokens:,} tokens, {optimizer}, {schedule}"
-    rows["can go to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
+    rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
     rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)
     console.print(_two_columns(rows.items()))
@@ -45,7 +45,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
 
 
 def source_table(plan: "RunPlan") -> "Table":
-    """Lay out every value that was decided, by where it comes from."""
+    """Return a table of all values, grouped by where they come from."""
     from regard.config import to_table
 
     groups: dict[str, list[str]] = {}
@@ -56,7 +56,7 @@ def source_table(plan: "RunPlan") -> "Table":
 
 
 def _values(table: Any, path: str) -> "Iterator[tuple[str, Any]]":
-    """Walk over the values of a table with their dotted paths."""
+    """Yield the values of a table with their dotted paths."""
     if not isinstance(table, dict):
         yield path, f"{table:.3g}" if isinstance(table, float) else table
         return

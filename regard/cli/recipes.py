@@ -28,4 +28,4 @@ def recipes_command(
         grid.add_row(name, table["about"])
     console = make_console()
     console.print(grid)
-    console.print("\nregard show NAME prints one, regard show NAME --toml gives you a copy to edit.")
+    console.print("\nregard show NAME describes one; regard show NAME --toml prints a copy to edit.")

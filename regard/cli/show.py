@@ -1,4 +1,7 @@
-"""`regard show RECIPE`: the resolved architecture as a tree with shapes, parameters, FLOPs and memory; its keys."""
+"""`regard show RECIPE`: print a resolved architecture as a tree with shapes, parameters, FLOPs and memory.
+
+`regard show --keys` describes the keys of recipes.
+"""
 
 import json
 from dataclasses import asdict
@@ -31,11 +34,11 @@ def show_command(
         ),
     ] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Changes, such as model.depth=4.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes, such as model.depth=4.")
     ] = None,
     length: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens to count FLOPs and cache for; default: what the model allows."),
+        typer.Option(min=1, metavar="N", help="Count FLOPs and cache for N tokens. Default: what the model allows."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the resolved recipe as TOML, to edit.")] = False,
@@ -73,7 +76,7 @@ def show_command(
 
 
 def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> None:
-    """Print the tree and what it costs, in colour if the console has any."""
+    """Print the tree of an architecture and its cost."""
     from rich.text import Text
 
     about = f"  {recipe.about}" if recipe.about else ""
@@ -85,11 +88,11 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     console.print(Text("the numbers of a repeated layer are for one layer", style="dim"))
     console.print()
     console.print(_summary(found))
-    console.print(_others(recipe.model))
+    console.print(_exports(recipe.model))
 
 
 def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
-    """Read a recipe by name or path; of a folder, the model in it."""
+    """Read a recipe by its name or path, or the config of the model in a folder."""
     from regard.config import from_table, to_table
     from regard.hub.folder import is_huggingface, read_huggingface_config
     from regard.models.recipe import Recipe, load_recipe
@@ -108,7 +111,7 @@ def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
 
 
 def written_for(config: "ModelConfig") -> dict[str, str]:
-    """Return where a model can be exported to (`regard convert`): the name it has there, or the reason why not."""
+    """Return for each format of `regard convert` the name of the model there, or "yes", or the reason why not."""
     from regard.errors import RegardError
     from regard.hub.ctranslate2 import ctranslate2_obstacle
     from regard.hub.folder import find_conversion
@@ -116,12 +119,12 @@ def written_for(config: "ModelConfig") -> dict[str, str]:
     try:
         theirs = find_conversion(config).family.model_type
     except RegardError as error:
-        theirs = f"no: {error}"
+        theirs = str(error)  # "no Hugging Face architecture can express this model; ..."
     reason = ctranslate2_obstacle(config)
     return {"Hugging Face": theirs, "CTranslate2": "yes" if reason is None else f"no: {reason}"}
 
 
-def _others(config: "ModelConfig") -> "Table":
+def _exports(config: "ModelConfig") -> "Table":
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
@@ -135,7 +138,7 @@ def _others(config: "ModelConfig") -> "Table":
 def _tree(root: "Node", width: int) -> "Table":
     from rich.table import Table
 
-    with_shapes = width >= 72  # a narrow screen has no room for all; the numbers come first
+    with_shapes = width >= 72  # a narrow terminal shows the numbers only
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("part", no_wrap=True, max_width=None if with_shapes else max(width - 22, 8))
     if with_shapes:

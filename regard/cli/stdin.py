@@ -1,4 +1,4 @@
-"""Lines of standard input as they come: a pipe that pauses is answered, one that is full read in large parts."""
+"""Read the lines of standard input as they arrive: small groups when the pipe pauses, large ones when it is full."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ from select import select
 from regard.errors import InputError
 
 BLOCK = 1 << 16
-ENOUGH = 1 << 20  # bytes that are worked on together
-PAUSE = 0.05  # seconds without more, after which what is there is answered
+ENOUGH = 1 << 20  # bytes that are returned together at most, plus one block
+PAUSE = 0.05  # seconds without new bytes after which the lines so far are returned
 
 
 def read_available() -> Iterator[list[str]]:
-    """Yield lists of lines, each with what has arrived; a line without an end is the last."""
+    """Yield lists of the lines that have arrived; only the last line of all may lack its line break."""
     source = sys.stdin.fileno()
     rest, number, open_ = b"", 1, True
     while open_:
@@ -29,7 +29,7 @@ def read_available() -> Iterator[list[str]]:
 
 
 def _arrived(source: int) -> tuple[bytes, bool]:
-    """Wait for something, then take all that comes without a pause; say whether there may be more."""
+    """Wait for input and read until it pauses; return the bytes, and whether more may follow."""
     data = b""
     while block := os.read(source, BLOCK):
         data += block
@@ -43,4 +43,4 @@ def _text(line: bytes, number: int) -> str:
         return line.removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         wrong = f"byte 0x{line[error.start]:02x}"
-        raise InputError(f"standard input:{number}: not valid UTF-8 ({wrong}); give it as UTF-8") from None
+        raise InputError(f"standard input:{number}: not valid UTF-8 ({wrong}); convert it to UTF-8") from None

@@ -29,7 +29,7 @@ Texts = Annotated[
 ]
 ModelFolder = Annotated[
     Path | None,
-    typer.Option("--model", "-m", metavar="RUN", help="Folder of a run, or of Hugging Face.", show_default=False),
+    typer.Option("--model", "-m", metavar="RUN", help="Folder of a run, or a Hugging Face folder.", show_default=False),
 ]
 SavedStep = Annotated[
     int | None,
@@ -64,7 +64,7 @@ EngineName = Annotated[
     str, typer.Option(metavar="NAME", help="auto, eager, captured (CUDA graphs), compiled or ctranslate2.")
 ]
 PrecisionName = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 (not on the CPU) or int8 (CPU).")
+    str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 (not on the CPU) or int8 (only on the CPU).")
 ]
 
 
@@ -76,21 +76,21 @@ def open_model(
     precision: str = "auto",
     step: int | None = None,
 ) -> "LoadedModel":
-    """Load the model that was named."""
+    """Load the model of `-m`."""
     from regard.use.load import load
 
     if folder is None:
-        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face")
+        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder")
     return load(folder, device, engine, allow_pickle, precision, step)
 
 
 def named(file: Path | None) -> Path | None:
-    """Return the path of a file; `-` is standard input or output, as None is."""
+    """Return the path of a file, or None for `-`, which means standard input or output."""
     return None if file == Path("-") else file
 
 
 def check_apart(output: Path | None, other: Path | None, what: str) -> None:
-    """Raise an error if something else would be written to where the answers go."""
+    """Raise an error if the answers and something else would be written to the same place."""
     if other is None:
         return
     places = [None if path is None else path.resolve() for path in (named(output), named(other))]
@@ -109,7 +109,7 @@ class Lines:
         if texts and file is not None:
             raise InputError(f"both texts and the file {file} were given; leave one of them out")
         self.texts, self.file = texts, named(file)
-        self.live = not texts and self.file is None  # another program or a person may wait for an answer
+        self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
         self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
         self.total = self._count()
 
@@ -119,7 +119,7 @@ class Lines:
         return self.live and sys.stdin.isatty()
 
     def _count(self) -> int | None:
-        """Count the lines of a file, which also checks all of it before any work starts; None for a pipe."""
+        """Count the lines of a file; None for a pipe. This also checks the complete file before any work starts."""
         if self.file is None or self.file.is_fifo() or self.file.is_char_device():
             return None
         from regard.data.lines import EmptyError, read_blocks
@@ -141,12 +141,12 @@ class Lines:
             from regard.cli.stdin import read_available
 
             if self.typed:
-                print("type one line after the other; Ctrl-D ends", file=sys.stderr)
+                print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
             return Chunks(part for chunk in read_available() for part in chunk_lines(chunk))
         return Chunks(chunk_lines(self.texts or [] if self.file is None else _lines_of(self.file)))
 
     def feedback(self) -> "Feedback":
-        """Return what a model calls while it answers: the progress bar, and warnings on standard error."""
+        """Return the callbacks of a model while it answers: the progress bar, and warnings on standard error."""
         from regard.use.batches import Feedback
 
         return Feedback(done=self._done, warn=lambda text: print(f"regard: {text}", file=sys.stderr))
@@ -157,7 +157,7 @@ class Lines:
 
 
 def _lines_of(file: Path) -> Iterator[str]:
-    """Read the lines of a file; unlike a file to train on, it may be empty."""
+    """Yield the lines of a file, which may be empty, unlike a file to train on."""
     from regard.data.lines import EmptyError, read_lines
 
     with suppress(EmptyError):
@@ -171,7 +171,7 @@ TOO_LARGE = "not enough memory; try a smaller --batch-tokens, fewer beams, or a 
 
 
 def _explained(error: BaseException | None) -> BaseException | None:
-    """Replace an error of exhausted memory by one line; return any other error unchanged."""
+    """Replace an out-of-memory error by an error with a remedy; return any other error unchanged."""
     if not isinstance(error, MemoryError | RuntimeError):
         return error
     from regard.data.device import out_of_memory
@@ -180,7 +180,7 @@ def _explained(error: BaseException | None) -> BaseException | None:
 
 
 class Sink:
-    """Where answers go: standard output, or a file that gets its name when it is complete.
+    """The output: standard output, or a file that gets its name when it is complete.
 
     After an interruption or an error, the answers so far are kept in FILE.part. So `regard.atomic`, which would remove
     them, is not used.
@@ -193,7 +193,7 @@ class Sink:
         if path is not None and (path.is_file() or not path.exists()):
             self.part = path.with_name(f"{path.name}.part")
         self.file: Any = sys.stdout
-        self.size = 0  # how often something was written
+        self.size = 0  # number of writes
 
     def __enter__(self) -> "Sink":
         if self.part is None:
@@ -207,7 +207,7 @@ class Sink:
         return self
 
     def write(self, text: Any, *, flush: bool = False) -> None:
-        """Write something unchanged."""
+        """Write text or bytes as they are."""
         try:
             self.file.write(text)
             if flush:
@@ -236,7 +236,7 @@ class Sink:
             raise explained from None
 
     def _name(self, part: Path, path: Path, error: BaseException | None) -> None:
-        """Rename a complete file; say where the answers of an incomplete one are."""
+        """Rename a complete file; of an incomplete one, report where the answers so far are."""
         if error is None:
             part.replace(path)
         elif not self.size:

@@ -1,4 +1,4 @@
-"""`regard train`: train a model on files, by a recipe, or continue a run."""
+"""`regard train`: train a model on files or with a recipe, or continue a run."""
 
 from contextlib import suppress
 from difflib import get_close_matches
@@ -40,27 +40,29 @@ EXAMPLES = {
     "vision": ("regard train vision photos/ --valid others/",),
 }
 FILES_HELP = {
-    "translation": "A source and a target file with as many lines, or one table (tsv, csv, jsonl, parquet) of pairs",
+    "translation": "A source and a target file, line by line, or one table (tsv, csv, jsonl, parquet) of pairs",
     "language": "Text files, plain or compressed, or tables with one text in each row",
     "masked": "Text files, plain or compressed, or tables with one text in each row",
     "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row",
     "vision": "A folder of class folders, idx files or an npz file",
 }
 RunFolder = Annotated[
-    Path | None, typer.Option("--run", metavar="FOLDER", help="Folder of the run.", show_default="runs/TASK-NUMBER")
+    Path | None,
+    typer.Option("--run", metavar="FOLDER", help="Folder of the run. Default: runs/TASK-NUMBER.", show_default=False),
 ]
 SizeName = Annotated[
     str,
     typer.Option("--size", metavar="SIZE", help="Size of the model: auto (from the data), tiny, small, base or big."),
 ]
 RecipeName = Annotated[
-    str | None, typer.Option("--recipe", metavar="NAME", help="Another architecture; `regard recipes` lists them.")
+    str | None,
+    typer.Option("--recipe", metavar="RECIPE", help="Another architecture: a name (see `regard recipes`) or a file."),
 ]
 InitFrom = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Start from the weights and tokenizer of this run or model.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the plan, where each value comes from, memory and time; train nothing.")
+    bool, typer.Option("--dry-run", help="Print the plan, where each value comes from, memory and time; do not train.")
 ]
 ValidFiles = Annotated[
     list[str] | None,
@@ -72,7 +74,7 @@ Overrides = Annotated[
 
 
 class _Verbs(TyperGroup):
-    """The tasks as commands; another first word is a recipe or a registered task. `--resume RUN` continues a run."""
+    """The tasks as commands. Any other first word is a recipe or a registered task; `--resume RUN` continues a run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0].partition("=")[0] == "--resume":
@@ -85,13 +87,13 @@ class _Verbs(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Show the commands that are not typed as such as they are typed."""
+        """Return the command, under the name that the user typed: `--resume`, or none for a recipe."""
         name, command, rest = super().resolve_command(ctx, args)
         return {"resume": "--resume", "recipe": "", "task": ""}.get(name or "", name), command, rest
 
 
 def _find_other(name: str) -> str:
-    """Return the command for a first word that is not a task of the package: that of a recipe, or of another task."""
+    """Return the hidden command for a first word that is a recipe or a registered task."""
     if name.endswith(".toml") or name in recipe_names():
         return "recipe"
     from regard.tasks.kinds import TASKS as REGISTERED
@@ -111,7 +113,7 @@ def _find_other(name: str) -> str:
 train = HelpTyper(
     cls=_Verbs,
     help="Train a model on your own files.\n\n"
-    "regard train TASK FILE... [KEY=VALUE]...: one of the tasks below; the data decides sizes and schedules.\n\n"
+    "regard train TASK FILE... [KEY=VALUE]...: one of the tasks below; sizes and schedule follow from the data.\n\n"
     "regard train RECIPE.toml [KEY=VALUE]...: a recipe that has a task table.\n\n"
     "regard train --resume RUN [KEY=VALUE]...: continue a run that was stopped.",
     epilog="Example: regard train language corpus.txt train.minutes=10",
@@ -120,7 +122,7 @@ train = HelpTyper(
 
 @train.callback()
 def _options(
-    resume: Annotated[  # only for the help: `_Verbs` reads it before
+    resume: Annotated[  # only for the help: `_Verbs` handles it first
         str | None, typer.Option("--resume", metavar="RUN", help="Continue a run that was stopped.")
     ] = None,
 ) -> None:
@@ -174,7 +176,7 @@ def translation_command(
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
-    """Train a translator; its files may also be named by options."""
+    """Train a translator on files given in order or by options."""
     options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
     named = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
     _start_task("translation", files or [], valid or [], run, device, dry_run, options, named)
@@ -214,7 +216,7 @@ def recipe_command(
     device: DeviceName = "auto",
     dry_run: DryRun = False,
 ) -> None:
-    """Train by a recipe that says everything, or most of it."""
+    """Train with a recipe that has a [task] table."""
     for text in changes or []:
         if "=" not in text and Path(text).exists():
             rule = "is a file or folder where a change KEY=VALUE belongs"
@@ -226,10 +228,12 @@ def recipe_command(
 @train.command("resume", hidden=True)
 def resume_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
-    changes: Overrides = None,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of its training, such as train.steps=2000.")
+    ] = None,
     device: DeviceName = "auto",
 ) -> None:
-    """Continue a run that was stopped; settings of its training may change: train.steps=2000."""
+    """Continue a run that was stopped; only settings of its training may change: train.steps=2000."""
     from regard.training.start import resume
 
     resume(folder, *(changes or []), device=device, console=make_console())
@@ -245,7 +249,7 @@ def _start_task(
     options: dict[str, Any],
     named: dict[str, list[str] | None] | None = None,
 ) -> None:
-    """Make the table of a task from its files and start it; `named` are files that have an option of their own."""
+    """Make the table of a task from its files, and train; `named` are files given by options."""
     from regard.tasks.kinds import TASKS as REGISTERED
 
     changes = [text for text in arguments if "=" in text and not Path(text).exists()]

@@ -58,10 +58,10 @@ def translate_command(
         str, typer.Option(metavar="TEXT", help="Start every translation with this text.", show_default=False)
     ] = "",
     longest_ratio: Annotated[
-        float, typer.Option(metavar="X", help="Most tokens of a translation: X times those of the source, plus 10.")
+        float, typer.Option(metavar="X", help="Longest translation: X times the tokens of the source, plus 10.")
     ] = 2.0,
     long: Annotated[
-        str, typer.Option(metavar="WAY", help="What to do with lines too long for the model: cut, or split.")
+        str, typer.Option(metavar="WAY", help="Cut or split lines that are too long for the model.")
     ] = "cut",
     alignments: Annotated[
         Path | None,

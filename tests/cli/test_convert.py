@@ -44,7 +44,7 @@ def test_for_ctranslate2(regard, tmp_path):
     assert regard("translate", "red dog", "-m", "out").code == 0
     plain = regard("translate", "-m", folder, "--beam", 1, *LINES).out
     assert regard("translate", "-m", folder, "--beam", 1, "--engine", "ctranslate2", *LINES).out == plain
-    assert "which cannot embed" in regard.refused("embed", "red", "-m", "out")
+    assert "CTranslate2 cannot embed" in regard.refused("embed", "red", "-m", "out")
     assert "leave --engine eager out" in regard.refused("translate", "red", "-m", "out", "--engine", "eager")
 
 
@@ -101,7 +101,7 @@ def test_a_run_or_a_model_is_shown(regard, tmp_path):
 
 def test_models_that_cannot_be_written_say_why(regard):
     out = regard("show", "lstm").out
-    assert "Hugging Face  no: no Hugging Face architecture can express this model; the nearest is gpt2: " in out
+    assert "Hugging Face  no Hugging Face architecture can express this model; the nearest is gpt2: " in out
     assert "CTranslate2   no: model.layers.recurrent.residual: 'plain' is not supported" in out
     assert "CTranslate2   yes" in regard("show", "translator").out
 
@@ -109,8 +109,8 @@ def test_models_that_cannot_be_written_say_why(regard):
 def test_the_start_of_training_says_what_can_be_written(regard, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(120))
     verb = ["train", "language", text, "task.window=16", "--dry-run", "train.tokens=64"]
-    assert "can go to" in (out := regard(*verb).out)
-    assert "Hugging Face: no: no Hugging Face architecture can express this model" in " ".join(out.split())
+    assert "exports to" in (out := regard(*verb).out)
+    assert "Hugging Face: no Hugging Face architecture can express this model" in " ".join(out.split())
     folder = write("gpt2", tmp_path / "gpt2")
     out = " ".join(regard(*verb, "--init-from", folder).out.split())
     assert "Hugging Face: gpt2; CTranslate2: yes" in out

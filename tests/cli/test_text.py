@@ -87,7 +87,7 @@ def test_packed_files(regard, folder, suffix, pack):
 
 def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     verb = ["translate", "-m", folder / "translation"]
-    wanted = "name a model: -m RUN, the folder that `regard train` printed, or one of Hugging Face"
+    wanted = "name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder"
     assert regard.refused("translate", "red") == wanted
     assert (
         regard.refused(*verb, "red", "-f", "in.txt")
@@ -100,7 +100,7 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     )
     assert not Path("out.txt.part").exists()
     say(monkeypatch, b"fine\nso \xe9\n")
-    assert regard.refused(*verb) == "standard input:2: not valid UTF-8 (byte 0xe9); give it as UTF-8"
+    assert regard.refused(*verb) == "standard input:2: not valid UTF-8 (byte 0xe9); convert it to UTF-8"
     assert regard.refused(*verb, "red", "-o", "no/out.txt") == (
         "no/out.txt: cannot be written: No such file or directory; free some space, or choose another file"
     )
@@ -328,7 +328,7 @@ def test_on_a_terminal(folder, tmp_path):
             answer = process.stdout.readline()
             assert answer.startswith(typed), answer or process.stderr.read()
         process.send_signal(signal.SIGINT)
-        assert process.communicate() == ("", "type one line after the other; Ctrl-D ends\n")
+        assert process.communicate() == ("", "type one line after another; Ctrl-D ends the input\n")
     assert process.returncode == 130
 
     (tmp_path / "in.txt").write_text("red\n" * 4)
