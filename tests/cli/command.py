@@ -9,7 +9,7 @@ from regard.cli.main import main
 
 
 class Done(NamedTuple):
-    """What a command left."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -24,7 +24,7 @@ class Command:
         monkeypatch.setenv("COLUMNS", "200")
 
     def __call__(self, *arguments: object) -> Done:
-        """Run it; nothing but an exit may come out."""
+        """Run it; the only exception may be an exit."""
         self.monkeypatch.setattr(sys, "argv", ["regard", *map(str, arguments)])
         self.capsys.readouterr()
         code = 0
@@ -35,7 +35,7 @@ class Command:
         return Done(code, *self.capsys.readouterr())
 
     def refused(self, *arguments: object) -> str:
-        """Run what is a mistake: exit code 2 and one line, which is given."""
+        """Run a mistake: check that the exit code is 2 and the error is one line, and return the line."""
         done = self(*arguments)
         assert done.code == 2, done
         assert done.err.startswith("regard: "), done.err

@@ -133,7 +133,7 @@ def test_the_wrong_verb(regard, folder):
     ("verb", "kind"),
     [("classify", "classification"), ("fill", "masked"), ("embed", "language"), ("generate", "language")],
 )
-def test_a_bar_is_told_of_every_line(verb, kind, regard, folder, monkeypatch):
+def test_the_bar_counts_every_line(verb, kind, regard, folder, monkeypatch):
     Path("in.txt").write_text("red [MASK]\n\n[MASK] dog\n")
     told: list[int] = []
     monkeypatch.setattr(Lines, "_done", lambda lines, count: told.append(count))

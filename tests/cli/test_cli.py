@@ -128,15 +128,15 @@ def test_several_mistakes_are_reported_together():
 
 
 def writing_to(output: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Print into an open file; as usual, a line waits for more to be written with it."""
+    """Print into an open file, which is buffered as usual."""
     command = [sys.executable, "-c", "from regard.cli.main import main; main()", *arguments]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, timeout=120, env=env)
 
 
 @pytest.mark.parametrize("arguments", ["show gpt2 --json", "recipes --json", "recipes", "--version", "--help"])
-def test_a_reader_that_has_left_ends_it_quietly(arguments):
-    """With 141, as `seq 1000000 | head` has."""
+def test_a_closed_pipe_ends_it_quietly(arguments):
+    """The exit code is 141, as for `seq 1000000 | head`."""
     reader, writer = os.pipe()
     os.close(reader)
     done = writing_to(writer, *arguments.split())
@@ -158,8 +158,8 @@ def test_help_and_version_without_torch():
     assert "recipe" in regard("show", "--help").stdout.lower()
 
 
-def test_help_breaks_its_lines_where_the_terminal_ends(monkeypatch):
-    """And not where those of the source end."""
+def test_help_is_wrapped_at_the_width_of_the_terminal(monkeypatch):
+    """Not at the line ends of the source code."""
     monkeypatch.setenv("COLUMNS", "80")
     lines = [line.strip() for line in regard("embed", "--help").stdout.splitlines()]
     begin = next(place for place, line in enumerate(lines) if line.startswith("Vectors are printed as JSON"))

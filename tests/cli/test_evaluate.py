@@ -54,7 +54,7 @@ def values(regard: Command, *arguments: object) -> dict:
     return json.loads(done.out)
 
 
-def test_forced_colours_bring_no_motion_into_a_pipe(regard, monkeypatch):
+def test_forced_colours_do_not_start_a_spinner_in_a_pipe(regard, monkeypatch):
     """A spinner would hide the cursor, and write the same line again and again."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -97,7 +97,7 @@ def test_a_translator_is_measured_as_it_translates(regard):
     assert regard.refused("evaluate").startswith("name a model: -m RUN, the folder that `regard train` printed, or")
 
 
-def test_what_was_left_out_is_said(regard, tmp_path):
+def test_what_was_left_out_is_reported(regard, tmp_path):
     blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\tnone", "\tnone"])
     assert "1 blank text skipped" in regard("evaluate", "-m", "classification", blank).out
     assert values(regard, "classification", blank)["skipped"] == [f"1 blank text skipped (first: {blank}:3)"]
@@ -137,7 +137,7 @@ def test_precision(regard):
     )
 
 
-def test_folders_that_are_no_runs(regard, tmp_path):
+def test_folders_that_are_not_runs(regard, tmp_path):
     missing = "run: there is no recipe.toml; give the folder that `regard train` printed, or a Hugging Face folder"
     assert missing in regard.refused("evaluate", "-m", tmp_path)
     (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())

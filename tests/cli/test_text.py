@@ -215,7 +215,7 @@ def test_a_full_pipe_is_answered_some_thousand_lines_at_a_time(monkeypatch):
 
 
 @pytest.mark.parametrize("text", [b"red", b"red\n", b"red\ndog"])
-def test_a_mark_of_byte_order_is_no_text(monkeypatch, text):
+def test_a_byte_order_mark_is_not_text(monkeypatch, text):
     say(monkeypatch, BOM_UTF8 + text)
     assert next(read_available())[0] == "red"
 
@@ -253,7 +253,7 @@ def test_a_file_is_counted(tmp_path):
         )
 
 
-def test_what_is_no_file_keeps_its_name(regard, folder):
+def test_an_output_that_is_not_a_file_keeps_its_name(regard, folder):
     done = regard("translate", "red", "-m", folder / "translation", *FAST, "-o", "/dev/null")
     assert (done.code, done.out, done.err) == (0, "", "")
     assert not Path("/dev/null.part").exists()
@@ -318,7 +318,7 @@ def test_closing_the_pipe_early_ends_quietly(folder, tmp_path):
 
 
 def test_on_a_terminal(folder, tmp_path):
-    """Lines that are typed are answered at once; a bar is on standard error only; Ctrl-C ends without a word."""
+    """Lines that are typed are answered at once; a bar is on standard error only; Ctrl-C ends silently."""
     leader, follower = pty.openpty()
     command = [*PROGRAM, "generate", "-m", str(folder / "language"), "--tokens", "3"]
     process = subprocess.Popen(command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -339,7 +339,9 @@ def test_on_a_terminal(folder, tmp_path):
     with patient(process):
         shown = b""
         with suppress(OSError):  # raised when the last writer has closed the terminal
-            while block := os.read(leader, 4096):  # while it is written, for a terminal holds a few bars only
+            while block := os.read(
+                leader, 4096
+            ):  # read while it is written, since the buffer of a terminal holds only a few bars
                 shown += block
         answers = process.communicate()[0].splitlines()
     assert "4/4 lines" in shown.decode()

@@ -48,8 +48,8 @@ def test_precision(regard, folder):
     assert said == "bfloat16 is slow on the CPU; use --precision int8 or float32, or another --device"
 
 
-def test_int8_says_nothing_of_itself(folder):
-    """Not even what torch says once in a process."""
+def test_int8_prints_no_warnings(folder):
+    """Not even the warning that torch prints once per process."""
     command = [sys.executable, "-m", "regard", "translate", "red dog", "-m", str(folder), "--precision", "int8"]
     done = subprocess.run([*command, "--device", "cpu"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -231,7 +231,7 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
         ({"x": np.full((1, 2, 2), None), "y": labels(1)}, "cannot be read as npz: it contains Python objects"),
     ],
 )
-def test_npz_that_will_not_do(tmp_path: Path, arrays: dict[str, np.ndarray], reason: str) -> None:
+def test_npz_files_that_cannot_be_used(tmp_path: Path, arrays: dict[str, np.ndarray], reason: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(InputError) as error:
         read_npz([tmp_path / "a.npz"])

@@ -85,7 +85,7 @@ def test_other_formats_are_not_tried_whatever_the_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("turn", range(1, 9))
 def test_a_photograph_is_upright(tmp_path: Path, turn: int) -> None:
-    """The camera stores the image rotated and writes how; here the rotation is undone by hand."""
+    """The camera stores the image rotated and writes the orientation; here the rotation is undone by hand."""
     stored = {
         1: lambda x: x,
         2: lambda x: x[:, ::-1],
@@ -241,7 +241,7 @@ def test_another_file_is_not_taken_for_this_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("victim", ["train.npy", "train-kept.npy"])
 @pytest.mark.parametrize("size", [None, 0, 100])
-def test_a_damaged_cache_is_made_anew(tmp_path: Path, cache: Path, victim: str, size: int | None) -> None:
+def test_a_damaged_cache_is_made_again(tmp_path: Path, cache: Path, victim: str, size: int | None) -> None:
     file = save(tmp_path / "a.png", colours())
     pixels_of(file)
     [folder] = (cache / "images").iterdir()
@@ -253,7 +253,7 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path, cache: Path, victim: str, 
     assert list((cache / "images").iterdir()) == [folder]
 
 
-def test_a_quicker_process_is_believed(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_a_faster_process_is_used(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = save(tmp_path / "a.png", colours())
     pixels_of(file)
     [folder] = (cache / "images").iterdir()

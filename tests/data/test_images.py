@@ -1,4 +1,4 @@
-"""Folders of images, idx and npz files as a person has them, and every mistake that can be in them."""
+"""Folders of images, idx and npz files as users have them, and every mistake that can be in them."""
 
 import os
 import struct

@@ -211,7 +211,7 @@ def test_without_a_vocabulary_size_there_is_one(kind: str) -> None:
         ({"kind": "wrod"}, "kind: \"wrod\" is unknown; did you mean 'word'"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(table: dict[str, object], message: str) -> None:
+def test_a_wrong_config_is_rejected(table: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_table(table, TokenizerConfig)
 

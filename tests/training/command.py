@@ -1,4 +1,4 @@
-"""The command in a process of its own, which may be killed any time; what prepares the process is sent by name."""
+"""The command in a process of its own, which may be killed at any time; a function prepares the process."""
 
 import os
 import signal
@@ -22,10 +22,10 @@ def regard(*arguments: str | Path, before: Callable[[], Any] | None = None) -> E
 
 
 def _run(arguments: list[str], before: Callable[[], Any] | None) -> None:
-    """Be the command."""
+    """Run the command in this process."""
     sys.argv = ["regard", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    start.finish = lambda *given: None  # which draws pictures, the longest part of a tiny run
+    start.finish = lambda *given: None  # drawing the pictures is the longest part of a tiny run
     if before is not None:
         before()
     main()
@@ -34,7 +34,7 @@ def _run(arguments: list[str], before: Callable[[], Any] | None) -> None:
 def at_moment(folder: Path, moment: int, act: Callable[[], Any]) -> None:
     """Make this process act at a moment: the given change in a folder, counted with updates.
 
-    What TensorBoard does does not count, for when it does it depends on the clock.
+    Writes of TensorBoard are not counted, since their time depends on the clock.
     """
     left = moment
 

@@ -23,13 +23,13 @@ class Failure(NamedTuple):
 
 
 class Pair:
-    """Does jobs in two processes each, with a few variables in their environment."""
+    """Runs each job in two processes, with a few variables in their environment."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
 
     def __call__(self, job: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Run a function of a module, so that it can be sent by name; give what both returned, or their failures."""
+        """Run a function of a module, which is sent by name; return what both processes returned, or their failures."""
         store = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=PATIENCE), wait_for_workers=False)
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
         ends: list[Connection] = []
@@ -48,7 +48,7 @@ class Pair:
 
 
 def _answer(end: Connection, processes: list[Forked]) -> Any:
-    """Take the answer of a process; without one, what all of them said."""
+    """Return the answer of a process; if there is none, fail with the output of all processes."""
     try:
         if end.poll(PATIENCE):
             return end.recv()
@@ -60,7 +60,7 @@ def _answer(end: Connection, processes: list[Forked]) -> Any:
 
 
 def _work(end: Connection, environment: dict[str, str], job: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Do one job and end."""
+    """Do one job, then end."""
     os.environ |= environment
     try:
         answer = job(*arguments)

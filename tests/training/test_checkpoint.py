@@ -1,4 +1,4 @@
-"""Checkpoints: bits survive, damage is seen, and a run killed at any moment leaves a good one."""
+"""Checkpoints are exact to the bit, damage is detected, and a run killed at any moment leaves a good one."""
 
 import json
 import os
@@ -29,7 +29,7 @@ FILES = ["checksums.json", "facts.json", "state.safetensors"]
 
 
 def state(step: int) -> dict[str, Tensor]:
-    """Some tensors that tell the step."""
+    """Return some tensors that depend on the step."""
     return {"weight": torch.full((3, 2), float(step)), "count": torch.tensor(step)}
 
 
@@ -38,7 +38,7 @@ def save(folder: Path, step: int, keep: int = 2) -> Path:
 
 
 def load(folder: Path) -> Checkpoint | None:
-    """Load where nothing is to be warned of."""
+    """Load a checkpoint; a warning is an error."""
     return load_checkpoint(folder, pytest.fail)
 
 
@@ -131,7 +131,7 @@ def test_the_newest_are_kept(tmp_path: Path, keep: int) -> None:
     assert is_state(load(tmp_path), 123456789)
 
 
-def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "step-00000005.part").mkdir()
     (tmp_path / "notes.txt").touch()
     for folder in (tmp_path, tmp_path / "missing", tmp_path / "notes.txt"):
@@ -140,7 +140,7 @@ def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
 
 
 def test_later_steps_are_neither_removed_nor_counted(tmp_path: Path) -> None:
-    """A run went on from step 10, since step 30 is damaged: what it saves must stay."""
+    """A run continued from step 10, since step 30 is damaged: what it saves must stay."""
     save(tmp_path, 10)
     (save(tmp_path, 30) / "facts.json").unlink()
     save(tmp_path, 20, keep=1)
@@ -157,7 +157,7 @@ def test_a_step_may_be_saved_again(tmp_path: Path) -> None:
     assert is_state(load(tmp_path), 4)
 
 
-def test_what_stepped_aside_counts_only_while_its_place_is_empty(tmp_path: Path) -> None:
+def test_a_folder_that_was_moved_aside_counts_only_while_its_place_is_empty(tmp_path: Path) -> None:
     save(tmp_path, 4).rename(tmp_path / "step-00000004.old")
     assert checkpoint_steps(tmp_path) == [4]
     assert is_state(load(tmp_path), 4)
@@ -225,7 +225,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("name", "damage", "fault"), DAMAGE)
-def test_damage_is_seen_and_the_one_before_is_used(
+def test_damage_is_detected_and_the_previous_checkpoint_is_used(
     tmp_path: Path, name: str, damage: Callable[[Path], None], fault: str
 ) -> None:
     save(tmp_path, 90)
@@ -236,7 +236,7 @@ def test_damage_is_seen_and_the_one_before_is_used(
 
 
 def test_every_single_bit_counts(tmp_path: Path) -> None:
-    """Whatever byte flips, in whatever file, the checkpoint is not what was saved, and is not used."""
+    """A checkpoint with any changed byte, in any file, is not used."""
     save(tmp_path, 1)
     path = save(tmp_path, 2)
     for name in FILES:
@@ -244,7 +244,7 @@ def test_every_single_bit_counts(tmp_path: Path) -> None:
         for place in range(len(whole)):
             (path / name).write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
             found = load_checkpoint(tmp_path, str)
-            # white space between the checksums is all that may change
+            # only white space between the checksums may change
             assert is_state(found, 1) or (name == "checksums.json" and is_state(found, 2)), (name, place)
         (path / name).write_bytes(whole)
     assert is_state(load(tmp_path), 2)
@@ -275,7 +275,7 @@ def test_damage_everywhere_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk: writing begins, then fails."""
+    """A limit on the size of files simulates a full disk: writing begins, then fails."""
     save(tmp_path, 1)
     truncate(save(tmp_path, 2) / "facts.json")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -293,7 +293,9 @@ def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT"])
-def test_no_space_is_said_as_the_system_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def test_a_full_disk_is_reported_in_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
     number = getattr(__import__("errno"), code)
 
     def refuse(_: int) -> None:
@@ -309,7 +311,7 @@ def test_no_space_is_said_as_the_system_says_it(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == []
 
 
-def test_what_stepped_aside_is_put_back_before_anything_can_fail(tmp_path: Path) -> None:
+def test_a_folder_that_was_moved_aside_is_put_back_before_anything_can_fail(tmp_path: Path) -> None:
     save(tmp_path, 4).rename(tmp_path / "step-00000004.old")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: os.stat(tmp_path / "missing"))
@@ -332,7 +334,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
     def refuse(_: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)  # who runs the tests may be allowed everything
+    monkeypatch.setattr(Path, "iterdir", refuse)  # the user who runs the tests may be root
     with pytest.raises(RegardError) as error:
         load(tmp_path)
     assert str(error.value) == f"{tmp_path}: cannot list the checkpoints: Permission denied; make it readable"
@@ -362,14 +364,14 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkey
 
 @pytest.fixture
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process has written stays written, so nothing need wait for the disk."""
+    """What a killed process has written stays written, so the tests do not wait for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 def work_and_die(work: Callable[[], Any], calls: int) -> None:
-    """Do some work; this process is killed when it is about to change the disk for the given time.
+    """Do some work; this process is killed before change number `calls` on the disk.
 
-    Nothing on the disk changes between two such calls, so these are all the moments there are.
+    Nothing on the disk changes between two such calls, so these are all moments that differ.
     """
     os.fsync = lambda _: None
     left = calls
@@ -386,7 +388,7 @@ def work_and_die(work: Callable[[], Any], calls: int) -> None:
 
 
 def run_and_kill(work: Callable[[], Any], calls: int) -> bool:
-    """Do some work in another process; whether it was killed before it was done."""
+    """Do some work in another process; return whether it was killed before the end."""
     ended = Forked(work_and_die, work, calls).end()
     assert ended.code in (0, -signal.SIGKILL), ended.said
     return ended.code != 0
@@ -396,8 +398,8 @@ def save_new(folder: Path, step: int, keep: int) -> None:
     save_checkpoint(folder, step, state(7), {"new": 1}, keep)
 
 
-def save_on_and_on(folder: Path) -> None:
-    """Go on from what is found."""
+def save_repeatedly(folder: Path) -> None:
+    """Continue from the newest checkpoint."""
     found = load(folder)
     for step in range(0 if found is None else found.step, 1000):
         save(folder, step + 1, keep=1 + step % 2)
@@ -409,7 +411,7 @@ def save_on_and_on(folder: Path) -> None:
     ids=["the first", "next, keep one", "next, keep two", "again"],
 )
 @pytest.mark.usefixtures("quick_disk")
-def test_killed_at_any_moment_a_good_checkpoint_is_left(
+def test_a_run_killed_at_any_moment_leaves_a_good_checkpoint(
     tmp_path: Path, before: tuple[int, ...], after: int, keep: int
 ) -> None:
     moment, seen = 0, set()
@@ -439,11 +441,11 @@ def test_killed_at_any_moment_a_good_checkpoint_is_left(
 
 
 @pytest.mark.usefixtures("quick_disk")
-def test_killed_again_and_again_a_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_repeatedly_continues(tmp_path: Path) -> None:
     """Each process saves until it is killed; the next continues from what it finds, which is never older."""
     reached = 0
     for life in range(40):
-        assert run_and_kill(partial(save_on_and_on, tmp_path), 20 + 7 * life)
+        assert run_and_kill(partial(save_repeatedly, tmp_path), 20 + 7 * life)
         found = load(tmp_path)
         assert is_state(found, found.step if found else 0)
         assert found is not None

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.compile
 
 @pytest.fixture
 def counter(tmp_path, monkeypatch) -> CompileCounter:
-    """Counts what is compiled; the back end is not what is asked about, so it does nothing."""
+    """Counts what is compiled; the back end does nothing, since it is not tested here."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     counter = CompileCounter()
     real = torch.compile
@@ -33,7 +33,7 @@ def counter(tmp_path, monkeypatch) -> CompileCounter:
 
 
 def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tuple[int, list[int]]:
-    """Train for three epochs; give the number of shapes that came, and what was compiled after each epoch."""
+    """Train for three epochs; return the number of shapes, and what was compiled after each epoch."""
     table = {"steps": 99, "tokens": tokens, "validate_every": 9, "checkpoint_every": 9, "compile": "always"}
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": {"kind": "linear", "warmup": 2}}
     update = Update(model, task, from_table(table, TrainConfig), Ranks(0, 1, torch.device("cpu")))
@@ -45,7 +45,7 @@ def epochs(task: Task, model: Model, tokens: int, counter: CompileCounter) -> tu
             shapes.add(draw.shape)
             update(feed.batch(draw, epoch), step)
         model.eval()
-        task.measure(model)  # validations in between change nothing, nor do looks
+        task.measure(model)  # validations and snapshots in between change nothing
         if model.packs_documents:
             probe_weights(model, task.probe())
         compiled.append(counter.frame_count)
@@ -91,7 +91,7 @@ def test_one_shape_is_compiled_once(make: Callable, tmp_path, counter):
 
 def test_each_shape_is_compiled_once(tmp_path, counter):
     shapes, compiled = epochs(*classification(tmp_path), 128, counter)
-    assert shapes > 8  # more than torch compiles of one function unless it is told to
+    assert shapes > 8  # more than torch's default limit of compilations of one function
     assert compiled == [shapes] * 3
 
 

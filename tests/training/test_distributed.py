@@ -1,4 +1,4 @@
-"""Several processes learn what one learns: in copies or in parts, split, stopped, resumed; and when one fails."""
+"""Several processes learn what one learns: with copies or shards, split, stopped, resumed; and when one fails."""
 
 import io
 import os
@@ -39,7 +39,7 @@ TRAIN = [
     "train.checkpoint_every=2",
     "train.schedule.warmup=0",
 ]
-# Rounding alone must not become a step, so epsilon is large.
+# Epsilon is large, so that Adam does not turn rounding errors into steps.
 ADAM = ["train.optimizer.kind=adamw", "train.optimizer.rate=0.01", "train.optimizer.epsilon=0.001"]
 SMALL = ["model.depth=2", "model.dim=16"]
 LSTM = ["model.embed.dropout=0.0", "model.layers.recurrent.dropout=0.0"]
@@ -47,7 +47,7 @@ EXPERTS = '{kind="moe", experts=4, chosen=2, hidden=8}'
 CHANGES = ("depth=1", "layers.block.dropout=0.0")
 SIDES = [f"model.{side}.{change}" for side in ("encoder", "decoder") for change in CHANGES]
 
-# What is learned, the architecture, and changes; rows and tokens that no number of processes divides.
+# Task, architecture and overrides; the numbers of rows and tokens are not divisible by the number of processes.
 CASES: dict[str, tuple[str, str | None, list[str]]] = {
     "transformer": ("language", None, [*SMALL, "train.tokens=96", "train.accumulate=2"]),  # with Muon
     "translation": (
@@ -65,14 +65,14 @@ CASES: dict[str, tuple[str, str | None, list[str]]] = {
 
 
 class Place:
-    """Where the data and the runs are, and what starts two processes."""
+    """The folders of data and runs, and what starts two processes."""
 
     def __init__(self, folder: Path, pair: Pair) -> None:
         self.folder, self.pair = folder, pair
         self.count = 0
 
     def arguments(self, case: str, *changes: str) -> tuple[Any, ...]:
-        """What a job needs to begin a new run."""
+        """Return what a job needs to start a new run."""
         kind, recipe, own = CASES[case]
         texts = [str(self.folder / "one.txt")]
         files = {"source": texts, "target": [str(self.folder / "other.txt")]} if kind == "translation" else {}
@@ -97,12 +97,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def references() -> dict[str, Path]:
-    """The runs of one process, as far as they are needed."""
+    """The runs of one process, trained when they are first needed."""
     return {}
 
 
 def reference(place: Place, references: dict[str, Path], case: str) -> Path:
-    """The run of one process."""
+    """Return the run of one process."""
     if case not in references:
         arguments = place.arguments(case)
         train(*arguments)
@@ -114,7 +114,7 @@ def reference(place: Place, references: dict[str, Path], case: str) -> Path:
 
 
 def train(task: Any, recipe: str | None, changes: list[str], run: Path) -> str:
-    """Train, without the pictures of the report; give what was printed."""
+    """Train, without the pictures of the report; return what was printed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regard.training.start, "finish", lambda *arguments: None)
         printed = io.StringIO()
@@ -124,14 +124,14 @@ def train(task: Any, recipe: str | None, changes: list[str], run: Path) -> str:
 
 
 def resume(run: Path, *changes: str) -> None:
-    """Go on with a run."""
+    """Resume a run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regard.training.start, "finish", lambda *arguments: None)
         regard.training.start.resume(run, *changes, device="cpu", console=Console(file=io.StringIO()))
 
 
 def train_until_signal(*arguments: Any) -> None:
-    """Train, but let the last process (not the first) get a signal in the second step."""
+    """Train; the last process (not the first) gets a signal in the second step."""
     advance = Trainer.advance
 
     def advance_or_signal(self: Trainer, draws: Any) -> Any:
@@ -145,7 +145,7 @@ def train_until_signal(*arguments: Any) -> None:
 
 
 def train_with_bad_update(*arguments: Any) -> None:
-    """Train, but let the last process compute nonsense in the second step."""
+    """Train; the last process computes NaN in the second step."""
     backward = Update._backward
 
     def backward_or_nonsense(self: Update, batch: Any, step: int, count: Tensor) -> Any:
@@ -160,7 +160,7 @@ def train_with_bad_update(*arguments: Any) -> None:
 
 
 def train_batch_norm(*arguments: Any) -> list[Any]:
-    """Train, and give the averages of batch norm at the end."""
+    """Train, and return the averages of batch norm at the end."""
     kept: list[Any] = []
 
     def finish(self: Trainer) -> dict[str, float]:
@@ -174,7 +174,7 @@ def train_batch_norm(*arguments: Any) -> list[Any]:
 
 
 def train_without_memory(*arguments: Any) -> None:
-    """Train, but let the last process run out of memory in the second step."""
+    """Train; the last process runs out of memory in the second step."""
     call = Update.__call__
 
     def call_or_fail(self: Update, batch: Any, step: int) -> Any:
@@ -190,8 +190,8 @@ def train_without_memory(*arguments: Any) -> None:
         train(*arguments)
 
 
-def train_without_room(*arguments: Any) -> None:
-    """Train, but let the last process find no room on the disk."""
+def train_on_full_disk(*arguments: Any) -> None:
+    """Train; the disk of the last process is full."""
     write = regard.training.checkpoint.write_shards
 
     def write_little(folder: Path, tensors: Any) -> None:
@@ -205,7 +205,7 @@ def train_without_room(*arguments: Any) -> None:
 
 
 def answer_in_parts(position: str) -> int:
-    """Compare a model, the same in parts, and a copy gathered from them; count what is gathered on its own."""
+    """Compare a model, its shards, and a copy gathered from them; count the modules that are gathered separately."""
     mixer = {"kind": "attention", "heads": {"kind": "multi", "heads": 2}, "position": {"kind": position}}
     layer = {"mixer": mixer, "feedforward": {"kind": "mlp", "hidden": 8}}
     table = {"vocabulary": 11, "dim": 8, "depth": 2, "layers": {"block": layer}, "head": {"tied": True}}
@@ -225,7 +225,7 @@ def answer_in_parts(position: str) -> int:
 
 
 def done(answers: list[Any]) -> list[Any]:
-    """What both processes gave, if none has failed."""
+    """Return the results of both processes; neither may have failed."""
     traces = [answer.trace for answer in answers if isinstance(answer, Failure)]
     assert not traces, "\n".join(traces)
     return answers
@@ -269,7 +269,7 @@ def test_two_processes_learn_what_one_learns(
     names = {path.name for path in (arguments[-1] / "checkpoints" / "step-00000004").iterdir()}
     shards = {f"shard-0000{number}-model-00001-of-00001.safetensors" for number in (1, 2)}
     state = shards if parallel == "fsdp" else {"state.safetensors"}
-    assert names == {"facts.json", "checksums.json", *state}  # nothing pickled is among them
+    assert names == {"facts.json", "checksums.json", *state}  # none of them is a pickle
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -298,7 +298,7 @@ def test_layers_are_gathered_one_by_one_unless_they_share_weights(place: Place, 
         ("lstm", "ddp", "one"),
     ],
 )
-def test_a_run_goes_on_in_other_processes(
+def test_a_run_continues_in_other_processes(
     place: Place, references: dict[str, Path], case: str, before: str, after: str
 ) -> None:
     wanted = reference(place, references, case)
@@ -309,7 +309,7 @@ def test_a_run_goes_on_in_other_processes(
             train_until_signal(*arguments)
     else:
         texts = sorted(answer.text for answer in place.pair(train_until_signal, *arguments))
-        assert texts[0] == str(128 + signal.SIGTERM)  # both have stopped, one says so
+        assert texts[0] == str(128 + signal.SIGTERM)  # both have stopped, one prints it
         assert texts[1] == f"stopped at step 2, everything is saved; continue with: regard train --resume {run}"
     assert not (run / "checkpoints" / "step-00000004").exists()
     if after == "one":
@@ -319,7 +319,7 @@ def test_a_run_goes_on_in_other_processes(
     check_alike(run, wanted)
 
 
-def test_damaged_shards_are_seen(place: Place) -> None:
+def test_damaged_shards_are_detected(place: Place) -> None:
     arguments = place.arguments("lstm", "train.parallel=fsdp")
     done(place.pair(train, *arguments))
     folder = arguments[-1] / "checkpoints"
@@ -338,7 +338,7 @@ def test_damaged_shards_are_seen(place: Place) -> None:
 # --- when one fails --------------------------------------------------------------------------------------------------
 
 
-def test_nonsense_in_one_process_is_skipped_by_all(place: Place) -> None:
+def test_an_update_that_is_not_finite_in_one_process_is_skipped_by_all(place: Place) -> None:
     runs = []
     for parallel in ("one", "ddp", "fsdp"):
         arguments = place.arguments("experts", *([] if parallel == "one" else [f"train.parallel={parallel}"]))
@@ -352,34 +352,34 @@ def test_nonsense_in_one_process_is_skipped_by_all(place: Place) -> None:
         check_alike(run, runs[0])
 
 
-def spoken(answers: list[Any]) -> str:
-    """What one process says of a failure; the other must have ended without a word."""
+def only_error(answers: list[Any]) -> str:
+    """Return the error that one process reports; the other must have ended silently."""
     said = [answer.text for answer in answers if issubclass(answer.kind, RegardError)]
     silent = [answer.text for answer in answers if answer.kind is SystemExit]
     assert (len(said), silent) == (1, ["2"]), "\n".join(answer.trace for answer in answers)
     return str(said[0])
 
 
-def test_a_mistake_is_said_once(place: Place) -> None:
+def test_a_mistake_is_reported_once(place: Place) -> None:
     task, recipe, changes, run = place.arguments("lstm")
     missing = {**task, "train": ["nowhere.txt"]}
-    assert "nowhere.txt" in spoken(place.pair(train, missing, recipe, changes, run))
-    assert "train.stepz" in spoken(place.pair(train, task, recipe, [*changes, "train.stepz=1"], run))
-    assert "is not the folder of a run" in spoken(place.pair(resume, run))
+    assert "nowhere.txt" in only_error(place.pair(train, missing, recipe, changes, run))
+    assert "train.stepz" in only_error(place.pair(train, task, recipe, [*changes, "train.stepz=1"], run))
+    assert "is not the folder of a run" in only_error(place.pair(resume, run))
     assert not run.exists()
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_nobody_waits_for_a_process_that_ran_out_of_memory(place: Place, parallel: str) -> None:
+def test_no_process_waits_for_one_that_ran_out_of_memory(place: Place, parallel: str) -> None:
     answers = place.pair(train_without_memory, *place.arguments("transformer", f"train.parallel={parallel}"))
     wanted = "process 1 ran out of memory; continue with --resume and train.accumulate=4"
-    assert spoken(answers) == wanted
+    assert only_error(answers) == wanted
 
 
 def test_a_full_disk_of_one_process_keeps_the_last_good_checkpoint(place: Place) -> None:
     arguments = place.arguments("lstm", "train.parallel=fsdp")
     folder = arguments[-1] / "checkpoints"
-    text = spoken(place.pair(train_without_room, *arguments))
+    text = only_error(place.pair(train_on_full_disk, *arguments))
     assert text.startswith(f"{folder}: cannot save step-00000002")
     assert text.endswith(
         "File too large; free some space there or choose another folder; there is no earlier checkpoint"
@@ -391,7 +391,7 @@ def test_a_full_disk_of_one_process_keeps_the_last_good_checkpoint(place: Place)
 def test_a_fault_of_one_process_ends_the_other(place: Place, fault: Exception) -> None:
     first, last = place.pair(fail_alone, fault)
     assert (last.kind, last.text) == (type(fault), str(fault))
-    if isinstance(fault, RegardError):  # it has said what is wrong
+    if isinstance(fault, RegardError):  # its error was reported
         assert first.kind is SystemExit
     else:
         assert first.text == "another process of this run was lost; find out why, then continue with --resume"
@@ -405,13 +405,13 @@ def fail_alone(fault: Exception) -> None:
         ranks.wait()
 
 
-def test_a_process_that_dies_without_an_answer_is_said(place: Place) -> None:
+def test_a_process_that_dies_without_an_answer_is_reported(place: Place) -> None:
     with pytest.raises(pytest.fail.Exception, match=r"a process has died; they said:\nfarewell of 0\n"):
         place.pair(die)
 
 
 def die() -> None:
-    """End as no job should."""
+    """Exit without an answer."""
     print("farewell of", os.environ["RANK"])
     os._exit(3)
 
@@ -447,7 +447,7 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
     )
     assert process.stdout is not None
     lines = []
-    with patient(process, signal.SIGTERM):  # which ends the processes that it has started, too
+    with patient(process, signal.SIGTERM):  # which also ends the processes that it has started
         for line in process.stdout:
             lines.append(line)
             if "step" in line and "loss" in line and run.exists():

@@ -1,4 +1,4 @@
-"""The files a run leaves: lines of JSON, and events that TensorBoard itself reads back."""
+"""The log files of a run: lines of JSON, and events that TensorBoard reads."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from regard.training.log import Log
 
 @pytest.fixture
 def without_events(monkeypatch):
-    """TensorBoard takes a moment to open; most tests are not about it."""
+    """Opening TensorBoard is slow, and most tests do not need it."""
     monkeypatch.setattr(log_module, "_open_events", lambda folder, resume_step: MagicMock())
 
 
@@ -111,7 +111,7 @@ def test_a_run_without_a_log_has_no_metrics(tmp_path):
 
 
 @given(texts=st.lists(st.tuples(*[st.text(st.characters(), max_size=6)] * 3), max_size=4))
-def test_samples_come_back_letter_by_letter(tmp_path_factory, texts):
+def test_samples_are_read_back_exactly(tmp_path_factory, texts):
     """Also line ends of all kinds, quotes, and halves of characters that UTF-8 cannot write."""
     folder = tmp_path_factory.mktemp("run")
     samples = [Sample(*three) for three in texts] + [Sample("a\u2028b\r\n", "\ud800", '"\\\0')]
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 @pytest.mark.usefixtures("without_events")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-def test_a_full_disk_is_said(tmp_path):
+def test_a_full_disk_is_reported(tmp_path):
     log = Log(tmp_path)
     log._metrics.close()
     log._metrics = open("/dev/full", "w")  # noqa: SIM115

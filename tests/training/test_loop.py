@@ -1,4 +1,4 @@
-"""The loop: what is kept, when it stops, what it says, and that nothing but config and step decides what is learned."""
+"""The loop: what is kept, when it stops, what it prints, and that only config and step decide what is learned."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,7 +31,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def changed(found: RunPlan, **values: object) -> RunPlan:
-    """The same run, trained otherwise."""
+    """Return the same run with other settings."""
     return replace(found, config=replace(found.config, train=replace(found.config.train, **values)))
 
 
@@ -90,7 +90,7 @@ def test_with_a_moving_average_that_is_what_is_measured_and_kept(
 def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mean_loss: float
 ) -> None:
-    """The end comes before the next validation was due, and is one too; the best single one is that of step 8."""
+    """The run ends with a validation before the next one is due; the best single validation is that of step 8."""
     trainer, said = make_trainer(planned("language", tmp_path, "train.average=2", "train.steps=10"), tmp_path / "run")
     seen = script(trainer, monkeypatch, [3.0, 1.5, 2.0, mean_loss])
     trainer.train()
@@ -135,13 +135,13 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatc
 
 
 class KilledError(BaseException):
-    """Stands for a signal that nothing can be done about."""
+    """Simulates SIGKILL."""
 
 
 def watch(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch, seen: dict[int, Outcome], kill_at: int | None = None
 ) -> None:
-    """Note the outcome of every update; kill the run before the update after a step."""
+    """Record the outcome of every update; kill the run before the update after a step."""
     advance = trainer.advance
 
     def note(draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
@@ -155,7 +155,7 @@ def watch(
 
 
 def test_every_update_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each line has the mean over the tokens since the one before, however often the run was killed in between."""
+    """Each line has the mean over the tokens since the previous line, even if the run was killed in between."""
     found = planned("language", tmp_path, "train.checkpoint_every=2")
     outcomes: dict[int, Outcome] = {}
     for number, kill_at in enumerate((5, 9, None)):
@@ -189,7 +189,7 @@ def test_every_update_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_validations_leave_no_trace_in_what_is_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Batches and dropout are left to chance; but however much of it a validation takes, theirs is the same."""
+    """Batches and dropout are random, but do not depend on how many random numbers a validation draws."""
     often, _ = make_trainer(planned(kind, tmp_path, "train.validate_every=1"), tmp_path / "often")
     measure = often.task.measure
     monkeypatch.setattr(often.task, "measure", lambda *given: (torch.rand(len(given) + 3), measure(*given))[1])
@@ -232,7 +232,7 @@ def test_an_update_that_is_not_finite_is_skipped(tmp_path: Path, monkeypatch: py
     assert int(trainer.bad_in_a_row) == 0
 
 
-def test_skipped_updates_are_told_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_updates_are_reported_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer, said = make_trainer(planned("language", tmp_path), tmp_path / "run")
     spoil(trainer, monkeypatch, range(3, 5))
     outcomes: dict[int, Outcome] = {}
@@ -249,7 +249,7 @@ def test_skipped_updates_are_told_and_not_counted(tmp_path: Path, monkeypatch: p
 def test_five_in_a_row_end_the_run_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, kept: int
 ) -> None:
-    """Not only when something is logged; a checkpoint on the way is as good as the one before."""
+    """Not only when something is logged; a checkpoint in between is as good as the one before."""
     found = planned("language", tmp_path, "train.log_every=100", "train.steps=30")
     trainer, _ = make_trainer(found, tmp_path / "a run")
     spoil(trainer, monkeypatch, range(first, 100))
@@ -267,7 +267,7 @@ def test_five_in_a_row_end_the_run_at_once(
     assert all(bool(tensor.isfinite().all()) for tensor in again.state().values())
 
 
-def test_before_the_first_checkpoint_there_is_none_to_go_back_to(
+def test_before_the_first_checkpoint_the_error_says_that_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, _ = make_trainer(planned("language", tmp_path, "train.checkpoint_every=50"), tmp_path / "run")
@@ -280,8 +280,8 @@ def test_before_the_first_checkpoint_there_is_none_to_go_back_to(
     )
 
 
-def test_where_nobody_looks_in_every_step_saving_looks(tmp_path: Path) -> None:
-    """As on an accelerator, which is not waited for."""
+def test_if_losses_are_not_checked_in_every_step_saving_checks_them(tmp_path: Path) -> None:
+    """As on an accelerator, where the loop does not wait for each loss."""
     trainer, _ = make_trainer(planned("language", tmp_path), tmp_path / "run")
     trainer.bad_in_a_row.fill_(5)
     with pytest.raises(RegardError, match="^5 updates in a row were not finite; "):
@@ -312,7 +312,7 @@ def test_weights_that_are_not_finite_are_never_saved(
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_is_reported_and_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned("language", tmp_path, still=True)
     whole, _ = make_trainer(found, tmp_path / "whole")
     whole.train()
@@ -326,11 +326,11 @@ def test_out_of_memory_is_told_and_remembered(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(trainer.task, "loss", limited)
     trainer.train()
-    told = "step 1: out of memory; from now on updates are split into 2 parts, with the same result in less memory"
+    line = "step 1: out of memory; from now on updates are split into 2 parts, with the same result in less memory"
     assert said.getvalue().count("out of memory") == 1
-    assert told in said.getvalue()
+    assert line in said.getvalue()
     for name, tensor in weights(whole).items():
-        if "to_key.bias" not in name:  # which has no gradient but rounding, and Adam enlarges that
+        if "to_key.bias" not in name:  # its gradient is only rounding, which Adam enlarges
             assert torch.allclose(tensor, weights(trainer)[name], atol=1e-6), name
     again, _ = make_trainer(found, tmp_path / "run")
     assert again.resume()
@@ -348,7 +348,7 @@ def ended(tmp_path: Path) -> RunPlan:
     return found
 
 
-def test_a_run_whose_data_has_changed_does_not_go_on(tmp_path: Path, ended: RunPlan) -> None:
+def test_a_run_whose_data_has_changed_is_not_resumed(tmp_path: Path, ended: RunPlan) -> None:
     (tmp_path / "text.txt").write_text("one two three\n" * 50, encoding="utf-8")
     other = planned_again(tmp_path)
     trainer, _ = make_trainer(replace(ended, task=other.task), tmp_path / "run")
@@ -390,7 +390,7 @@ def test_into_how_many_parts_an_update_is_split_does_not_change_what_it_learns_f
     assert drawn[0] == drawn[1]
 
 
-def test_lanes_that_are_others_begin_without_a_state(tmp_path: Path) -> None:
+def test_other_lanes_begin_without_a_state(tmp_path: Path) -> None:
     found = planned("language", tmp_path, "train.steps=4", recipe="lstm")
     trainer, _ = make_trainer(found, tmp_path / "run")
     trainer.train()

@@ -82,7 +82,7 @@ def test_it_is_the_muon_of_torch_up_to_its_half_precision() -> None:
         torch.testing.assert_close(own, other, atol=0.02, rtol=0)
 
 
-def test_how_many_are_moved_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_matrices_updated_together_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     (together, muon), (alone, other) = make(SHAPES), make(SHAPES)
     give_gradients(together, 1)
     give_gradients(alone, 1)

@@ -1,4 +1,4 @@
-"""Optimizers: who belongs to which, against torch's own, skipping and going on to the bit."""
+"""Optimizers: which parameters each updates, against torch's own; skipped steps and resuming are exact to the bit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def test_every_parameter_has_one_optimizer_and_matrices_decay(recipe: str) -> No
         assert found[name] == ("AdamW", 0.1 if decays else 0.0), name
 
 
-def test_what_decays_is_as_a_person_would_say() -> None:
+def test_what_decays_in_vit_and_gpt2() -> None:
     decays = {name for name, (_, decay) in groups(ADAMW.build(model("vit"))).items() if decay}
     assert {"patches.conv.weight", "head.classify.weight", "stack.layers.0.feedforward.up.weight"} <= decays
     assert not {"class_token", "position.table.weight", "stack.norm.weight", "head.classify.bias"} & decays
@@ -118,7 +118,7 @@ def test_muon_alone_needs_no_adamw() -> None:
 
 
 @both
-def test_what_does_not_learn_has_no_state(config: OptimizerConfig) -> None:
+def test_frozen_parameters_have_no_state(config: OptimizerConfig) -> None:
     built = model()
     built.get_submodule("embed").requires_grad_(False)
     names = config.build(built).tensors()
@@ -227,7 +227,7 @@ def test_the_state_is_named_by_parameter_before_the_first_step() -> None:
 
 
 @both
-def test_going_on_from_a_state_is_as_if_never_stopped(config: OptimizerConfig) -> None:
+def test_resuming_from_a_state_is_exact_to_the_bit(config: OptimizerConfig) -> None:
     whole = model()
     optimizer = config.build(whole)
     take(whole, optimizer, range(1, 11))

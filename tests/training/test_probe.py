@@ -1,4 +1,4 @@
-"""Snapshots of attention: which steps, that they are what the model attends to, small, alike when resumed, readable."""
+"""Snapshots of attention: their steps, content and size, the same after resuming, and reading them."""
 
 import errno
 import os
@@ -42,7 +42,7 @@ from regard.training.update import Outcome
 from .tiny import ALONE, make_trainer, planned
 
 QUICK = ("train.optimizer.rate=0.1", "train.schedule.warmup=0")
-# What is learned, the architecture, changes, and the attentions in it with their heads.
+# Task, architecture, overrides, and the attentions with their numbers of heads.
 CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, int]]] = {
     "translator": (
         "translation",
@@ -74,7 +74,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def trainer_of(found: RunPlan, folder: Path) -> Trainer:
-    """The trainer of a run; it does not measure, which would take longer than all else."""
+    """Return the trainer of a run, without validations, which would take longest."""
     trainer, _ = make_trainer(found, folder)
     trainer.task.measure = lambda model, rows=None: {trainer.task.metric: 1.0}
     trainer.task.samples = lambda model: []
@@ -82,12 +82,12 @@ def trainer_of(found: RunPlan, folder: Path) -> Trainer:
 
 
 def changed(found: RunPlan, **values: object) -> RunPlan:
-    """The same run, trained otherwise."""
+    """Return the same run with other settings."""
     return replace(found, config=replace(found.config, train=replace(found.config.train, **values)))
 
 
 def at_the_end(found: RunPlan, run: Path, kind: str = "model") -> Model:
-    """The model with the weights of the last checkpoint."""
+    """Return the model with the weights of the last checkpoint."""
     last = load_checkpoint(run / "checkpoints", pytest.fail)
     assert last is not None
     model = build_model(found.config, ALONE)
@@ -98,7 +98,7 @@ def at_the_end(found: RunPlan, run: Path, kind: str = "model") -> Model:
 
 
 def seen(trainer: Trainer, model: Model) -> dict[str, Tensor]:
-    """What a model attends to in the probe, by watching it."""
+    """Return what a model attends to in the probe, by watching it."""
     with torch.no_grad(), trainer.update.autocast(), watch(model.eval()) as tape:
         model(*trainer.task.probe().values())
         return {name: tape.weights(name)[0].half() for name in tape}
@@ -124,7 +124,7 @@ def test_steps_lead_from_the_first_to_the_last_in_growing_gaps(steps: int) -> No
     assert (found[0], found[-1]) == (0, steps)
     gaps = [after - before for before, after in pairwise(found)]
     assert min(gaps) > 0
-    assert all(later >= earlier - 1 for earlier, later in pairwise(gaps))  # but for rounding
+    assert all(later >= earlier - 1 for earlier, later in pairwise(gaps))  # except for rounding
     assert len(found) <= GAPS + 1
     if steps >= 70:
         assert len(found) >= 16
@@ -196,7 +196,7 @@ def test_what_is_learned_does_not_depend_on_snapshots(
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_looking_leaves_mode_and_chance_as_they_were(tmp_path: Path, training: bool) -> None:
+def test_snapshots_do_not_change_the_mode_or_the_random_state(tmp_path: Path, training: bool) -> None:
     trainer = trainer_of(planned("masked", tmp_path), tmp_path / "run")
     trainer.model.train(training)
     before = torch.get_rng_state()
@@ -232,7 +232,7 @@ def test_a_row_is_shortened_to_the_limit(
 
 @pytest.mark.parametrize("limit", [500, 1100])
 def test_snapshots_are_within_the_limit(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 8 heads that look at 8 tokens, or of 4 where not all have room."""
+    """Of 8 heads that look at 8 tokens, or of 4 where not all fit."""
     monkeypatch.setattr(probe, "LIMIT", limit)
     trainer = trainer_of(planned("language", tmp_path, "task.window=32", "train.steps=2"), tmp_path / "run")
     trainer.train()
@@ -281,11 +281,11 @@ def test_one_head_is_kept_however_large_it_is() -> None:
 
 
 class KilledError(BaseException):
-    """Stands for a signal that nothing can be done about."""
+    """Simulates SIGKILL."""
 
 
 def kill_before(trainer: Trainer, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train, and be killed in the update of a step."""
+    """Train until the update of a step, which is killed."""
     advance = trainer.advance
 
     def advance_or_die(draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
@@ -302,7 +302,7 @@ def kill_before(trainer: Trainer, step: int, monkeypatch: pytest.MonkeyPatch) ->
     ("kind", "ema", "step"),
     [("language", 0.9, 2), ("masked", None, 9), ("language", 0.9, 12)],
 )
-def test_killed_and_resumed_a_run_leaves_the_same_snapshots(
+def test_a_run_killed_and_resumed_leaves_the_same_snapshots(
     kind: str, ema: float | None, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = changed(planned(kind, tmp_path), ema=ema)
@@ -339,8 +339,8 @@ def test_killed_right_after_a_checkpoint_no_snapshot_is_missing(
     assert list(read_probe(tmp_path / "run").steps) == probe_steps(12)
 
 
-def test_snapshots_of_a_way_that_is_not_taken_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of 8 steps is taken up from step 6, to be longer: of 7 and 8 there will be none."""
+def test_snapshots_after_the_step_that_is_resumed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of 8 steps is resumed from step 6 with more steps, in which 7 and 8 have no snapshots."""
     found = changed(planned("language", tmp_path), steps=8, checkpoint_every=6)
     trainer_of(found, tmp_path / "run").train()
     assert read_probe(tmp_path / "run").steps == tuple(range(9))
@@ -351,7 +351,7 @@ def test_snapshots_of_a_way_that_is_not_taken_are_removed(tmp_path: Path, monkey
     assert read_probe(tmp_path / "run").steps == (0, 1, 2, 3, 4, 5, 6, 11)
 
 
-def test_a_run_that_goes_on_longer_keeps_its_snapshots(tmp_path: Path) -> None:
+def test_a_run_that_is_extended_keeps_its_snapshots(tmp_path: Path) -> None:
     found = planned("language", tmp_path)
     first = trainer_of(found, tmp_path / "run")
     first.train()
@@ -384,7 +384,7 @@ def test_out_of_patience_a_run_leaves_its_last_step(tmp_path: Path) -> None:
     assert_same(read_probe(tmp_path / "run").weights(8), seen(trainer, at_the_end(found, tmp_path / "run")))
 
 
-def test_a_run_begun_before_there_were_snapshots_gets_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_a_version_without_snapshots_gets_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned("language", tmp_path)
     killed = trainer_of(found, tmp_path / "run")
     kill_before(killed, 8, monkeypatch)
@@ -400,14 +400,14 @@ def test_a_run_begun_before_there_were_snapshots_gets_some(tmp_path: Path, monke
 # --- what can be wrong -----------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trainer_of(planned("language", tmp_path), tmp_path / "run")
 
-    def no_room(tensors: dict[str, Tensor], path: Path) -> None:
+    def fail_to_save(tensors: dict[str, Tensor], path: Path) -> None:
         path.write_bytes(b"the beginning")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store, "save_file", no_room)
+    monkeypatch.setattr(store, "save_file", fail_to_save)
     with pytest.raises(RegardError) as error:
         trainer.train()
     cause = "cannot be written: No space left on device; free some space, or choose another folder"
@@ -417,7 +417,7 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """A run with two snapshots, by hand."""
+    """A run with two snapshots, written by hand."""
     (tmp_path / "probe").mkdir()
     save_file({"tokens": torch.tensor([[1, 2]])}, tmp_path / "probe/inputs.safetensors")
     weights = {f"stack.layers.{layer}.mixer": torch.full((1, 2, 2), float(layer)).half() for layer in (10, 9, 0)}
@@ -475,7 +475,7 @@ def test_a_snapshot_that_is_missing_or_damaged_is_named(written: Path) -> None:
         kept.weights(0)
 
 
-def test_a_folder_with_snapshots_of_something_else_is_not_taken(tmp_path: Path) -> None:
+def test_a_folder_with_other_snapshots_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "probe").mkdir()
     with pytest.raises(RegardError, match=r"holds probe of something else; choose another --run$"):
         check_free(tmp_path)

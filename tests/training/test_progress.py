@@ -1,4 +1,4 @@
-"""What a person sees: on a terminal, on a narrow one, in a file; and that no text can act on the terminal."""
+"""Progress on a terminal, on a narrow one, and in a file; no text can control the terminal."""
 
 import io
 import os
@@ -44,7 +44,7 @@ def read(console):
 
 
 def screen(console):
-    """What a terminal shows in the end: it knows line ends, the cursor going up, and erasing a line."""
+    """Return what a terminal shows at the end; it handles line ends, moving the cursor up, and erasing a line."""
     lines, row, column = [""], 0, 0
     for control, up, letter in re.findall(
         "(\r|\n|\x1b\\[2K)|\x1b\\[(\\d+)A|\x1b\\[[0-9;?]*[a-z]|(.)", console.file.getvalue()
@@ -113,7 +113,7 @@ def test_a_line_never_wraps_and_holds_no_control_characters(width, standing):
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
 
 
-def test_a_wide_terminal_does_not_stretch_the_bar_for_ever():
+def test_a_wide_terminal_stretches_the_bar_only_to_a_limit():
     assert last_line(300).count("━") + last_line(300).count("─") == progress_module.WIDEST_BAR
 
 
@@ -130,7 +130,7 @@ def test_what_is_not_known_is_not_shown():
     assert re.sub("[━─]+", "bar", last_line(100, unknown)) == "step 1200/5000  bar  loss nan  rate 3.0e-04"
 
 
-def test_columns_do_not_dance():
+def test_columns_keep_their_width():
     console = terminal(width=78)
     with Progress(console, 5000, 100) as progress:
         progress.step(replace(STANDING, step=4999, loss=0.0123))
@@ -157,7 +157,7 @@ def test_the_last_step_is_drawn_at_once(monkeypatch):
         assert steps_drawn(console.file.getvalue()) == [1, 3]
 
 
-def test_the_terminal_is_given_back_when_a_run_fails():
+def test_the_terminal_is_restored_when_a_run_fails():
     def fail(console):
         with Progress(console, 10, 1) as progress:
             progress.step(replace(STANDING, step=1, steps=10))
@@ -201,7 +201,7 @@ def test_plain_lines_every_so_often_and_at_the_end():
     with Progress(console, 5000, 600) as progress:
         for step in range(1001, 5001):
             progress.step(replace(STANDING, step=step))
-            progress.step(replace(STANDING, step=step))  # asked twice, said once
+            progress.step(replace(STANDING, step=step))  # called twice, printed once
     rest = "loss 2.31  BLEU 23.4  12.3k tok/s  1.2 GB  4 min left"
     steps = [1200, 1800, 2400, 3000, 3600, 4200, 4800, 5000]
     assert read(console) == "".join(f"step {step}/5000  {rest}\n" for step in steps)
@@ -216,7 +216,7 @@ def test_steps_may_be_skipped():
 
 
 def test_forced_colours_do_not_make_a_pipe_a_terminal():
-    """Many build machines set FORCE_COLOR; their logs are files all the same."""
+    """Many CI systems set FORCE_COLOR, but their logs are files."""
     program = (
         "from rich.console import Console; from regard.training.progress import *\n"
         "with Progress(Console(), 2, 1) as progress:\n"
@@ -229,7 +229,7 @@ def test_forced_colours_do_not_make_a_pipe_a_terminal():
     assert run.stdout.decode() == "step 1/2  loss 1.00  1 tok/s  1 s left\n\x1b[1mdone\x1b[0m\n"
 
 
-# --- what is said above ----------------------------------------------------------------------------------------------
+# --- lines above the bar --------------------------------------------------------------------------------------------
 
 
 def test_validations_are_aligned_and_the_best_is_marked():
@@ -245,7 +245,7 @@ def test_validations_are_aligned_and_the_best_is_marked():
     ]
 
 
-def test_what_is_said_stands_above_the_live_line():
+def test_messages_are_above_the_live_line():
     console = terminal(width=40)
     with Progress(console, 5000, 100) as progress:
         progress.say("before")
@@ -317,7 +317,7 @@ def test_in_ascii_samples_are_cut_in_ascii():
         ("日本 é ﻣﺮﺣﺒﺎ שלום 👩\u200d🚀 नमस्ते \\n", "日本 é ﻣﺮﺣﺒﺎ שלום 👩\u200d🚀 नमस्ते \\n"),
     ],
 )
-def test_text_is_shown_and_does_nothing(text, shown):
+def test_control_characters_are_shown_escaped(text, shown):
     assert harmless(text) == shown
     console = pipe(width=200)
     with Progress(console, 10, 1) as progress:
@@ -326,7 +326,7 @@ def test_text_is_shown_and_does_nothing(text, shown):
 
 
 @given(text=st.text(st.characters(), max_size=40))
-def test_no_text_acts_on_a_terminal(text):
+def test_no_text_controls_the_terminal(text):
     console = terminal(width=60, no_color=True)
     quiet = terminal(width=60, no_color=True)
     for screen, words in ((console, text), (quiet, "")):

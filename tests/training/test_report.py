@@ -1,4 +1,4 @@
-"""The picture and the page: what they show, and that nothing in them can act."""
+"""The picture and the page of a report: what they show, and that no text in them becomes markup."""
 
 import io
 import json
@@ -44,7 +44,7 @@ RECORDS = [
 
 @pytest.fixture
 def unpainted(monkeypatch):
-    """Drawing four pictures takes a second; most tests are not about them."""
+    """Drawing four pictures takes a second, and most tests do not need them."""
     monkeypatch.setattr(report_module, "_picture", lambda records, look, columns: f"{look.ground} {columns}".encode())
 
 
@@ -88,7 +88,7 @@ def page_of(folder, title="A run", facts=()):
 
 
 def pixels(content, colour):
-    """Rows and columns at which a picture has exactly this colour."""
+    """Return the rows and columns at which a picture has exactly this colour."""
     image = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
     return np.argwhere((image == [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).all(-1))
 
@@ -123,7 +123,7 @@ def test_a_run_without_validation_has_one_plot(tmp_path):
 
 
 def test_matplotlib_keeps_no_figures():
-    """Thousands of runs in one process, or a notebook with its own figures, must not notice."""
+    """Thousands of runs in one process, or a notebook with its own figures, must not be affected."""
     program = "import sys, regard.training.report as r; r._picture([{'step': 1}], r.LIGHT, 1); print(*sys.modules)"
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
@@ -131,7 +131,7 @@ def test_matplotlib_keeps_no_figures():
     assert "matplotlib.pyplot" not in run.stdout
 
 
-def test_what_was_logged_twice_counts_as_logged_last_and_what_is_no_number_is_a_gap():
+def test_of_two_values_for_a_step_the_last_counts_and_a_missing_number_is_a_gap():
     records = [{"step": step, "kind": "train", "loss": loss} for step, loss in ((2, 5), (1, 4.0), (2, 3.0), (3, None))]
     records += [{"step": 4, "kind": "train", "loss": "x"}, {"step": 5, "kind": "valid", "loss": 1.0}, {"step": 6}]
     curve = report_module._curve(records, "train", "loss")
@@ -194,7 +194,7 @@ def test_the_browser_takes_the_picture_that_fits(tmp_path):
 
 
 @pytest.mark.usefixtures("unpainted")
-def test_no_text_acts_in_the_page(tmp_path):
+def test_no_text_becomes_markup(tmp_path):
     folder = make_run(tmp_path / "evil", RECORDS, [(1, Sample(EVIL, EVIL, EVIL))])
     page = page_of(folder, EVIL, [(EVIL, [(EVIL, EVIL)])])
     calm = make_run(tmp_path / "calm", RECORDS, [(1, Sample("a", "b", "c"))])
@@ -206,7 +206,7 @@ def test_no_text_acts_in_the_page(tmp_path):
 
 
 @pytest.mark.usefixtures("unpainted")
-def test_the_page_needs_nobody(tmp_path):
+def test_the_page_loads_no_other_file(tmp_path):
     source = write_report(make_run(tmp_path, RECORDS), "A run", []).read_text(encoding="utf-8")
     tags = Page(source).tags
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in tags}

@@ -1,4 +1,4 @@
-"""Never lose work: runs of the real command are killed, stopped, damaged, without room, and end with the same bits."""
+"""No work is lost: runs of the real command are killed, stopped, damaged or out of disk, and end with the same bits."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(name: str, files: Path, run: Path) -> list[str]:
-    """How a run is started."""
+    """Return the command that starts a run."""
     kind, recipe, changes = RUNS[name]
     table: dict[str, Any] = data(kind, files / kind) if not (files / kind).exists() else TABLES[kind]
     TABLES[kind] = table
@@ -96,7 +96,7 @@ def assert_well(ended: Ended) -> None:
 
 
 def kept(run: Path) -> dict[str, Any]:
-    """All that a run has learned and logged, but for what depends on the clock."""
+    """Return all that a run has learned and logged, except what depends on the clock."""
     step = checkpoint_steps(run / "checkpoints")[-1]
     folder = run / f"checkpoints/step-{step:08d}"
     facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))["facts"]
@@ -121,10 +121,10 @@ def assert_same(run: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_killed_again_and_again_a_run_ends_with_the_same_bits(
+def test_a_run_that_is_killed_repeatedly_ends_with_the_same_bits(
     files: Path, tmp_path: Path, whole: Callable[[str], Path], name: str
 ) -> None:
-    """A moment is a change on the disk or an update; a run that was killed before it was one is started again."""
+    """A moment is a change on the disk or an update; a run killed before it had a recipe.toml is started again."""
     chance = np.random.default_rng(sorted(RUNS).index(name))
     run = tmp_path / "run"
     kills = 0
@@ -141,10 +141,10 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits(
     assert_same(run, whole(name))
 
 
-def test_every_way_to_stop_and_go_on_leads_to_the_same_bits(
+def test_every_way_to_stop_and_resume_leads_to_the_same_bits(
     files: Path, tmp_path: Path, whole: Callable[[str], Path]
 ) -> None:
-    """Interrupted, terminated, and with a newest checkpoint that is cut and another that has a wrong bit."""
+    """Interrupted, terminated, and with a truncated newest checkpoint and another with a wrong bit."""
     run = tmp_path / "the run"
     ended = regard(*command("transformer", files, run), before=partial(at_update, 4, partial(send, signal.SIGINT)))
     how = f"continue with: regard train --resume '{run}'"
@@ -221,18 +221,18 @@ def test_interrupted_while_data_is_read_there_is_no_run_yet(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = command("transformer", files, tmp_path / "run")
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))  # where nothing is yet
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))  # which does not exist yet
     ended = regard(*arguments, before=partial(interrupt_reading, arguments[2]))
     assert ended.code == 130, ended.said
     assert "Traceback" not in ended.said
     assert not (tmp_path / "run").exists()
 
 
-# --- no room ---------------------------------------------------------------------------------------------------------
+# --- full disks ------------------------------------------------------------------------------------------------------
 
 
 def fill_the_disk(place: str, call: int) -> None:
-    """Fail the writes of this process from some call on; a limit on the size of files stands for a full disk."""
+    """Fail the writes of this process from some call on; a limit on the size of files simulates a full disk."""
     holder, name = (Log, place.removeprefix("Log.")) if place.startswith("Log.") else (loop, place)
     write = getattr(holder, name)
     calls = 0
@@ -270,7 +270,7 @@ def fill_the_disk(place: str, call: int) -> None:
         ("Log.samples", 2, r"samples.jsonl: cannot be written: File too large; free some space, then resume"),
     ],
 )
-def test_without_room_a_run_ends_with_a_word_and_goes_on_when_there_is_some(
+def test_a_full_disk_is_one_line_and_the_run_can_be_resumed_afterwards(
     files: Path, tmp_path: Path, whole: Callable[[str], Path], place: str, call: int, says: str
 ) -> None:
     run = tmp_path / "run"
@@ -297,8 +297,8 @@ def copy_of(run: Path, folder: Path) -> Path:
     return folder / "copy"
 
 
-def go_on(run: Path, *changes: str) -> str:
-    """Resume in this process; give what was said."""
+def resume(run: Path, *changes: str) -> str:
+    """Resume in this process; return what was printed."""
     said = StringIO()
     start.resume(run, *changes, device="cpu", console=Console(file=said, width=300))
     return said.getvalue()
@@ -308,14 +308,14 @@ def go_on(run: Path, *changes: str) -> str:
 def test_a_run_that_has_ended_stays_as_it_is(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = copy_of(whole("transformer"), tmp_path)
     ended = "training ended at step 12; the model is only measured again"
-    assert f"{ended}; to train longer, raise train.steps (or train.patience)\n" in go_on(run)
+    assert f"{ended}; to train longer, raise train.steps (or train.patience)\n" in resume(run)
     assert_same(run, whole("transformer"))
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_with_more_steps_a_run_goes_on(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+def test_a_run_continues_with_more_steps(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = copy_of(whole("lstm"), tmp_path)
-    assert "has ended" not in go_on(run, "train.steps=16")
+    assert "has ended" not in resume(run, "train.steps=16")
     assert checkpoint_steps(run / "checkpoints")[-1] == 16
     assert open_run(run).config.train.steps == 16  # for the next time
     steps = [(record["kind"], record["step"]) for record in read_metrics(run)]
@@ -324,12 +324,12 @@ def test_with_more_steps_a_run_goes_on(tmp_path: Path, whole: Callable[[str], Pa
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_another_schedule_is_enough_said_by_its_kind(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+def test_another_schedule_can_be_given_by_its_kind_alone(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     run = copy_of(whole("lstm"), tmp_path)
     before = open_run(run).config.train
     other = CosineScheduleConfig if isinstance(before.schedule, LinearScheduleConfig) else LinearScheduleConfig
     kind = to_table(other(0))["kind"]
-    go_on(run, f"train.schedule.kind={kind}", "train.steps=14")
+    resume(run, f"train.schedule.kind={kind}", "train.steps=14")
     after = open_run(run).config.train
     assert after == replace(before, schedule=after.schedule, steps=14)
     assert isinstance(after.schedule, other)
@@ -350,7 +350,7 @@ def test_a_change_that_does_not_fit_is_refused_and_not_kept(
 ) -> None:
     run = copy_of(whole("transformer"), tmp_path)
     with pytest.raises(RegardError, match=re.escape(says)):
-        go_on(run, change)
+        resume(run, change)
     assert (run / "recipe.toml").read_bytes() == (whole("transformer") / "recipe.toml").read_bytes()
     assert_same(run, whole("transformer"))
 
@@ -364,16 +364,16 @@ def test_data_that_has_changed_is_refused(tmp_path: Path, whole: Callable[[str],
     with pytest.raises(
         RegardError, match="the data has changed: it had texts 1, tokens .*, and now texts 1, tokens .*; "
     ):
-        go_on(run)
+        resume(run)
 
 
-def test_what_is_no_run_is_named(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     remedy = "there is no recipe.toml; give the folder that `regard train` printed"
     with pytest.raises(RegardError, match=f"is not the folder of a run: {remedy}$"):
-        go_on(tmp_path)
+        resume(tmp_path)
     shutil.copy(whole("lstm") / "model.safetensors", tmp_path)
     with pytest.raises(RegardError, match=f"holds a model but no run: {remedy}$"):
-        go_on(tmp_path)
+        resume(tmp_path)
 
 
 # --- beginning from other weights ------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_what_is_no_run_is_named(tmp_path: Path, whole: Callable[[str], Path]) -
 def begin_from(
     model: Path | None, kind: str, folder: Path, *changes: str, recipe: str | None = None
 ) -> tuple[Path, str]:
-    """Train a tiny model from another one; give the folder of the run, and what was said."""
+    """Train a tiny model from another one; return the folder of the run, and what was printed."""
     said = StringIO()
     words = ["tokenizer.kind=word"] if model is None else []
     start.train(
@@ -401,7 +401,7 @@ def begin_from(
 
 
 @pytest.mark.usefixtures("_no_pictures")
-def test_begun_from_a_model_only_its_weights_are_taken(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+def test_from_another_model_only_its_weights_are_taken(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     """The first update moves them as it moves any weights; step, optimizer and the best value are new."""
     given = whole("transformer")
     run, said = begin_from(given, "language", tmp_path, "train.steps=1")
@@ -448,7 +448,7 @@ def test_a_model_with_another_head_gives_all_but_the_head(tmp_path: Path, whole:
 
 
 def test_if_nothing_fits_no_folder_is_left(tmp_path: Path, whole: Callable[[str], Path]) -> None:
-    """A wider model that is told to begin from a narrow one."""
+    """A wider model that is initialised from a narrow one."""
     given = whole("transformer")
     with pytest.raises(RegardError) as error:
         begin_from(given, "language", tmp_path, "model.dim=20", "model.layers.block.feedforward.hidden=28", *ADAM)
@@ -477,7 +477,7 @@ def test_a_folder_with_anything_of_a_run_is_refused_untouched(tmp_path: Path, na
     assert os.listdir(folder) == [name]
 
 
-def test_a_file_is_no_folder_for_a_run(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "language-run").write_text("my notes", encoding="utf-8")
     with pytest.raises(RegardError) as error:
         begin_from(None, "language", tmp_path, recipe="gpt2")

@@ -1,4 +1,4 @@
-"""One update: however it is split the same is learned; what is not finite is skipped; memory that runs out is saved."""
+"""One update: splitting does not change what is learned, NaN is skipped, and too little memory splits it further."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_compiling_is_for_accelerators_where_it_pays(device, wanted, steps, shap
 
 
 def batches(found: RunPlan, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:
-    """The first batches, all in another precision; some labels of the first rows do not count."""
+    """Return the first batches in another precision; some labels of the first rows do not count."""
     config = found.config.train
     feed = found.task.feed(build_model(found.config, ALONE), config.tokens, config.seed)
     made = []
@@ -82,7 +82,7 @@ def batches(found: RunPlan, count: int, dtype: torch.dtype = torch.float64) -> l
 
 
 def learn(update: Update, found: list[Batch]) -> dict[str, Tensor]:
-    """Take updates; give all that was changed."""
+    """Take updates; return everything that they changed."""
     for step, batch in enumerate(found, 1):
         update(dict(batch), step)
     return everything(update)
@@ -107,13 +107,13 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 @pytest.fixture
 def without_values() -> Ranks:
-    """A device with shapes only: reading a value there fails, where CUDA would wait."""
+    """A device with shapes but no values: reading a value fails, where CUDA would wait."""
     return Ranks(0, 1, torch.device("meta"))
 
 
 @pytest.fixture
 def _fused_without_values() -> Iterator[None]:
-    """Torch's fused AdamW, which changes tensors in place, and has not been told what that means without values."""
+    """Register for torch's fused AdamW an implementation for tensors without values, which does nothing."""
     library = torch.library.Library("aten", "IMPL", "Meta")
     library.impl("_fused_adamw_.tensor_lr", lambda *tensors, **options: None)
     yield
@@ -133,7 +133,7 @@ def test_an_update_waits_for_nothing(tmp_path: Path, case: str, optimizer: str, 
         assert {tensor.device.type for tensor in (*outcome, *everything(update).values())} == {"meta"}
 
 
-def test_who_waits_is_found_out(without_values: Ranks) -> None:
+def test_an_update_that_waits_is_detected(without_values: Ranks) -> None:
     with pytest.raises(RuntimeError, match="cannot be called on meta tensors"):
         torch.zeros((), device=without_values.device).item()
 
@@ -156,7 +156,7 @@ def test_splitting_an_update_changes_nothing(tmp_path: Path, case: str) -> None:
     assert largest_difference({n: whole[n] for n in before}, {n: t.detach() for n, t in before.items()}) > 1e-5
 
 
-def test_more_parts_than_rows_are_no_trouble(tmp_path: Path) -> None:
+def test_there_may_be_more_parts_than_rows(tmp_path: Path) -> None:
     found = planned("language", tmp_path, still=True)
     given = batches(found, 2)
     assert len(given[0]["labels"]) < 11
@@ -170,7 +170,7 @@ def test_dropout_is_the_same_again_and_another_in_every_step_and_part() -> None:
     assert step_seed(2**70, 3, 0) < 2**63
 
 
-def test_what_chance_did_before_an_update_does_not_matter(tmp_path: Path) -> None:
+def test_the_random_state_before_an_update_does_not_matter(tmp_path: Path) -> None:
     found = planned("language", tmp_path)
     given = batches(found, 2)
     one = learn(make(found, 2), given)
@@ -179,7 +179,7 @@ def test_what_chance_did_before_an_update_does_not_matter(tmp_path: Path) -> Non
     assert not same(one, learn(make(found, 4), given))  # there is dropout, in every part another
 
 
-def test_a_batch_without_labels_is_no_fault(tmp_path: Path) -> None:
+def test_a_batch_without_labels_is_not_an_error(tmp_path: Path) -> None:
     found = planned("masked", tmp_path)
     (batch,) = batches(found, 1)
     batch["labels"] = torch.full_like(batch["labels"], IGNORE)
@@ -191,7 +191,7 @@ def test_a_batch_without_labels_is_no_fault(tmp_path: Path) -> None:
 
 
 def first_gradient(found: RunPlan, batch: Batch) -> dict[str, Tensor]:
-    """The gradient that Adam saw in its first step: its mean is a tenth of it."""
+    """Return the gradient of Adam's first step: ten times its first moment."""
     update = make(found)
     learn(update, [batch])
     state = update.optimizer.tensors()
@@ -215,14 +215,14 @@ def test_what_is_minimised_is_the_mean_over_all_that_counts(tmp_path: Path, chan
 
 
 def test_r_drop_pulls_two_passes_together(tmp_path: Path) -> None:
-    """With dropout the passes differ, and so the gradient is another than without R-Drop."""
+    """With dropout the passes differ, and so the gradient differs from that without R-Drop."""
     plain, pulled = (planned("translation", tmp_path, f"task.r_drop={alpha}") for alpha in (0.0, 5.0))
     (batch,) = batches(plain, 1)
     assert largest_difference(first_gradient(plain, batch), first_gradient(pulled, batch)) > 1e-3
 
 
 def test_the_moving_average_is_the_one_computed_by_hand(tmp_path: Path) -> None:
-    """It follows by the decay that was asked for, but at first more closely: else it would be the beginning."""
+    """It has the given decay, but a smaller one at first, so that the initial weights are forgotten."""
     found = planned("language", tmp_path, "train.ema=0.3")
     update = make(found)
     average = {name: tensor.detach().clone() for name, tensor in tensors(update.model).items()}
@@ -250,7 +250,7 @@ def test_gradients_are_clipped_over_all_parts_together(tmp_path: Path) -> None:
 
 @pytest.fixture
 def experts(tmp_path: Path) -> RunPlan:
-    """A model with experts, whose routers are balanced, and batch norm, which counts as it goes."""
+    """A model with experts, whose routers are balanced, and with batch norm, which counts its passes."""
     found = planned("language", tmp_path, "train.balance=0.1", recipe="deepseek-like")
     table = to_table(found.config)
     table["model"]["layers"]["dense"]["norm"] = {"kind": "batch"}
@@ -353,7 +353,7 @@ def test_when_a_single_row_is_too_much_it_says_so(tmp_path: Path, monkeypatch: p
     assert same(before, everything(update))
 
 
-def test_other_faults_are_not_taken_for_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_treated_as_out_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert out_of_memory(RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried ..."))
     found = planned("language", tmp_path)
 

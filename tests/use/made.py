@@ -53,7 +53,7 @@ def model_of(kind: str, tokenizer: str = "word", recipe: str | None = None, *cha
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        if kind == "translation":  # so that even weights by chance write words
+        if kind == "translation":  # so that even random weights generate words
             model.embed.tokens.table.weight[: len(SPECIAL)] = 0.0
     return model.eval()
 
@@ -111,7 +111,7 @@ def _toml(value: object) -> str:
 
 
 def image(path: Path, seed: int = 0, size: tuple[int, int] = (8, 12)) -> Path:
-    """Write an image by chance."""
+    """Write a random image."""
     from PIL.Image import fromarray
 
     pixels = np.random.default_rng(seed).integers(0, 255, (*size, 3), dtype=np.uint8)

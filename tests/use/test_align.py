@@ -27,7 +27,7 @@ def test_a_word_for_each_word(kind):
     begins = [source.index(word) for word in source.split()]
     first_of = [next(place for place, (_, end) in enumerate(spans) if end > begin) for begin in begins]
     weights = torch.zeros(len(ids), len(spans) + 1, dtype=torch.float64)
-    weights[:, -1] = 9.0  # the end token draws most of the attention, and stands for no word
+    weights[:, -1] = 9.0  # the end token gets most of the attention, but belongs to no word
     shown = [words.decode([ids[: count + 1]])[0] for count in range(len(ids))]
     for row, so_far in enumerate(shown):
         weights[row, first_of[2 - max(len(so_far.split()) - 1, 0)]] = 0.5

@@ -30,7 +30,7 @@ def test_every_row_is_in_one_batch_and_no_batch_is_too_large(sizes, most):
     for batch in found:
         assert len(batch) == 1 or len(batch) * max(sizes[place] for place in batch) <= most
     firsts = [sizes[batch[0]] for batch in found]
-    assert firsts == sorted(firsts, reverse=True)  # so like lengths are together
+    assert firsts == sorted(firsts, reverse=True)  # so similar lengths are together
 
 
 @given(st.lists(st.text("ab ", max_size=6), max_size=30), st.integers(1, 5), st.integers(1, 30))
@@ -75,7 +75,7 @@ def test_one_text_is_not_taken_for_a_list_of_letters():
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"a": 1}, {"a"}, b"hello", len])
-def test_what_is_no_list_of_texts_is_refused(wrong):
+def test_an_argument_that_is_not_a_list_of_texts_is_rejected(wrong):
     with pytest.raises(InputError) as caught:
         check_texts(wrong, "prompts")
     assert str(caught.value) == f"prompts={wrong!r} must be a list of texts"
@@ -84,7 +84,7 @@ def test_what_is_no_list_of_texts_is_refused(wrong):
     assert str(caught.value) == f"prompt={wrong!r} must be one text"
 
 
-def test_what_is_no_text_in_a_list_is_refused_at_its_place():
+def test_an_item_that_is_not_a_text_is_rejected_with_its_index():
     texts = check_texts(("red", Path("a.png"), "dog"), "texts")
     assert next(texts) == "red"
     with pytest.raises(InputError, match=r"^texts\[1\]=PosixPath\('a.png'\) must be a text$"):
@@ -118,7 +118,7 @@ def test_a_count_is_a_whole_number(wrong):
         check_count(wrong, "top")
 
 
-def test_lines_are_told_as_their_batches_are_finished():
+def test_progress_counts_lines_as_their_batches_are_finished():
     """Long before the first answer of a chunk, and blank lines among them."""
     told: list[int] = []
     chunks = [["a"] * 6 + [""] * 2, [""] * 3]

@@ -39,7 +39,7 @@ def test_a_long_text_is_cut_with_a_warning():
         assert classifier.classify(["one red dog runs two"], top=3) == classifier.classify(["one red dog runs"], top=3)
 
 
-def test_a_model_that_does_not_know_the_names_of_its_classes_counts_them():
+def test_classes_without_names_are_numbered():
     named = loaded("classification").classify(["red"], top=3)[0]
     counted = loaded("classification", classes=()).classify(["red"], top=3)[0]
     assert [CLASSES[int(guess.label)] for guess in counted] == [guess.label for guess in named]
@@ -71,7 +71,7 @@ def test_an_image_of_another_size_is_fitted(tmp_path):
     assert guesses[0].label in CLASSES
 
 
-def test_files_that_are_no_images(tmp_path):
+def test_files_that_are_not_images(tmp_path):
     classifier = loaded("vision")
     with pytest.raises(InputError, match=r"missing.png: no such image file; give paths of images, one per line"):
         classifier.classify([tmp_path / "missing.png"])

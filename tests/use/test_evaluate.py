@@ -31,7 +31,7 @@ def test_a_translator_is_measured_by_what_it_translates(tmp_path):
     assert greedy == pytest.approx(measured)
 
 
-def test_all_that_is_said(tmp_path):
+def test_everything_that_is_reported(tmp_path):
     ready = regard.load(run("translation", tmp_path / "run"), device="cpu")
     source = write(tmp_path / "x.de", ["red dog", "", "one two three " * 6])
     target = write(tmp_path / "x.en", ["dog red", "cat", "two"])
@@ -50,6 +50,6 @@ def test_the_validation_data_of_the_run(tmp_path):
     assert ready.evaluate() != ready.evaluate(tmp_path / "run" / "a.txt")
 
 
-def test_a_model_from_nowhere_has_nothing_to_be_measured_by():
+def test_a_model_without_a_run_needs_files_to_be_evaluated():
     with pytest.raises(InputError, match="here: is not a run, so it has no validation data; name"):
         loaded("language").evaluate()

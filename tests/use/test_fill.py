@@ -68,7 +68,7 @@ def test_lines_that_cannot_be_filled():
         ("dog " * 40 + "[MASK] red [MASK]" + " cat" * 40, "dog " * 14 + "[MASK] red [MASK]" + " cat" * 13),
     ],
 )
-def test_of_a_long_line_what_stands_around_the_masks_is_kept(line, kept):
+def test_of_a_long_line_the_text_around_the_masks_is_kept(line, kept):
     ready = loaded("masked")
     (wanted,) = ready.fill([kept])
     with pytest.warns(UserWarning, match=r"^1 line was cut at the ends, being over 30 tokens \(first: line 2\)$"):

@@ -1,4 +1,4 @@
-"""Lines that are too long: cut and counted, or split where it hurts least."""
+"""Lines that are too long: cut and counted, or split at the end of a sentence where possible."""
 
 import pytest
 from hypothesis import given

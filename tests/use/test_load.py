@@ -60,8 +60,8 @@ def test_the_wrong_verb_says_which_fits(kind, verb):
             loaded(kind).stream("red")
 
 
-def test_arguments_that_are_no_texts(tmp_path):
-    """In another process, without the checker of types, which would be the first to refuse them."""
+def test_arguments_that_are_not_texts(tmp_path):
+    """In another process, without the type checker, which would reject them first."""
     kinds = "language", "translation", "classification"
     for kind in kinds:
         run(kind, tmp_path / kind)

@@ -1,4 +1,4 @@
-"""In which numbers a model computes, and what cannot be had together."""
+"""The precision in which a model computes, and combinations that are not supported."""
 
 import pytest
 import torch
@@ -89,7 +89,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("precision", "engine"), WRONG)
-def test_what_cannot_be_had(precision, engine, tmp_path):
+def test_unsupported_combinations(precision, engine, tmp_path):
     folder = run("language", tmp_path / "run")
     with pytest.raises(InputError) as found:
         regard.load(folder, "cpu", engine=engine, precision=precision)

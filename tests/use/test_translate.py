@@ -35,7 +35,7 @@ def test_each_line_is_translated_as_if_it_were_alone(translator):
     assert len(set(alone)) > 3
 
 
-def test_it_is_the_search_over_the_framed_text(translator):
+def test_it_is_the_search_over_the_text_with_its_special_tokens(translator):
     words = translator.tokenizer
     source = torch.tensor([[*words.encode(["red dog runs"])[0].tolist(), words.end]])
     with in_use(translator.model):

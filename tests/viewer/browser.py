@@ -90,7 +90,7 @@ class Tab:
         return fields.locator("select, input")
 
     def chosen(self) -> dict[str, str]:
-        """Return the selection in the address, as the page knows it; Playwright learns of it a little later."""
+        """Return the selection in the address, as the page has it; Playwright sees it a little later."""
         return dict(parse_qsl(urlsplit(self.page.evaluate("location.href")).fragment))
 
     def expect_chosen(self, **wanted: object) -> None:

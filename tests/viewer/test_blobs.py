@@ -1,4 +1,4 @@
-"""The table of blobs: names, sizes, and who makes them."""
+"""The table of blobs: names, sizes, and the methods that make them."""
 
 from typing import get_args
 
