@@ -164,7 +164,7 @@ class LayerConfig(Config):
     def validate(self) -> None:
         """Check the rules between values."""
         if self.residual == "plain" and self.norm is not None:
-            raise ConfigError('residual="plain" has no place for a norm; leave it out or choose another residual')
+            raise ConfigError('residual="plain" uses no norm; leave the norm out or choose another residual')
 
     def build(self, dim: int, shared: dict[Any, Relative]) -> Layer:
         """Build one layer of width `dim`; layers share position modules of equal configs."""
@@ -226,7 +226,7 @@ class StackConfig(Config):
             with at(f"layers.{name}"):
                 if one_way and isinstance(layer.mixer, RecurrentConfig) and layer.mixer.bidirectional:
                     raise ConfigError(
-                        "bidirectional=true reads the future, which a decoder has not written yet", "mixer"
+                        "bidirectional=true reads the future, which is hidden here; leave it out", "mixer"
                     )
                 if layer.cross is not None and not memory:
                     raise ConfigError("there is no source to look at; leave the table out", "cross")

@@ -163,7 +163,7 @@ class AttentionConfig(MixerConfig):
             with at("position"):
                 if isinstance(self.position, RopeConfig) and heads.query_dim != heads.key_dim:
                     widths = f"queries of width {heads.query_dim} and keys of width {heads.key_dim}"
-                    raise ConfigError(f"{widths} cannot be rotated alike")
+                    raise ConfigError(f"{widths} cannot both be rotated; use another position, or equal widths")
                 name = (self.position, heads.rope_dim, heads.heads)
                 if name not in shared:
                     shared[name] = self.position.build(heads.rope_dim, heads.heads)

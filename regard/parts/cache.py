@@ -164,7 +164,7 @@ class SlotTable:
         if includes(mask, Documents):
             raise InputError("a cache holds one document per row; packed documents are for whole passes only")
         if self.beams > 1 and positions.shape[1] > 1:
-            raise InputError("rows that share a cache read one token at a time")
+            raise InputError(f"beams that share a cache read one token at a time, not {positions.shape[1]}")
 
     def _reserve(self, rows: Tensor, tokens: int) -> None:
         """Count the new tokens; double the slots of a growing cache, otherwise reject tokens that do not fit."""

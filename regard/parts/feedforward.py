@@ -170,7 +170,7 @@ class MoEConfig(FeedForwardConfig):
         if self.experts % self.groups:
             raise ConfigError(f"experts={self.experts} must be a multiple of groups={self.groups}")
         if self.groups > 1 and self.experts // self.groups < 2:
-            raise ConfigError(f"experts={self.experts} in groups={self.groups} must be at least 2 to a group")
+            raise ConfigError(f"experts={self.experts} in groups={self.groups} must give at least 2 to a group")
         if self.chosen_groups > self.groups:
             raise ConfigError(f"chosen_groups={self.chosen_groups} must be at most groups={self.groups}")
         candidates = self.experts // self.groups * self.chosen_groups

@@ -80,7 +80,7 @@ def test_device_and_dtype():
         (
             "gpt2",
             "model.layers.block.residual=plain",
-            r'^model\.layers\.block: residual="plain" has no place for a norm',
+            r'^model\.layers\.block: residual="plain" uses no norm; leave the norm out',
         ),
         ("conv", "model.layers.block.mixer.kernel=0", r"^model\.layers\.block\.mixer\.kernel: 0 must be at least 1"),
         ("deepseek-like", "model.layers.sparse.feedforward.chosen=0", r"\.chosen: 0 must be at least 1"),

@@ -351,7 +351,7 @@ def test_a_memory_and_a_state_exclude_each_other():
 
 def test_rope_needs_queries_and_keys_of_one_width():
     config = AttentionConfig(BareHeadsConfig(), AdditiveConfig(), RopeConfig())
-    with pytest.raises(ConfigError, match="position: queries of width 8 and keys of width 6 cannot be rotated alike"):
+    with pytest.raises(ConfigError, match="position: queries of width 8 and keys of width 6 cannot both be rotated"):
         config.build(8, memory_dim=6)
 
 

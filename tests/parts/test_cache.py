@@ -1,4 +1,4 @@
-"""With a cache, step by step, is the same as all at once."""
+"""Steps with a cache equal the full pass."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def run_ragged(attention, rows, chunks, state):
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("capacity", [None, 7, 9])
-def test_step_by_step_is_all_at_once(heads, position, window, capacity):
+def test_single_steps_equal_the_full_pass(heads, position, window, capacity):
     attention, x = make(heads, position, window), random(2, 7, DIM)
     found = run(attention, x, [1] * 7, start(attention, 2, capacity))
     close(found, attention(x, mask=Causal()))
@@ -59,7 +59,7 @@ kinds = st.tuples(st.sampled_from(HEADS), st.sampled_from(POSITIONS), st.sampled
 
 @settings(max_examples=60)
 @given(kinds, sizes, st.sampled_from([None, 0, 3]))
-def test_chunks_are_all_at_once(kind, chunks, spare):
+def test_chunks_equal_the_full_pass(kind, chunks, spare):
     attention, total = make(*kind), sum(chunks)
     x = random(2, total, DIM)
     state = start(attention, 2, None if spare is None else total + spare)
@@ -68,8 +68,8 @@ def test_chunks_are_all_at_once(kind, chunks, spare):
 
 @settings(max_examples=60)
 @given(kinds, st.lists(st.tuples(*[st.integers(0, 4)] * 3).filter(any), min_size=1, max_size=5), st.booleans())
-def test_ragged_rows_are_each_alone(kind, chunks, static):
-    """Row by row, tokens come at a different pace; a row may even wait."""
+def test_ragged_rows_give_the_same_as_alone(kind, chunks, static):
+    """In each chunk, rows get different numbers of tokens; a row may get none."""
     attention, totals = make(*kind), [sum(row) for row in zip(*chunks, strict=True)]
     rows = [random(total, DIM, seed=b) for b, total in enumerate(totals)]
     state = start(attention, 3, max(totals) if static else None)
@@ -262,5 +262,5 @@ def test_beams_read_one_token_at_a_time():
     (attention,), state = caches(1)
     feed([attention], state, random(2, 2, DIM))
     state.repeat(2)
-    with pytest.raises(InputError, match="one token at a time"):
+    with pytest.raises(InputError, match="one token at a time, not 2"):
         feed([attention], state, random(4, 2, DIM))

@@ -146,8 +146,8 @@ def test_qwen3():
     }
     ours.load_state_dict({f"heads.{name}.weight": module.weight for name, module in names.items()})
     x = random(2, 5, 12, dtype=torch.float32)
-    turns = Qwen3RotaryEmbedding(theirs_config)(x, torch.arange(5)[None])
-    close(ours(x, mask=Causal()), theirs(x, turns, hidden_future(5))[0], 1e-5)
+    rotations = Qwen3RotaryEmbedding(theirs_config)(x, torch.arange(5)[None])
+    close(ours(x, mask=Causal()), theirs(x, rotations, hidden_future(5))[0], 1e-5)
 
 
 # --- latent ----------------------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def test_deepseek_v3(query_rank):
         names |= {"squeeze_query": theirs.q_a_proj, "query_norm": theirs.q_a_layernorm}
     ours.load_state_dict({f"heads.{name}.weight": module.weight for name, module in names.items()})
     x = random(2, 5, 12, dtype=torch.float32)
-    turns = DeepseekV3RotaryEmbedding(theirs_config)(x, torch.arange(5)[None])
-    close(ours(x, mask=Causal()), theirs(x, turns, hidden_future(5))[0], 1e-5)
+    rotations = DeepseekV3RotaryEmbedding(theirs_config)(x, torch.arange(5)[None])
+    close(ours(x, mask=Causal()), theirs(x, rotations, hidden_future(5))[0], 1e-5)
 
 
 def test_latent_heads_keep_only_the_latent_and_one_key():
@@ -194,14 +194,14 @@ def test_latent_heads_keep_only_the_latent_and_one_key():
     assert isinstance(heads, LatentHeads)
     rotate = RopeConfig().build(heads.rope_dim, 3).double().rotation(torch.arange(2)[None])
     x = random(2, 2, 12)
-    latent, turned = heads.keep(x, rotate)
+    latent, rotated = heads.keep(x, rotate)
     assert latent.shape == (2, 1, 2, 7)
-    assert turned.shape == (2, 1, 2, 4)
-    keys, values = heads.expand((latent, turned))
+    assert rotated.shape == (2, 1, 2, 4)
+    keys, values = heads.expand((latent, rotated))
     assert keys.shape == (2, 3, 2, 10)
     assert values.shape == (2, 3, 2, 5)
     for h in range(3):  # the rotated part is shared
-        close(keys[:, h, :, 6:], turned[:, 0])
+        close(keys[:, h, :, 6:], rotated[:, 0])
 
 
 def test_latent_heads_take_any_norm():
@@ -232,7 +232,7 @@ def test_bare_heads_change_nothing():
     ("make", "message"),
     [
         (lambda: MultiHeadsConfig(6, 4), r"heads=6 must be a multiple of kv_heads=4"),
-        (lambda: MultiHeadsConfig(3).build(8, 8), r"dim=8 must be a multiple of heads=3, or head_dim"),
+        (lambda: MultiHeadsConfig(3).build(8, 8), r"dim=8 must be a multiple of heads=3; or give head_dim"),
         (lambda: MultiHeadsConfig(2).build(8, 6), r"multi-head.*memory of width 8, not 6"),
         (lambda: LatentHeadsConfig(2, 4, 2, 2, 2).build(8, 6), r"latent.*memory of width 8, not 6"),
     ],

@@ -393,7 +393,7 @@ def test_equals_deepseek_v3() -> None:
     [
         ({"experts": 6, "groups": 4}, "experts=6 must be a multiple of groups=4"),
         ({"experts": 6, "groups": 0}, "groups=0 must be at least 1"),
-        ({"experts": 4, "groups": 4}, "experts=4 in groups=4 must be at least 2 to a group"),
+        ({"experts": 4, "groups": 4}, "experts=4 in groups=4 must give at least 2 to a group"),
         ({"experts": 8, "groups": 2, "chosen_groups": 3}, "chosen_groups=3 must be at most groups=2"),
         ({"experts": 8, "groups": 2, "chosen_groups": 0}, "chosen_groups=0 must be at least 1"),
         ({"experts": 8, "chosen": 0}, "chosen=0 must be at least 1"),

@@ -67,8 +67,8 @@ def test_a_constant_survives_a_build_without_memory():
 def test_a_model_built_without_memory_runs_without_memory():
     with torch.device("meta"):
         rope, sinusoidal = RopeConfig().build(4, 1), SinusoidalConfig().build(4)
-        turned = rope.rotation(torch.arange(3)[None])(torch.zeros(1, 1, 3, 4))
-    assert turned.device.type == "meta"
+        rotated = rope.rotation(torch.arange(3)[None])(torch.zeros(1, 1, 3, 4))
+    assert rotated.device.type == "meta"
     assert sinusoidal(None, 3, torch.device("meta")).device.type == "meta"
 
 
@@ -165,8 +165,8 @@ def test_rope_sees_only_the_difference(layout, width, a, b, shift):
     q, k = random(1, 1, 1, 8), random(1, 1, 1, 8) + 1
 
     def score(at_query, at_key):
-        turned = rope.rotation(torch.tensor([[at_query]]))(q), rope.rotation(torch.tensor([[at_key]]))(k)
-        return (turned[0] * turned[1]).sum()
+        rotated = rope.rotation(torch.tensor([[at_query]]))(q), rope.rotation(torch.tensor([[at_key]]))(k)
+        return (rotated[0] * rotated[1]).sum()
 
     close(score(a, b), score(a + shift, b + shift))
 
@@ -287,9 +287,9 @@ def test_the_magnitude_lengthens_rotated_vectors():
     scaling = YarnScaling(factor=4.0, original_length=64)
     rope = RopeConfig(width=4, scaling=scaling).build(6, 1).double()
     x = random(1, 1, 3, 6)
-    turned = rope.rotation(torch.arange(3)[None])(x)
-    close(turned[..., :4].norm(dim=-1), (0.1 * log(4) + 1) * x[..., :4].norm(dim=-1))
-    assert torch.equal(turned[..., 4:], x[..., 4:])
+    rotated = rope.rotation(torch.arange(3)[None])(x)
+    close(rotated[..., :4].norm(dim=-1), (0.1 * log(4) + 1) * x[..., :4].norm(dim=-1))
+    assert torch.equal(rotated[..., 4:], x[..., 4:])
 
 
 # --- biases ----------------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_a_step_cannot_be_changed():
 @pytest.mark.parametrize("windows", [(None, None), (3, None)])
 @pytest.mark.parametrize("capacity", [None, 9])
 @pytest.mark.parametrize("chunks", [[1] * 6, [4, 1, 1], [3, 2, 1]])
-def test_a_state_of_equal_rows_is_all_at_once(windows, capacity, chunks):
+def test_a_state_of_equal_rows_equals_the_full_pass(windows, capacity, chunks):
     """Equally long rows need no table of positions while slots grow."""
     attentions, state = caches(2, *windows, capacity=capacity)
     x, out = random(2, 6, DIM), []
