@@ -363,4 +363,4 @@ def test_a_model_in_a_pickle_is_read_if_that_is_allowed(regard, tmp_path):
 
 def test_starting_from_a_missing_model(regard):
     found = regard.refused("train", "language", text(), SHORT, "--init-from", "missing")
-    assert found.startswith("missing: cannot be read as a model: ")
+    assert found.startswith("missing: no such folder; ")

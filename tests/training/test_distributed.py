@@ -29,6 +29,7 @@ from regard.training.probe import read_probe
 from regard.training.ranks import join_ranks
 from regard.training.shard import gathered, shard
 from regard.training.update import Update
+from regard.use.evaluate import Evaluation
 from tests.processes import patient
 from tests.training.pair import Failure, Pair
 
@@ -163,9 +164,9 @@ def train_batch_norm(*arguments: Any) -> list[Any]:
     """Train, and return the averages of batch norm at the end."""
     kept: list[Any] = []
 
-    def finish(self: Trainer) -> dict[str, float]:
+    def finish(self: Trainer) -> Evaluation:
         kept.extend(buffer.tolist() for buffer in self.update.buffers)
-        return {}
+        return Evaluation({})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_finish", finish)
@@ -365,7 +366,7 @@ def test_a_mistake_is_reported_once(place: Place) -> None:
     missing = {**task, "train": ["nowhere.txt"]}
     assert "nowhere.txt" in only_error(place.pair(train, missing, recipe, changes, run))
     assert "train.stepz" in only_error(place.pair(train, task, recipe, [*changes, "train.stepz=1"], run))
-    assert "is not the folder of a run" in only_error(place.pair(resume, run))
+    assert "no such folder" in only_error(place.pair(resume, run))
     assert not run.exists()
 
 

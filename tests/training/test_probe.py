@@ -58,7 +58,7 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, int]]] = {
     "luong": ("translation", "rnn-attention", (*QUICK, "model.feed=none"), {"attention": 1}),
     "input-feeding": ("translation", "rnn-attention", (*QUICK, "model.feed=attended"), {"attention": 1}),
     "language": ("language", "gpt2", (), {f"stack.layers.{layer}.mixer": 4 for layer in (0, 1)}),
-    "experts": ("language", "deepseek-like", (), {"stack.layers.0.mixer": 2, "stack.layers.1.mixer": 16}),
+    "experts": ("language", "deepseek-like", (), {"stack.layers.0.mixer": 2, "stack.layers.1.mixer": 1}),
     "bfloat16": ("language", "gpt2", ("train.precision=bfloat16",), {f"stack.layers.{n}.mixer": 4 for n in (0, 1)}),
     "masked": ("masked", "bert", (), {f"stack.layers.{layer}.mixer": 4 for layer in (0, 1)}),
     "classification": ("classification", "bert", (), {f"stack.layers.{layer}.mixer": 4 for layer in (0, 1)}),
