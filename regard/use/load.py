@@ -67,6 +67,11 @@ class LoadedModel:
         return self.bundle.tokenizer
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels of a classifier, by their ids; empty for other models."""
+        return self.bundle.classes
+
+    @property
     def device(self) -> torch.device:
         """The device that the model is on."""
         return self.bundle.device

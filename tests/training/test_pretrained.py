@@ -66,8 +66,10 @@ def test_all_comes_from_the_folder(kind, text, tmp_path):
         torch.testing.assert_close(tensor, wanted[name], atol=1e-6, rtol=0)
     theirs, ours = regard.load(folder, "cpu"), regard.load("run", "cpu")
     lines = ["two red dogs", "the cat"]
-    assert [row.tolist() for row in ours.words.encode(lines)] == [row.tolist() for row in theirs.words.encode(lines)]
-    assert ours.words.roles == theirs.words.roles
+    assert [row.tolist() for row in ours.tokenizer.encode(lines)] == [
+        row.tolist() for row in theirs.tokenizer.encode(lines)
+    ]
+    assert ours.tokenizer.roles == theirs.tokenizer.roles
     if kind in ("marian", "bart"):
         assert ours.translate(lines) == theirs.translate(lines)
     if kind == "bert-classes":
