@@ -96,7 +96,7 @@ for use in (
         "texts={'red': 1} must be a list of texts",
         "texts=None must be a list of texts",
         'TranslateOptions: beam="5" must be a whole number, at least 1',
-        "prefix=3 must be one text",
+        "TranslateOptions: prefix=3 must be text",
         "stop=3 must be a list of texts",
         "stop[1]=3 must be a text",
         "top=1.5 must be a whole number, at least 1",

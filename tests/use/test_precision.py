@@ -83,8 +83,8 @@ def test_on_cuda_what_writes_is_in_bfloat16_and_what_reads_as_it_was_stored():
 
 WRONG = {
     ("int4", "auto"): "unknown precision 'int4'; did you mean 'int8'? (one of auto, bfloat16, float32, int8)",
-    ("bfloat16", "auto"): "bfloat16 is not for the CPU; take --precision int8 or float32, or another --device",
-    ("int8", "compiled"): "int8 is not for the engine 'compiled'; leave out the one or the other",
+    ("bfloat16", "auto"): "bfloat16 is slow on the CPU; use --precision int8 or float32, or another --device",
+    ("int8", "compiled"): "int8 does not work with the engine 'compiled'; leave one of them out",
 }
 
 
@@ -97,5 +97,7 @@ def test_unsupported_combinations(precision, engine, tmp_path):
 
 
 def test_int8_is_for_the_cpu():
-    with pytest.raises(InputError, match="^int8 is for the CPU, not for cuda; take --device cpu, or --precision bf"):
+    with pytest.raises(
+        InputError, match="^int8 works on the CPU only, not on cuda; use --device cpu, or --precision bf"
+    ):
         check_combination("int8", "cuda", "auto")
