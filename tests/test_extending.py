@@ -63,6 +63,7 @@ def test_there_are_four_walk_throughs() -> None:
     assert list(walk_throughs()) == ["A new score", "A new mixer", "A new task", "A new Hugging Face family"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", walk_throughs())
 def test_a_walk_through_works(
     title: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
