@@ -22,6 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.atomic import make_folder, write_folder
+from regard.data.cache import digest
 from regard.data.device import free_memory, to_device
 from regard.errors import RegardError
 
@@ -56,6 +57,11 @@ class Corpus:
         self._host_offsets = offsets
         self._offsets = torch.from_numpy(offsets).to(tokens.device)
         self._maps = maps
+
+    @cached_property
+    def checksum(self) -> str:
+        """Return a checksum of the tokens and of where the rows begin."""
+        return digest(*(file[:] for file in self._maps))
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " rows"]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
+from regard.data.cache import digest
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
@@ -167,6 +168,10 @@ class Labelled:
         """The number of tokens of each text that is used."""
         return self.corpus.lengths[self.rows]
 
+    def checksum(self) -> str:
+        """Return a checksum of the tokens, the labels, and the numbers of the texts that are used."""
+        return digest(*self.classes, self.corpus.checksum, self.labels, self.rows)
+
     def take(self, rows: Indices) -> "Labelled":
         """Return the same corpus with only some of the texts."""
         return Labelled(self.corpus, self.labels, self.classes, self.rows[rows])
@@ -208,6 +213,10 @@ class Classification(Task):
             "classes": len(self.classes),
             "validation texts": len(self.valid.rows),
         }
+
+    def fingerprint(self) -> str:
+        """Combine the checksums of both sets of texts."""
+        return digest(self.train.checksum(), self.valid.checksum())
 
     def amount(self) -> Amount:
         """Return the texts and their tokens."""

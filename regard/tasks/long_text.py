@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Table
 from regard.data.batches import Indices
+from regard.data.cache import digest
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import DocumentPart, Skipped, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -170,6 +171,10 @@ class Text:
             cut = whole
         return Text(self.corpus, self.begin, cut), Text(self.corpus, cut, self.end)
 
+    def checksum(self) -> str:
+        """Return a checksum of the tokens and of where they begin and end in the corpus."""
+        return digest(self.corpus.checksum, f"{self.begin} {self.end}")
+
     def windows(self, rows: Indices, width: int) -> Tensor:
         """Return rows of `width` tokens; an empty row repeats the first."""
         return self.corpus.windows(self.begin + np.maximum(rows, 0), width)
@@ -221,6 +226,10 @@ class LongTextTask(Task):
     def facts(self) -> dict[str, int]:
         """Count texts and tokens."""
         return {"texts": self.train.texts, "tokens": self.train.tokens, "validation tokens": self.valid.tokens}
+
+    def fingerprint(self) -> str:
+        """Combine the checksums of both texts."""
+        return digest(self.train.checksum(), self.valid.checksum())
 
     def amount(self) -> Amount:
         """Return the texts and their tokens."""

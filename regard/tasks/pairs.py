@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from regard.data.batches import EMPTY, Indices
+from regard.data.cache import digest
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.read import Skipped, read_pairs
 from regard.data.tokenizer import Tokenizer
@@ -44,6 +45,10 @@ class Pairs:
         wanted = set(self.pairs.tolist())
         found = {number: pair for number, pair in enumerate(kept) if number in wanted}
         return [found[number] for number in self.pairs.tolist()]
+
+    def checksum(self) -> str:
+        """Return a checksum of the tokens and of the numbers of the pairs that are used."""
+        return digest(self.corpus.checksum, self.pairs)
 
     def row(self, index: Indices, side: int) -> Indices:
         """Return the corpus row of one side (0: source, 1: target) of the pairs that are used; -1 stays -1."""

@@ -53,6 +53,10 @@ class Task(ABC):
         """Count what was read, for the plan, the report, and to notice that files have changed."""
 
     @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a checksum of all data of training and validation: the same data gives the same, on any machine."""
+
+    @abstractmethod
     def amount(self) -> Amount:
         """Return how much there is to learn from."""
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, NotNegative, Rate, Table
 from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, next_multiple, pack_rows, rows_for
+from regard.data.cache import digest
 from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
@@ -168,6 +169,10 @@ class Translation(Task):
         """Count pairs and tokens."""
         amount = self.amount()
         return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
+
+    def fingerprint(self) -> str:
+        """Combine the checksums of the pairs, in all variants."""
+        return digest(*(pairs.checksum() for pairs in (*self.train, self.valid)))
 
     def amount(self) -> Amount:
         """Return the pairs and their target tokens."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.config import Count, Range, Rate, Table
 from regard.data.augment import channel_statistics, flip, normalise, shift
 from regard.data.batches import EMPTY, Draw, Indices, Shuffled
+from regard.data.cache import digest
 from regard.data.device import to_device
 from regard.data.images import Images, read_images
 from regard.data.read import Skipped
@@ -172,6 +173,12 @@ class Vision(Task):
             "classes": len(self.config.classes),
             "validation images": len(self.valid_rows),
         }
+
+    def fingerprint(self) -> str:
+        """Compute the checksum of the images, the labels, and the numbers of the images that are used."""
+        sides = ((self.train, self.train_rows), (self.valid, self.valid_rows))
+        parts = (digest(images.pixels, images.labels, rows) for images, rows in sides)
+        return digest(*self.config.classes, *parts)
 
     def amount(self) -> Amount:
         """Return the images, each as 64 patches."""
