@@ -3,8 +3,13 @@
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from html import escape
 from pathlib import Path
+from secrets import token_hex
+from tempfile import NamedTemporaryFile
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlencode
 
@@ -79,6 +84,9 @@ def look_command(
         int, typer.Option(min=0, max=65535, metavar="N", help="Port of the server; if it is in use, the next free one.")
     ] = PORT,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every user of this machine in, not only those with the address.")
+    ] = False,
     device: DeviceName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
@@ -106,7 +114,7 @@ def look_command(
         _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, handles, query, (attention, head), layers)
     else:
         with suppress(KeyboardInterrupt):  # Ctrl-C is the normal end
-            _serve(handles, query, (attention, head), port, not no_browser)
+            _serve(handles, query, (attention, head), port, not no_browser, None if no_token else token_hex(16))
         if any(handle.lock.locked() for handle in handles):
             os._exit(0)  # a thread that computes cannot be stopped, and its result is not needed
 
@@ -162,7 +170,14 @@ def _record(handles: "list[ModelHandle]", query: "Query | None") -> "dict[str, R
     return {str(number): recording for number, recording in enumerate(found, 1)}
 
 
-def _serve(handles: "list[ModelHandle]", query: "Query | None", chosen: ChosenHead, port: int, browser: bool) -> None:
+def _serve(
+    handles: "list[ModelHandle]",
+    query: "Query | None",
+    chosen: ChosenHead,
+    port: int,
+    browser: bool,
+    token: str | None,
+) -> None:
     """Serve the page until Ctrl-C, and load the models in the background."""
     from regard.viewer.model_handle import load_in_background
     from regard.viewer.recording_store import RecordingStore
@@ -173,18 +188,38 @@ def _serve(handles: "list[ModelHandle]", query: "Query | None", chosen: ChosenHe
     number = listening.getsockname()[1]
     fields = {"attention": chosen[0], "head": chosen[1]}
     begin = urlencode({name: value for name, value in fields.items() if value is not None})
-    address = f"http://{HOST}:{number}/" + (f"#{begin}" if begin else "")
+    address = f"http://{HOST}:{number}/" + (f"?token={token}" if token else "") + (f"#{begin}" if begin else "")
     moved = f"port {port} is in use; " if port and number != port else ""
     print(f"{address} ({moved}press Ctrl-C to stop)", flush=True)
-    if browser:
-        _open_browser(address)
-    load_in_background(handles, store, query)
-    serve(make_app(store, handles), listening)
+    with _open_browser(address, store.seen) if browser else nullcontext():
+        load_in_background(handles, store, query)
+        serve(make_app(store, handles, token), listening)
 
 
-def _open_browser(address: str) -> None:
-    """Open the browser in a process of its own, so that its messages do not appear in this terminal."""
+@contextmanager
+def _open_browser(address: str, seen: Event) -> Iterator[None]:
+    """Open the browser in a process of its own, so that its messages do not appear in this terminal.
+
+    The address is in a file that only this user can read, since all users can read the arguments of a process. The file
+    is in the home folder, because some browsers cannot read temporary folders; it is removed once the page was `seen`.
+    """
     if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
+        yield
         return
-    command, nowhere = [sys.executable, "-I", "-m", "webbrowser", address], subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    target, nowhere = escape(address), subprocess.DEVNULL
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={target}"><a href="{target}">{target}</a>\n'
+    home = os.path.expanduser("~")
+    with NamedTemporaryFile(
+        "w", prefix="regard-look-", suffix=".html", dir=home if os.access(home, os.W_OK) else None, encoding="utf-8"
+    ) as file:
+        file.write(page)
+        file.flush()
+        command = [sys.executable, "-I", "-m", "webbrowser", Path(file.name).as_uri()]
+        subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+        def remove() -> None:
+            seen.wait()
+            file.close()
+
+        Thread(target=remove, daemon=True).start()
+        yield

@@ -28,6 +28,7 @@ OPTIONAL = {  # what is left out if the page is too large, in this order, and wh
     "hidden": "the vectors of the Words view",
     "arithmetic": "the numbers of the Arithmetic view",
 }
+FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins with that a spreadsheet evaluates
 
 
 # --- a page ----------------------------------------------------------------------------------------------------------
@@ -189,17 +190,25 @@ def _head_weights(recording: Recording, attention: AttentionInfo, head: int) -> 
 def head_to_csv(head: HeadWeights) -> str:
     """Return the weights of one head as CSV: a row for each query, a column for each key, with their tokens.
 
-    Numbers have as many digits as their precision needs; masked cells are empty.
+    Numbers have as many digits as their precision needs; masked cells are empty. A token that a spreadsheet would read
+    as a formula begins with a quote.
     """
     import numpy as np
 
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["", *head.keys])
+    writer = csv.writer(text)  # a lone "\r" or "\n" in a token is quoted only if lines end with both
+    writer.writerow(["", *map(_inert, head.keys)])
     allowed = np.ones(head.weights.shape, bool) if head.allowed is None else head.allowed
     for query, row, visible in zip(head.queries, head.weights, allowed, strict=True):
-        writer.writerow([query, *(str(weight) if shown else "" for weight, shown in zip(row, visible, strict=True))])
+        writer.writerow(
+            [_inert(query), *(str(weight) if shown else "" for weight, shown in zip(row, visible, strict=True))]
+        )
     return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    """Return a cell that no spreadsheet evaluates; `pictureCsv` in web/src/export.ts does the same."""
+    return f"'{cell}" if FORMULA.match(cell) else cell
 
 
 def draw_head(head: HeadWeights, kind: str) -> bytes:

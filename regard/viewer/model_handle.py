@@ -99,9 +99,13 @@ class ModelHandle:
 
 
 def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bool = False) -> list[ModelHandle]:
-    """Make a handle for each folder, named after the folder, or after the whole path if two have the same name."""
+    """Make a handle for each folder, named after the folder, or after the whole path if two have the same name.
+
+    The page selects models by these names, so a byte that is not UTF-8 is a question mark in both.
+    """
     last = [folder.resolve().name for folder in folders]
     names = [name if last.count(name) == 1 else str(folder) for name, folder in zip(last, folders, strict=True)]
+    names = [name.encode("utf-8", "replace").decode() for name in names]
     for name, folder in zip(names, folders, strict=True):
         if not folder.is_dir():
             raise RegardError(f"{folder}: no such folder; {FOLDER_REMEDY}")
@@ -115,6 +119,7 @@ def load_in_background(
 ) -> Thread:
     """Load the models one after the other in a thread; run each on the first query, if there is one.
 
+    Their recordings are listed in the order of the models, so the page shows the first model, and stays there.
     Importing torch would delay the first response, so loading waits until a bundled recording was seen, but no longer
     than `patience` seconds.
     """
@@ -122,8 +127,10 @@ def load_in_background(
     def work() -> None:
         if store.listing():
             store.seen.wait(patience)
+        last: str | None = None  # the last recording of the models so far
         for handle in handles:
-            error = _load(handle, store, query)
+            ids, error = _load(handle, store, query, last)
+            last = ids[0] if ids else last
             if error is not None:
                 print(f"regard: {error}", file=sys.stderr, flush=True)
             handle.status = LoadStatus(handle.loaded is not None, error)
@@ -133,17 +140,23 @@ def load_in_background(
     return thread
 
 
-def _load(handle: ModelHandle, store: RecordingStore, query: Query | None) -> str | None:
-    """Put the training snapshots into the store, then the answer to the first query; return what failed."""
+def _load(
+    handle: ModelHandle, store: RecordingStore, query: Query | None, after: str | None
+) -> tuple[list[str], str | None]:
+    """Put the training snapshots into the store, then the answer to the first query; return their ids and what failed.
+
+    Nothing may end the thread, or the page would wait for this model and all others forever.
+    """
+    ids: list[str] = []
 
     def show_training() -> None:
         training = handle.training()
-        if training is not None:
-            store.put(training, Lock(), keep=True)  # a lock of its own, since it does not use the model
+        if training is not None:  # it has a lock of its own, since it does not use the model
+            ids.append(store.put(training, Lock(), keep=True, after=after))
 
     def answer() -> None:
         if query is not None:
-            store.put(handle.record(query), handle.lock)
+            ids.append(store.put(handle.record(query), handle.lock, after=after))
 
     errors = []
     for work in (show_training, handle.load, answer):
@@ -152,26 +165,29 @@ def _load(handle: ModelHandle, store: RecordingStore, query: Query | None) -> st
                 work()
         except RegardError as error:
             errors.append(str(error))
-        except Exception as error:
+        except BaseException as error:
             traceback.print_exception(error)
             errors.append(f"{handle.folder}: {internal_error(error)}")
         if work == handle.load and handle.loaded is None:
             break
-    return errors[0] if errors else None
+    return ids, errors[0] if errors else None
 
 
 @contextmanager
 def one_line_errors(place: str) -> Iterator[None]:
-    """Turn a missing or damaged file, or exhausted memory, into an error of one line."""
+    """Turn a missing or damaged file, exhausted memory, or the panic of a library into an error of one line."""
     try:
         yield
-    except RegardError:
+    except (RegardError, KeyboardInterrupt, SystemExit):
         raise
-    except (OSError, RuntimeError) as error:  # torch reports exhausted memory as a RuntimeError
+    except BaseException as error:
+        # torch reports exhausted memory as a RuntimeError, and a panic in Rust is not an Exception
+        if isinstance(error, Exception) and not isinstance(error, OSError | RuntimeError | MemoryError):
+            raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RegardError(f"{place}: cannot be shown: {reason}") from error
 
 
-def internal_error(error: Exception) -> str:
+def internal_error(error: BaseException) -> str:
     """Describe a bug of the viewer for the page."""
     return f"internal error of the viewer ({type(error).__name__}); see the terminal for details"

@@ -22,7 +22,7 @@ from regard.use.stream import TextStream
 from regard.use.translate import SPARE, translate_options
 from regard.viewer.manifest import Token
 from regard.viewer.patched_image import PatchedImage, image_tensor, read_image
-from regard.viewer.query import TOKENS, Query, QueryText
+from regard.viewer.query import CHARACTERS, TOKENS, Query, QueryText
 from regard.viewer.tokens import describe_tokens
 
 
@@ -48,6 +48,10 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
         )
     if query.longest < 1 or (query.tokens is not None and query.tokens < 0):
         raise InputError(f"tokens={query.tokens} must be 0 or more, and longest={query.longest} at least 1")
+    for text in (query.text, query.target or ""):
+        if len(text) > CHARACTERS:
+            trouble = f"the text has {len(text):,} characters or token ids, and the limit is {CHARACTERS:,}"
+            raise InputError(f"{trouble}; give a part of it")
     model = bundle.model
     if model.image is not None:
         return _prepare_image(bundle, model.image, query)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 TOKENS = 12
 LONGEST = 2048
+CHARACTERS = 100_000  # of a text, at most: far more than are shown, but they are kept and encoded
 
 QueryText = str | Sequence[int]  # text, or token ids, to which nothing is added
 

@@ -15,6 +15,7 @@ from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size,
 from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, Manifest, RecordingInfo
 
 LIST = "recordings.json"
+LISTED_TEXT = 200  # characters of a text in the list
 OMISSIBLE = ("arithmetic", "hidden", "next")  # what a stored recording may lack
 ADDED = {
     "written": None,
@@ -121,17 +122,20 @@ def _first_cell(manifest: Manifest, attentions: list[AttentionInfo]) -> Cell | N
 
 
 def list_recordings(recordings: Mapping[str, Recording]) -> list[RecordingInfo]:
-    """Return the content of `recordings.json`: the id, title, model and text of every recording."""
+    """Return the content of `recordings.json`: the id, title, model and text of every recording, cut if it is long."""
     manifests = {id: recording.manifest() for id, recording in recordings.items()}
     return [
-        {"id": id, "title": manifest["title"], "model": manifest["model"], "text": manifest["text"]}
+        {"id": id, "title": manifest["title"], "model": manifest["model"], "text": manifest["text"][:LISTED_TEXT]}
         for id, manifest in manifests.items()
     ]
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a value as JSON for a browser; a NaN raises a ValueError, since JSON has none."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    """Encode a value as JSON for a browser; a NaN raises a ValueError, since JSON has none.
+
+    Half of a surrogate pair cannot be encoded, and is shown as a question mark.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def pack_recordings(

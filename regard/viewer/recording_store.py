@@ -37,12 +37,20 @@ class RecordingStore:
         self._lock = Lock()
         self.seen = Event()  # set when a blob was requested, so a browser has drawn a picture
 
-    def put(self, recording: Recording, lock: AbstractContextManager[Any], *, keep: bool = False) -> str:
-        """Add a recording and return its id, which is random, so that browsers may cache blobs by it."""
+    def put(
+        self, recording: Recording, lock: AbstractContextManager[Any], *, keep: bool = False, after: str | None = None
+    ) -> str:
+        """Add a recording and return its id, which is random, so that browsers may cache blobs by it.
+
+        It is listed first, or directly `after` another one.
+        """
         id = token_hex(6)
         (info,) = list_recordings({id: recording})
         with self._lock:
-            self._entries = {id: StoreEntry(recording, lock, info), **self._entries}
+            ids = list(self._entries)
+            ids.insert(ids.index(after) + 1 if after in self._entries else 0, id)
+            self._entries[id] = StoreEntry(recording, lock, info)
+            self._entries = {each: self._entries[each] for each in ids}
             if not keep:
                 self._used[id] = None
             while len(self._used) > self.capacity:
@@ -58,6 +66,6 @@ class RecordingStore:
             return self._entries[id]
 
     def listing(self) -> list[RecordingInfo]:
-        """List the recordings: the newest first, the bundled ones last."""
+        """List the recordings: the newest first (but see `put`), the bundled ones last."""
         with self._lock:
             return [entry.info for entry in self._entries.values()]

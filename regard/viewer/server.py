@@ -1,8 +1,8 @@
 """The viewer's HTTP server: the page, recordings and models, on this machine only.
 
-It listens on 127.0.0.1, answers only requests with its own Host header, and records only for its own page. Ids and
-blob names are looked up, never joined to paths. Handlers that are not coroutines run in threads, so that a slow one
-does not block the others.
+It listens on 127.0.0.1, answers only requests with its token and its own Host header, and records only for its own
+page. Ids and blob names are looked up, never joined to paths. Handlers that are not coroutines run in threads, so that
+a slow one does not block the others.
 """
 
 import errno
@@ -11,15 +11,16 @@ import os
 import socket
 import traceback
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hmac import compare_digest
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -109,8 +110,8 @@ class Viewer:
             raise HTTPException(404, f"no such recording; {remedy}") from None
 
 
-def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
-    """Return the ASGI application that serves the recordings in a store and runs models."""
+def make_app(store: RecordingStore, handles: Sequence[ModelHandle], token: str | None) -> ASGIApp:
+    """Return the ASGI application that serves the recordings in a store and runs models, for those with the token."""
     viewer = Viewer(store, handles)
     app = Starlette(
         routes=[
@@ -124,7 +125,7 @@ def make_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
         exception_handlers={HTTPException: _client_error, RegardError: _client_error, Exception: _server_error},
     )
     app.router.redirect_slashes = False
-    return Guard(app)
+    return Guard(app, token)
 
 
 def _response(data: bytes, name: str, caching: str) -> Response:
@@ -191,10 +192,11 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 class Guard:
-    """Rejects requests with a foreign Host or Origin, and allows the page to load only from this server.
+    """Rejects requests without the token or with a foreign Host or Origin; the page may load only from this server.
 
-    A foreign page can make a browser send requests here: through a name that resolves to 127.0.0.1 (then the Host is
-    foreign), or by a form or script of its own (then the Origin is).
+    Every user of this machine can reach the port, so requests need the token: in the address (`?token=...`) or in the
+    cookie that such an address sets. A foreign page can make a browser send requests here: through a name that resolves
+    to 127.0.0.1 (then the Host is foreign), or by a form or script of its own (then the Origin is).
     """
 
     ALWAYS = {  # noqa: RUF012
@@ -205,31 +207,48 @@ class Guard:
         "cross-origin-resource-policy": "same-origin",
     }
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self.app, self.token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the application, or reject it."""
         if scope["type"] != "http":
             return
+        has_token = self._is_token(QueryParams(scope["query_string"]).getlist("token"))
+        rejection, added = self._rejection(scope, has_token), dict(self.ALWAYS)
+        if has_token and rejection is None:
+            added["set-cookie"] = f"{_cookie_name(scope)}={self.token}; Path=/; HttpOnly; SameSite=Strict"
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self.ALWAYS)
+                MutableHeaders(scope=message).update(added)
             await send(message)
 
-        rejection = self._rejection(scope)
         await (rejection or self.app)(scope, receive, send_guarded)
 
-    def _rejection(self, scope: Scope) -> Response | None:
+    def _rejection(self, scope: Scope, has_token: bool) -> Response | None:
         headers, port = Headers(scope=scope), scope["server"][1]
         ours = [f"{name}:{port}" for name in (HOST, "localhost", "[::1]")]
         if len(headers.getlist("host")) != 1 or headers["host"].lower() not in ours:
             return _json({"error": "wrong Host header; use the address that the viewer printed"}, 400)
+        cookies = cookie_parser(headers.get("cookie", ""))
+        if not (self.token is None or has_token or self._is_token([cookies.get(_cookie_name(scope), "")])):
+            return _json({"error": "wrong or missing token; use the address that the viewer printed, to its end"}, 403)
         foreign = "origin" in headers and headers["origin"].removeprefix("http://").lower() not in ours
         if scope["method"] not in ("GET", "HEAD") and foreign:
             return _json({"error": "wrong Origin header; only the viewer's own page may record"}, 403)
         return None
+
+    def _is_token(self, given: Iterable[str]) -> bool:
+        """Return whether one of these is the token, in a time that does not depend on how much of it is right."""
+        if self.token is None:
+            return False
+        return any(compare_digest(one.encode("utf-8", "replace"), self.token.encode()) for one in given)
+
+
+def _cookie_name(scope: Scope) -> str:
+    """Return a name of its own for each port, since all ports of a host share their cookies."""
+    return f"regard-{scope['server'][1]}"
 
 
 # --- socket -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -236,13 +238,14 @@ class Viewer:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.line = process.stdout.readline()
-        found = re.match(r"http://127\.0\.0\.1:(\d+)/", self.line)
+        found = re.match(r"http://127\.0\.0\.1:(\d+)/(?:\?token=([0-9a-f]{32}))?", self.line)
         assert found, (self.line, process.stderr.read())
-        self.port = int(found[1])
+        self.port, self.token = int(found[1]), found[2]
+        self.address = f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     def get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
-        connection.request("GET", path)
+        connection.request("GET", path, headers={"cookie": f"regard-{self.port}={self.token}"})
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
         data = answer.read()
@@ -277,7 +280,9 @@ def viewer(*arguments: object, more: str = "", **environment: str) -> Iterator[V
 def test_the_sample_at_once_and_a_quiet_end(regard, bundle):
     """Nothing heavy is imported before the first response, and only the address is printed."""
     with viewer("--port", 0) as shown:  # without a display there is no browser to open
-        assert shown.line == f"http://127.0.0.1:{shown.port}/ (press Ctrl-C to stop)\n"
+        assert shown.line == f"{shown.address} (press Ctrl-C to stop)\n"
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(f"http://127.0.0.1:{shown.port}/recordings.json")
         assert shown.get("/") == Path("page/index.html").read_bytes()
         assert [one["id"] for one in json.loads(shown.get("/recordings.json"))] == ["one", "two"]
         assert shown.get("/recordings/two/attention/0.f16") == bundle["two"].blob("attention/0.f16")
@@ -313,6 +318,8 @@ def test_ctrl_c_while_a_model_is_loading(regard, runs):
     more = """
 from regard.viewer.model_handle import ModelHandle
 from threading import Event
+from urllib.error import HTTPError
+from urllib.request import urlopen
 def load(self):
     print("begun", flush=True)
     Event().wait()
@@ -331,34 +338,48 @@ def test_a_second_viewer_takes_the_next_port_and_says_so(regard, bundle):
             assert port < min(first.port, second.port)  # another program may have released one between them
             assert first.port != second.port
             for shown in (first, second):
-                assert shown.line.endswith(f"/ (port {port} is in use; press Ctrl-C to stop)\n")
+                assert shown.line == f"{shown.address} (port {port} is in use; press Ctrl-C to stop)\n"
                 assert shown.get("/recordings/one/manifest.json")
                 assert shown.interrupt() == (0, "", "")
 
 
 def test_the_head_to_begin_with_is_in_the_address(regard, bundle):
     with viewer("--port", 0, "--attention", "cross.1", "--head", 2, "--no-browser") as shown:
-        assert shown.line == f"http://127.0.0.1:{shown.port}/#attention=cross.1&head=2 (press Ctrl-C to stop)\n"
+        assert shown.line == f"{shown.address}#attention=cross.1&head=2 (press Ctrl-C to stop)\n"
         assert shown.interrupt()[0] == 0
 
 
+def test_no_token_lets_everybody_in(regard, bundle):
+    with viewer("--port", 0, "--no-token", "--no-browser") as shown:
+        assert shown.line == f"http://127.0.0.1:{shown.port}/ (press Ctrl-C to stop)\n"
+        with urlopen(f"http://127.0.0.1:{shown.port}/recordings.json") as answer:
+            assert answer.status == 200
+        assert shown.interrupt() == (0, "", "")
+
+
 def test_the_browser_is_opened_unless_no_browser_is_given(regard, bundle, tmp_path):
-    program = tmp_path / "browser"
+    """The address is in a file that other users cannot read, since they can read the arguments of a process."""
+    program, home = tmp_path / "browser", tmp_path / "home"
+    home.mkdir()
     os.mkfifo(tmp_path / "opened")
     program.write_text(f'#!/bin/sh\necho noise\necho noise >&2\necho "$1" > {tmp_path}/opened\n')
     program.chmod(0o755)
-    with viewer("--port", 0, BROWSER=f"{program} %s") as shown:
-        assert (tmp_path / "opened").read_text() == f"http://127.0.0.1:{shown.port}/\n"
+    with viewer("--port", 0, BROWSER=f"{program} %s", HOME=str(home)) as shown:
+        opened = (tmp_path / "opened").read_text().strip()
+        (file,) = home.iterdir()
+        assert (opened, file.stat().st_mode & 0o777) == (file.as_uri(), 0o600)
+        assert f'content="0; url={shown.address}"' in file.read_text()
         assert shown.interrupt() == (0, "", "")
+    assert not list(home.iterdir())
     Path("opened").unlink()
-    with viewer("--port", 0, "--no-browser", BROWSER=f"{program} %s") as shown:
+    with viewer("--port", 0, "--no-browser", BROWSER=f"{program} %s", HOME=str(home)) as shown:
         assert shown.get("/")
         assert shown.interrupt() == (0, "", "")
     assert not Path("opened").exists()
 
 
 def test_a_browser_that_fails_is_ignored(regard, bundle):
-    with viewer("--port", 0, BROWSER="/nowhere/at/all %s") as shown:
+    with viewer("--port", 0, BROWSER="/nowhere/at/all %s", HOME="/nowhere/at/all") as shown:
         assert shown.get("/")
         assert shown.interrupt() == (0, "", "")
 

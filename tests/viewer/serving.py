@@ -13,10 +13,10 @@ from .fake import Model
 
 
 @contextmanager
-def running(store: RecordingStore, *models: Model):
+def running(store: RecordingStore, *models: Model, token: str | None = None):
     """Run the server in a thread; yield its port."""
     servers: list[uvicorn.Server] = []
-    plain, app = uvicorn.Server.__init__, make_app(store, models)
+    plain, app = uvicorn.Server.__init__, make_app(store, models, token)
 
     def remember(self: uvicorn.Server, config: uvicorn.Config) -> None:
         plain(self, config)

@@ -13,6 +13,7 @@ from PIL import Image
 from regard.errors import InputError, RegardError
 from regard.viewer import export, html
 from regard.viewer.export import (
+    HeadWeights,
     check_output_file,
     choose_head,
     draw_head,
@@ -303,3 +304,10 @@ def test_files_that_cannot_be_written(tmp_path):
     (tmp_path / "b.png").mkdir()
     with pytest.raises(InputError, match="b.png: is a folder; name a file"):
         check_output_file(tmp_path / "b.png", ".png")
+
+
+@pytest.mark.parametrize("token", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\r1", "＝1", '=HYPERLINK("x")'])
+def test_no_token_of_a_table_is_a_formula(token):
+    head = HeadWeights(np.ones((1, 2)), None, [token], [token, "a=b"], "title")
+    first, second = csv.reader(io.StringIO(head_to_csv(head), newline=""))
+    assert (first, second[0]) == (["", f"'{token}", "a=b"], f"'{token}")

@@ -1,5 +1,6 @@
 """Model handles: names, loading, queries, and training snapshots."""
 
+import json
 import shutil
 from io import StringIO
 from pathlib import Path
@@ -16,11 +17,12 @@ from regard.use import load as use_load
 from regard.use.bundle import Bundle
 from regard.viewer.model_handle import ModelHandle, load_in_background, make_handles
 from regard.viewer.query import Query
+from regard.viewer.recording import encode_json
 from regard.viewer.recording_store import RecordingStore
 
 from ..tasks.corpora import sentences, write
 from ..use.made import run
-from .fake import Model, recording
+from .fake import Model, manifest, recording
 
 TEXT = sentences(1)[0]
 TINY = ["model.dim=16", "model.depth=2", "model.layers.block.mixer.heads.heads=2", "task.window=8", "train.tokens=64"]
@@ -52,6 +54,13 @@ def test_models_are_named_after_their_folders_or_by_their_paths(tmp_path, monkey
     assert [one.name for one in make_handles([Path("a/run"), Path("b/run"), Path("c")])] == ["a/run", "b/run", "c"]
     monkeypatch.chdir("c")
     assert [one.name for one in make_handles([Path()])] == ["c"]
+
+
+def test_a_folder_whose_name_is_not_utf8_can_be_listed_and_selected(tmp_path):
+    folder = tmp_path / "run\udcff"
+    folder.mkdir()
+    (handle,) = make_handles([folder])
+    assert json.loads(encode_json(handle.info()))["name"] == handle.name == "run?"
 
 
 def test_a_missing_folder_and_a_repeated_one(tmp_path):
@@ -180,6 +189,30 @@ def test_models_wait_until_the_sample_was_seen(tmp_path):
     store.seen.set()
     thread.join()
     assert began.is_set()
+
+
+def test_the_first_model_is_listed_first_and_new_queries_before_it(tmp_path):
+    store = RecordingStore({"one": recording()})
+    models = [Model(tmp_path / name, name, trained=name != "b") for name in "abc"]
+    load_in_background(models, store, Query("x"), patience=0.0).join()
+    titles = [(one["title"], one["text"]) for one in store.listing()]
+    trained = "im Training"
+    assert titles == [("a", "x"), ("a", trained), ("b", "x"), ("c", "x"), ("c", trained), ("a run", "ein Hund")]
+    store.put(recording(manifest("later")), models[0].lock)
+    assert store.listing()[0]["text"] == "later"
+
+
+class Panic(BaseException):
+    """As pyo3_runtime.PanicException, which is not an Exception."""
+
+
+@pytest.mark.parametrize("trouble", [Panic("index out of bounds"), SystemExit(3), KeyboardInterrupt()])
+def test_a_model_whose_library_panics_is_reported_and_the_others_are_loaded(tmp_path, capfd, trouble):
+    models = [Model(tmp_path / "a", "a", trouble), Model(tmp_path / "b", "b")]
+    load_in_background(models, RecordingStore({}), None).join()
+    first, second = (model.info() for model in models)
+    assert (first["ready"], first["error"].count("\n"), second["ready"]) == (False, 0, True)
+    assert type(trouble).__name__ in first["error"] or "cannot be shown: index out of bounds" in first["error"]
 
 
 def test_an_error_is_never_shown_before_the_model_is_ready(tmp_path):

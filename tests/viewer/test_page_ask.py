@@ -132,6 +132,38 @@ def test_a_model_that_cannot_be_loaded_says_why(
     expect(tab.page.get_by_role("button", name="Run", exact=True)).to_be_disabled()
 
 
+def test_a_server_that_ends_while_the_model_loads(loading: tuple[Tab, Known, RecordingStore]):
+    tab, _, _ = loading
+    tab.page.goto(tab.address)
+    expect(tab.page.get_by_text("The model is loading …")).to_be_visible()
+    tab.refused.append("/models.json")
+    tab.page.route("**/models.json", lambda route: route.abort())
+    said = "The viewer's server does not answer; is it still running?"
+    expect(tab.page.get_by_role("status").filter(has_text=said)).to_be_visible()
+    expect(tab.page.get_by_text("The model is loading …")).to_be_hidden()
+
+
+def test_the_first_of_two_models_is_shown_and_stays(shown: Shown, window: Tab):
+    store, models = RecordingStore({}), [Known(shown.models[name]) for name in ("writer", "recurrent")]
+    models[1].may_load.clear()
+    thread = load_in_background(models, store, Query("one red dog"), patience=0.0)
+    with running(store, *models) as port:
+        window.begin(f"http://127.0.0.1:{port}")
+        window.page.goto(window.address)
+        expect(window.page.locator(".sentence")).to_contain_text("looks mostly at")
+        models[1].may_load.set()
+        thread.join()
+        expect(window.field("Recording").locator("option")).to_have_text(
+            ["writer: one red dog", "recurrent: one red dog"]
+        )
+        assert window.chosen()["recording"] == store.listing()[0]["id"]
+        window.page.goto("about:blank")
+        window.page.goto(window.address)  # and when both are there from the beginning
+        expect(window.page.locator(".sentence")).to_contain_text("looks mostly at")
+        window.check()
+        window.begin("")
+
+
 # --- mistakes --------------------------------------------------------------------------------------------------------
 
 

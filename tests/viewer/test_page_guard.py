@@ -12,9 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
+from regard.viewer.recording_store import RecordingStore
+
 from . import browser
 from .browser import Tab, browsing
 from .fake import EVIL
+from .serving import running
 from .shown import Shown, random_recording
 
 # --- nothing is left out ---------------------------------------------------------------------------------------------
@@ -122,6 +125,29 @@ def test_reduced_motion_is_respected(tab: Tab, ids: dict[str, str]):
     assert len(tab.page.evaluate(durations)) > 1
     tab.page.emulate_media(reduced_motion="reduce")
     assert tab.page.evaluate(durations) == ["0s"]
+
+
+# --- only with the token ---------------------------------------------------------------------------------------------
+
+
+def test_the_page_works_with_its_token_after_a_reload_and_not_without(shown: Shown, window: Tab, tmp_path: Path):
+    store = RecordingStore({"one": random_recording("ein Hund")})
+    with running(store, token="secret") as port:
+        window.begin(f"http://127.0.0.1:{port}")
+        window.refused += [window.address + "/", "/favicon.ico"]
+        window.page.goto(window.address)
+        expect(window.page.locator("body")).to_contain_text("wrong or missing token; use the address that the viewer")
+        window.page.goto(f"{window.address}/?token=secret#view=heads")
+        for _ in range(2):
+            expect(window.main("heads").locator("canvas").first).to_be_visible()
+            assert "?token=secret#" in window.page.evaluate("location.href")
+            window.page.reload()
+        assert window.download("This page as one file (HTML)", tmp_path).stat().st_size > 10_000
+        window.page.goto(f"{window.address}/#view=look")  # the cookie is enough
+        expect(window.page.locator(".sentence")).to_contain_text("looks mostly at")
+        assert window.page.evaluate("document.cookie") == ""  # no script can read it
+        window.check()
+        window.begin("")
 
 
 # --- no word does harm -----------------------------------------------------------------------------------------------

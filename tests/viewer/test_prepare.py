@@ -294,3 +294,9 @@ def test_a_model_that_ctranslate2_runs():
     elsewhere = type("Elsewhere", (ExternalEngine,), dict.fromkeys(ExternalEngine.__abstractmethods__))
     with pytest.raises(InputError, match="here: CTranslate2 does not expose attention; use the model that it was"):
         record(loaded("translation", external=elsewhere()), Query("red"))
+
+
+@pytest.mark.parametrize("query", [Query("a " * 60_000), Query("a", target="a" * 100_001), Query([5] * 100_001)])
+def test_a_text_far_longer_than_what_is_shown_is_refused_before_it_is_encoded(query):
+    with pytest.raises(InputError, match=r"characters or token ids, and the limit is 100,000; give a part of it"):
+        record(loaded("translation"), query)

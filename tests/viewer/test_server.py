@@ -26,7 +26,7 @@ ADDRESS = "http://127.0.0.1:7348"
 
 def client(store: RecordingStore | None = None, *models: Model, **options: object) -> TestClient:
     store = RecordingStore({"one": recording()}) if store is None else store
-    return TestClient(make_app(store, models), base_url=ADDRESS, **options)
+    return TestClient(make_app(store, models, None), base_url=ADDRESS, **options)
 
 
 def ready(*models: Model, store: RecordingStore | None = None, question: Query | None = None) -> TestClient:
@@ -197,6 +197,18 @@ def test_an_image_is_sent_as_base64(model):
     assert model.queries == [Query(image=b"\x89PNG")]
 
 
+def test_half_a_character_and_a_long_text_do_no_harm_to_the_list(model):
+    browser = ready(model)
+    model.reads_images = True
+    image = base64.b64encode(b"\x89PNG").decode()
+    body = json.dumps({"model": "run", "text": "a\ud800" + "b" * 30_000, "image": image})
+    answer = browser.post("/record", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    listed = browser.get("/recordings.json")
+    assert (listed.status_code, listed.json()[0]["text"]) == (200, "a?" + "b" * 198)
+    assert browser.get(f"/recordings/{answer.json()['id']}/manifest.json").status_code == 200
+
+
 @pytest.mark.parametrize(
     ("query", "status", "sentence"),
     [
@@ -281,6 +293,55 @@ def test_error_responses_have_the_guard_headers_too():
     for answer in (client().get("/", headers={"host": "evil.example"}), client().get("/nothing")):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "default-src 'self'" in answer.headers["content-security-policy"]
+
+
+# --- the token -------------------------------------------------------------------------------------------------------
+
+
+def with_token(*models: Model) -> TestClient:
+    return TestClient(make_app(RecordingStore({"one": recording()}), models, "secret"), base_url=ADDRESS)
+
+
+WITHOUT = {"error": "wrong or missing token; use the address that the viewer printed, to its end"}
+
+
+@pytest.mark.parametrize("path", ["/", "/page.js", "/recordings.json", "/recordings/one/attention/0.f16", "/nothing"])
+@pytest.mark.parametrize("given", ["", "?token=", "?token=Secret", "?token=secre", "?token=%ff", "?token=\u20ac"])
+def test_without_the_token_every_request_is_refused(page, path, given):
+    answer = with_token().get(path + given)
+    assert (answer.status_code, answer.json(), "set-cookie" in answer.headers) == (403, WITHOUT, False)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_without_the_token_no_model_runs(model):
+    load_in_background([model], RecordingStore({}), None).join()
+    query = {"model": "run", "text": "x"}
+    refused = with_token(model).post("/record", json=query, headers={"origin": ADDRESS})
+    assert (refused.status_code, refused.json(), model.queries) == (403, WITHOUT, [])
+    assert with_token(model).post("/record?token=secret", json=query).status_code == 200
+
+
+def test_the_address_with_the_token_sets_a_cookie_that_only_this_port_uses(page):
+    browser = with_token()
+    first = browser.get("/?token=secret")
+    assert (first.status_code, first.text) == (200, INDEX)
+    assert first.headers["set-cookie"] == "regard-7348=secret; Path=/; HttpOnly; SameSite=Strict"
+    for path in ("/", "/page.js", "/recordings.json", "/recordings/one/attention/0.f16", "/export/one.html"):
+        assert browser.get(path).status_code == 200
+    other = with_token()  # a viewer at another port, to which a browser sends the same cookies
+    other.base_url = "http://127.0.0.1:7349"
+    assert other.get("/", headers={"cookie": "regard-7348=secret"}).status_code == 403
+    assert other.get("/", headers={"cookie": "a=b; regard-7349=secret"}).status_code == 200
+
+
+def test_a_foreign_host_gets_no_cookie_even_with_the_token(page):
+    answer = with_token().get("/?token=secret", headers={"host": "evil.example:7348"})
+    assert (answer.status_code, "set-cookie" in answer.headers) == (400, False)
+
+
+def test_without_a_token_set_no_request_needs_one(page):
+    answer = client().get("/?token=anything")
+    assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
 
 
 # --- what stays, and what goes wrong ---------------------------------------------------------------------------------

@@ -230,7 +230,9 @@ export class App {
     while (!ended) {
       try {
         this.models.value = await getJson<ModelInfo[]>(this.source, "models.json");
-      } catch {
+      } catch (error) {
+        const failed = { error: reason(error) };
+        this.models.value = this.models.value.map((model) => (model.ready || model.error ? model : { ...model, ...failed }));
         return;
       }
       const now = this.models.value.filter((model) => model.ready || model.error).length;

@@ -79,9 +79,13 @@ export function canvasSvg(canvas: HTMLCanvasElement): string {
   return `<svg xmlns="${SVG}" width="${width}" height="${height}"><image width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/></svg>`;
 }
 
-/** The head as a table: a line for each query, a column for each key; masked cells are empty. */
+/** What a cell begins with that a spreadsheet evaluates. */
+const FORMULA = /^(\s*[=+\-@＝＋－＠]|[\t\r])/;
+
+/** The head as a table: a line for each query, a column for each key; masked cells are empty. A token that a spreadsheet would
+ * read as a formula begins with a quote, as in viewer/export.py. */
 export function pictureCsv(picture: Picture): string {
-  const quote = (text: string) => `"${text.replace(/"/g, '""')}"`;
+  const quote = (text: string) => `"${FORMULA.test(text) ? "'" : ""}${text.replace(/"/g, '""')}"`;
   const lines = [["", ...picture.keys.map((key) => quote(key.text))]];
   picture.queries.forEach((query, row) => {
     const cells = picture.keys.map((_, column) => {

@@ -63,6 +63,11 @@ describe("an export", () => {
     expect(pictureCsv(picture as unknown as Picture)).toBe(',"x","y"\r\n"a""b",1,\r\n"c,d",0.25,0.75\r\n');
   });
 
+  it("is a table without formulas", () => {
+    const picture = { queries: [{ text: "=1+1" }, { text: "-1" }], keys: [{ text: "@SUM(A1)" }, { text: "a=b" }], values: Float32Array.of(1, 0, 0, 1), masked: null };
+    expect(pictureCsv(picture as unknown as Picture)).toBe(`,"'@SUM(A1)","a=b"\r\n"'=1+1",1,0\r\n"'-1",0,1\r\n`);
+  });
+
   it("is an SVG in which text is only text", () => {
     const svg = matrixSvg({ label: evil, captions: axesOf("tokens"), rows: [evil], columns: ["y\u0000"], values: Float32Array.of(0.5), masked: null, scale: { kind: "weight", root: false } }, false);
     expect(svg).not.toContain("<img");
