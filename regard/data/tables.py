@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ HEADER_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *SOURCE_NAMES, *TARGET_NAMES, *OTHER_
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
 SAVED_DATASET, SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that Hugging Face datasets writes
 BATCH = 1024
+FIELD_SIZE_LOCK = threading.Lock()
 
 
 def is_table(path: Path) -> bool:
@@ -72,17 +75,28 @@ def _split_tabs(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _split_commas(path: Path) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(2**31 - 1)  # for the whole process; larger numbers fail on some systems
     reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     while True:
         number = reader.line_num + 1  # where the row begins: a quoted cell may hold line ends
         try:
-            cells = next(reader)
+            with _any_field_size():
+                cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             raise InputError(f"{path}:{number}: not valid CSV ({error}); check the quotes from here on") from None
         yield number, cells
+
+
+@contextmanager
+def _any_field_size() -> Iterator[None]:
+    """Lift the limit of a field inside the `with`; it belongs to the whole process, so one thread at a time."""
+    with FIELD_SIZE_LOCK:
+        before = csv.field_size_limit(2**31 - 1)  # larger numbers fail on some systems
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def _name_columns(lines: Iterator[tuple[int, list[str]]], path: Path) -> Iterator[tuple[int, Row]]:

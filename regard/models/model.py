@@ -24,6 +24,7 @@ from regard.parts.attend import Watchable
 from regard.parts.embed import Embedding
 from regard.parts.mask import Padding, padded_positions
 from regard.parts.mixer import Mixer
+from regard.parts.moe import Experts
 from regard.parts.pool import Mean
 from regard.parts.position import Absolute
 from regard.parts.state import State, Step, check_lengths
@@ -180,6 +181,10 @@ class Model(nn.Module):
     def packs_documents(self) -> bool:
         """Whether several texts in one row can be kept apart: every mixer follows a mask of documents."""
         return all(mixer.follows_documents for mixer in self.mixers())
+
+    def is_static(self, dtype: torch.dtype) -> bool:
+        """Return whether no part reads values on the host when it computes in `dtype`, so that CUDA can capture it."""
+        return all(part.is_static(dtype) for part in self.modules() if isinstance(part, Experts))
 
     @property
     def carries_state(self) -> bool:

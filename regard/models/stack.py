@@ -7,6 +7,7 @@ pattern, `["5*local", "global"]`, repeated up to its depth.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from regard.parts.conv import ConvolutionConfig
 from regard.parts.feedforward import FeedForwardConfig
 from regard.parts.mask import Rule
 from regard.parts.mixer import Mixer, MixerConfig
+from regard.parts.moe import MixtureOfExperts
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
@@ -80,7 +82,9 @@ class Layer(nn.Module):
 
             sublayers["cross"] = attend_to_memory
         if self.feedforward is not None:
-            sublayers["feedforward"] = self.feedforward
+            feedforward = self.feedforward
+            counts_tokens = isinstance(feedforward, MixtureOfExperts)
+            sublayers["feedforward"] = partial(feedforward, positions=positions) if counts_tokens else feedforward
         return self.residual(x, sublayers)
 
     def start(

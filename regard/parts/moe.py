@@ -1,7 +1,8 @@
 """Mixture of experts as DeepSeek-V3 (2024) defines it: a router with a bias that balances the load, shared experts.
 
 Each token goes to the few experts whose affinity is highest, and the outputs are weighted by that affinity. All
-shapes are static: tokens are sorted by expert, and one grouped product serves all experts.
+shapes are static: tokens are sorted by expert, and one grouped product serves all experts, in bfloat16 without waiting
+for how many tokens each has.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.parts.precision import autocast_dtype, without_autocast
@@ -22,10 +23,13 @@ class Router(nn.Module):
     The bias b only chooses and has no gradient: `balance` moves it against the load (Wang et al. 2024). With
     `groups`, experts compete in groups first: a group's strength is the sum of its two best, and only the experts of
     the best `chosen_groups` groups can be chosen.
+
+    The load counts the choices of real tokens only: not those of padding, and not those of rows that `rows` excludes.
     """
 
     bias: Tensor
     load: Tensor
+    rows: Tensor | None = None  # which rows of the batch are real; training sets it for the time of a forward pass
 
     def __init__(
         self, dim: int, experts: int, chosen: int, groups: int = 1, chosen_groups: int = 1, scale: float = 1.0
@@ -38,16 +42,17 @@ class Router(nn.Module):
         self.register_buffer("load", torch.zeros(experts, dtype=torch.long))
 
     def forward(
-        self, x: Float[Tensor, "tokens D"]
+        self, x: Float[Tensor, "tokens D"], real: Bool[Tensor, "tokens"] | None = None
     ) -> tuple[Float[Tensor, "tokens chosen"], Int[Tensor, "tokens chosen"]]:
-        """Return the weights and the numbers of the experts of each token."""
+        """Return the weights and the numbers of the experts of each token; the load counts those that are `real`."""
         scores = self.scores(x)
         choice = scores + self.bias
         if self.groups > 1:
             choice = self.best_groups(choice)
         index = choice.topk(self.chosen, dim=-1).indices
         if self.training:
-            self.load += torch.zeros_like(self.load).scatter_add_(0, index.flatten(), self.load.new_ones(index.numel()))
+            counted = torch.ones_like(index) if real is None else real[:, None].expand_as(index).to(index.dtype)
+            self.load += torch.zeros_like(self.load).scatter_add_(0, index.flatten(), counted.flatten())
         weights = scores.gather(-1, index)
         return (self.scale * weights / (weights.sum(-1, keepdim=True) + 1e-20)).to(x.dtype), index
 
@@ -98,6 +103,10 @@ class Experts(nn.Module):
         """Count the three products of one expert for each vector."""
         return 2 * tokens * sum(weights[0].numel() for weights in self.parameters())
 
+    def is_static(self, dtype: torch.dtype) -> bool:
+        """Return whether a product in this precision waits for no count of tokens, so that CUDA can capture it."""
+        return has_grouped_kernel(dtype, self.gate.shape[1], self.gate.shape[2])
+
     def forward(self, x: Float[Tensor, "rows D"], counts: Int[Tensor, "N"]) -> Float[Tensor, "rows D"]:
         """Apply the experts to rows that are sorted by expert, `counts` rows for each."""
         hidden = F.silu(grouped_product(x, self.gate, counts)) * grouped_product(x, self.up, counts)
@@ -110,14 +119,19 @@ def grouped_product(
     """Multiply the rows of each expert by its matrix."""
     dtype = autocast_dtype(x)
     x, weights = x.to(dtype), weights.to(dtype)
-    if dtype == torch.bfloat16 and x.shape[1] % 8 == weights.shape[2] % 8 == 0:
+    if has_grouped_kernel(dtype, x.shape[1], weights.shape[2]):
         return F.grouped_mm(x, weights, offs=counts.cumsum(0).to(torch.int32))
     return product_by_expert(x, weights, counts)
 
 
+def has_grouped_kernel(dtype: torch.dtype, dim: int, hidden: int) -> bool:
+    """Return whether torch's grouped kernel can be used: it needs bfloat16, and rows of whole 16 bytes."""
+    return dtype == torch.bfloat16 and dim % 8 == hidden % 8 == 0
+
+
 @torch.library.custom_op("regard::product_by_expert", mutates_args=())
 def product_by_expert(x: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """Compute `grouped_product` where torch's grouped kernel cannot: it needs bfloat16, and rows of whole 16 bytes."""
+    """Compute `grouped_product` where torch's grouped kernel cannot; it reads the counts on the host."""
     parts = zip(torch.split(x, counts.tolist()), weights, strict=True)
     return torch.cat([rows @ weight for rows, weight in parts])
 
@@ -161,10 +175,10 @@ class MixtureOfExperts(nn.Module):
         self.experts = experts
         self.shared = shared
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Send each token to its experts and sum their weighted outputs."""
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+        """Send each token to its experts and sum their weighted outputs; at position -1 there is no token."""
         tokens = x.flatten(0, 1)
-        weights, index = self.router(tokens)
+        weights, index = self.router(tokens, self.real_tokens(x, positions) if self.training else None)
         order = index.flatten().argsort(stable=True)
         source = order // index.shape[1]
         ones = torch.ones_like(order)
@@ -174,6 +188,13 @@ class MixtureOfExperts(nn.Module):
         if self.shared is not None:
             mixed = mixed + self.shared(tokens)
         return mixed.view_as(x)
+
+    def real_tokens(self, x: Tensor, positions: Tensor | None) -> Tensor | None:
+        """Return which tokens the load counts, row after row; None: all."""
+        real, rows = None if positions is None else positions >= 0, self.router.rows
+        if rows is not None:
+            real = rows[:, None].expand(x.shape[:2]) if real is None else real & rows[:, None]
+        return None if real is None else real.flatten()
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: each goes to the chosen experts."""

@@ -30,6 +30,7 @@ from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import REPORT, draw_curves, write_report
 from regard.training.request import RunRequest
 from regard.training.run import Run, create_run, open_run, write_config
+from regard.training.settings import left_as_found
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
 
@@ -92,7 +93,7 @@ def dry_run(
 @contextmanager
 def _planned(request: RunRequest, run: str | Path | None, device: str, console: Console) -> Iterator[PlannedRun]:
     """Join the other processes, plan the run, and choose its folder."""
-    with join_ranks(device) as ranks:
+    with join_ranks(device) as ranks, left_as_found(ranks.device):
         console.quiet = console.quiet or not ranks.first
         if run is not None and ranks.first:
             check_free(Path(run))  # before the data is read, which may take long
@@ -159,7 +160,7 @@ def resume(
     """
     check_callbacks(callbacks)
     console = console or Console()
-    with join_ranks(device) as ranks:
+    with join_ranks(device) as ranks, left_as_found(ranks.device):
         console.quiet = console.quiet or not ranks.first
         run = open_run(folder)
         run = replace(run, config=_changed(run.config, overrides))

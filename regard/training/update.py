@@ -37,10 +37,21 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.task = task
+        self._routers = [module for module in model.modules() if isinstance(module, Router)]
 
     def forward(self, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the losses."""
-        return self.task.loss(self.model, batch)
+        """Compute the losses; routers count the tokens of rows that have something to learn, not of empty ones."""
+        if not self._routers:
+            return self.task.loss(self.model, batch)
+        labels = batch["labels"]
+        rows = (labels != IGNORE).reshape(len(labels), -1).any(1)
+        try:
+            for router in self._routers:
+                router.rows = rows
+            return self.task.loss(self.model, batch)
+        finally:
+            for router in self._routers:
+                router.rows = None
 
 
 class Outcome(NamedTuple):
@@ -77,7 +88,6 @@ class Update:
                 warnings.simplefilter("ignore", FutureWarning)  # the replacement API does not exist in older torch
                 wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` synchronises them
         if self.compiles:
-            torch._dynamo.config.recompile_limit = SHAPES
             wrapped = torch.compile(wrapped, dynamic=False)
         return wrapped
 
@@ -99,6 +109,13 @@ class Update:
         kind = self.ranks.device.type
         wanted = self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
         return torch.autocast(kind, torch.bfloat16) if wanted else nullcontext()
+
+    def _many_shapes(self) -> AbstractContextManager[None]:
+        """Allow torch to compile for every shape; other code of the process keeps its own setting."""
+        patched: AbstractContextManager[None] = nullcontext()
+        if self.compiles:
+            patched = torch._dynamo.config.patch(recompile_limit=SHAPES)
+        return patched
 
     def __call__(self, batch: Batch, step: int) -> Outcome:
         """Learn from a batch; skip it if something is not finite. When memory runs out, `split` grows."""
@@ -130,7 +147,7 @@ class Update:
         try:
             for number, rows, part in self._parts(batch):
                 seed_generators(self.ranks.device, self.config.seed, step, number)
-                with self._share_gradients_after(number), self.autocast():
+                with self._share_gradients_after(number), self.autocast(), self._many_shapes():
                     losses, kept = self.objective(part)
                     (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
                 loss += losses.loss

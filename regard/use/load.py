@@ -313,6 +313,16 @@ def make_engine(name: str, model: Model) -> Engine | None:
     check_engine(name)
     if not writes(model):
         return None
-    if name == "auto":
-        name = "captured" if next(model.parameters()).device.type == "cuda" else "eager"
+    weight = next(model.parameters())
+    name = choose_engine(name, weight.device.type, model.is_static(weight.dtype))
     return {"eager": eager, "captured": captured, "compiled": compiled}[name](model)
+
+
+def choose_engine(name: str, device: str, static: bool) -> str:
+    """Return the engine for a kind of device; on CUDA only a `static` model can be captured (see `Model.is_static`)."""
+    if device != "cuda" or static:
+        return ("captured" if device == "cuda" else "eager") if name == "auto" else name
+    if name in ("captured", "compiled"):
+        rule = f"the engine {name!r} cannot capture experts in this precision or of a width not divisible by 8"
+        raise InputError(f"{rule}; use --precision bfloat16, or --engine eager")
+    return "eager"

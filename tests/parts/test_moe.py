@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import ConfigError
+from regard.models.recipe import build
 from regard.parts.feedforward import MoEConfig
 from regard.parts.moe import Experts, MixtureOfExperts, Router, grouped_product
 
@@ -185,6 +186,42 @@ def test_load_counts_choices_in_training_only() -> None:
     made.eval()
     made(x)
     assert made.load.tolist() == [3, 0, 1]
+
+
+def test_load_counts_neither_padding_nor_empty_rows() -> None:
+    moe = mixture(MoEConfig(experts=4, chosen=2, hidden=8), 8)
+    x, positions = random(3, 5, 8), torch.tensor([[0, 1, 2, -1, -1], [0, 1, 2, 3, 4], [0, -1, -1, -1, -1]])
+    moe(x[0, :3][None])
+    moe(x[1][None])
+    wanted = moe.router.load.clone()
+    moe.router.load.zero_()
+    moe.router.rows = torch.tensor([True, True, False])
+    moe(x, positions)
+    assert moe.router.load.tolist() == wanted.tolist()
+    moe.router.load.zero_()
+    moe(x)
+    assert int(moe.router.load.sum()) == 2 * 10
+    moe.router.rows = None
+    moe.router.load.zero_()
+    moe(x, positions)
+    assert int(moe.router.load.sum()) == 2 * 9
+
+
+def test_a_padded_batch_counts_its_tokens_only() -> None:
+    change = "model.layers.block.feedforward"
+    sizes = ["model.dim=8", "model.depth=2", "model.layers.block.mixer.heads.heads=2", "model.embed.position.length=16"]
+    experts = [f'{change}={{kind="moe", experts=4, chosen=2, hidden=8}}']
+    model = build("bert", *sizes, *experts, seed=0).train()
+    model(torch.ones(3, 9, dtype=torch.long), lengths=torch.tensor([9, 1, 4]))
+    loads = [part.load.sum().item() for part in model.modules() if isinstance(part, Router)]
+    assert loads == [2 * 14, 2 * 14]
+
+
+def test_only_products_of_the_grouped_kernel_can_be_captured() -> None:
+    experts = Experts(4, 8, 16)
+    assert experts.is_static(torch.bfloat16)
+    assert not experts.is_static(torch.float32)
+    assert not Experts(4, 8, 12).is_static(torch.bfloat16)
 
 
 def test_load_counts_exactly_in_a_low_precision_model() -> None:

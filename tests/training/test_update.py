@@ -13,6 +13,7 @@ from regard.config import from_table, to_table
 from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.store import tensors
+from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch
 from regard.training.config import RunConfig
@@ -219,6 +220,21 @@ def test_r_drop_pulls_two_passes_together(tmp_path: Path) -> None:
     plain, pulled = (planned("translation", tmp_path, f"task.r_drop={alpha}") for alpha in (0.0, 5.0))
     (batch,) = batches(plain, 1)
     assert largest_difference(first_gradient(plain, batch), first_gradient(pulled, batch)) > 1e-3
+
+
+@pytest.mark.parametrize("accumulate", [1, 16])
+def test_routers_are_balanced_by_the_tokens_of_rows_that_count(
+    monkeypatch: pytest.MonkeyPatch, experts: RunPlan, accumulate: int
+) -> None:
+    """Neither the two empty rows of the batch nor the rows that stand for empty parts are counted."""
+    loads: list[int] = []
+    monkeypatch.setattr(Router, "balance", lambda router, rate: loads.append(int(router.load.sum())))
+    (batch,) = batches(experts, 1)
+    rows, width = batch["labels"].shape
+    update = make(experts, accumulate)
+    update(batch, 1)
+    assert loads == [(rows - 2) * width * router.chosen for router in update.routers]
+    assert all(router.rows is None for router in update.routers)
 
 
 def test_the_moving_average_is_the_one_computed_by_hand(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from regard.errors import InputError, RegardError
 from regard.models.store import save_model
 from regard.models.template import Template
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel, make_engine
+from regard.use.load import LoadedModel, choose_engine, make_engine
 
 from ..processes import PATIENCE
 from .made import loaded, model_of, run, tokenizer_of
@@ -134,6 +134,16 @@ def test_engines():
     assert make_engine("eager", model_of("language")) is not None
     with pytest.raises(RegardError, match="the engine 'captured' is for CUDA only"):
         make_engine("captured", model_of("language"))
+
+
+def test_experts_that_cannot_be_captured_are_decoded_eagerly():
+    assert choose_engine("auto", "cuda", static=False) == "eager"
+    assert choose_engine("auto", "cuda", static=True) == "captured"
+    assert choose_engine("auto", "cpu", static=False) == choose_engine("eager", "cuda", static=False) == "eager"
+    assert choose_engine("compiled", "cpu", static=False) == "compiled"  # nothing is captured there
+    for name in ("captured", "compiled"):
+        with pytest.raises(InputError, match=rf"'{name}' cannot capture experts in this precision.*use --precision"):
+            choose_engine(name, "cuda", static=False)
 
 
 def test_the_device_is_chosen(tmp_path):

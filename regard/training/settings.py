@@ -1,0 +1,28 @@
+"""Leave the settings of the process as they were found: random generators, precision, threads, warnings.
+
+Training seeds torch's own generator for every part of an update, and changes settings that belong to the whole process.
+A program that calls `regard.train` gets all of them back.
+"""
+
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def left_as_found(device: torch.device) -> Iterator[None]:
+    """Restore the settings of the process at the end of the `with`, also after an error."""
+    python, numpy = random.getstate(), np.random.get_state()
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_float32_matmul_precision(precision)
+        torch.set_num_threads(threads)

@@ -1,0 +1,110 @@
+"""Training and using a model leave the settings of the process as they were found."""
+
+import csv
+import os
+import random
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.tensorboard  # importing it changes settings of others, once
+from rich.console import Console
+
+import regard
+from regard.training import start
+from regard.training.settings import left_as_found
+
+from ..tasks.corpora import sentences, write
+from ..use.made import run
+
+SMALL = ["model.dim=16", "model.depth=1", "train.steps=2", "train.tokens=64", "train.validate_every=2"]
+SMALL += ["train.compile=always", "train.precision=bfloat16"]
+CHECKS = {"Python's generator"}  # the checks of shapes in tests draw from it
+QUIET = Console(quiet=True)
+
+
+def snapshot() -> dict[str, Any]:
+    """Return the settings of the process that a library could change."""
+    return {
+        "torch's generator": torch.get_rng_state().tolist(),
+        "Python's generator": random.getstate(),
+        "numpy's generator": np.random.get_state()[1].tolist(),  # type: ignore[index, union-attr]
+        "fields of CSV": csv.field_size_limit(),
+        "precision of products": torch.get_float32_matmul_precision(),
+        "TF32": (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32),
+        "cuDNN": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "quantised engine": torch.backends.quantized.engine,
+        "threads": torch.get_num_threads(),
+        "data type": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "shapes": torch._dynamo.config.recompile_limit,
+        "warnings": list(warnings.filters),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+        "hooks": (sys.excepthook, threading.excepthook, sys.displayhook),
+        "environment": dict(os.environ),
+        "recursion": sys.getrecursionlimit(),
+        "folder": Path.cwd(),
+        "numbers that print": torch._tensor_str.PRINT_OPTS.precision,
+    }
+
+
+def changed(work: Callable[[], Any]) -> list[str]:
+    """Return the names of the settings that some work changes."""
+    before = snapshot()
+    work()
+    after = snapshot()
+    return [name for name in before if before[name] != after[name]]
+
+
+def test_training_loading_generating_and_measuring_change_no_setting(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing curves takes longer than training
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    rows = [f'"{line}",{line.split()[0]}' for line in sentences(60)]
+    table = write(tmp_path / "table.csv", ["text,label", *rows])
+    task = {"kind": "classification", "train": [table]}
+    assert changed(lambda: regard.train(task, *SMALL, run=tmp_path / "run", console=QUIET)) == []
+    assert changed(lambda: regard.resume(tmp_path / "run", "train.steps=3", console=QUIET)) == []
+    loaded = regard.load(tmp_path / "run")
+    writer = run("language", tmp_path / "writer")
+    for work in (
+        lambda: regard.load(tmp_path / "run"),
+        lambda: loaded.evaluate(table),
+        lambda: regard.load(writer).generate(["red"], tokens=3),
+        lambda: regard.load(writer, precision="int8").generate(["red"], tokens=3),
+    ):
+        assert set(changed(work)) <= CHECKS
+
+
+def test_settings_are_restored_after_an_error():
+    def spoil() -> None:
+        torch.manual_seed(7)
+        random.seed(7)
+        np.random.seed(7)
+        torch.set_float32_matmul_precision("high")
+        torch.set_num_threads(3)
+        warnings.simplefilter("ignore")
+        raise MemoryError
+
+    def work() -> None:
+        with pytest.raises(MemoryError), left_as_found(torch.device("cpu")):
+            spoil()
+
+    def work_without() -> None:
+        with pytest.raises(MemoryError):
+            spoil()
+
+    assert changed(work) == []
+    with warnings.catch_warnings(), torch.random.fork_rng([]):
+        noticed = changed(work_without)
+    torch.set_float32_matmul_precision("highest")
+    torch.set_num_threads(1)
+    assert {"torch's generator", "Python's generator", "precision of products", "threads", "warnings"} <= set(noticed)
