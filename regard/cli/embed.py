@@ -2,7 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from regard.cli.text import (
     AllowPickle,
@@ -33,6 +35,14 @@ def embed_command(
     step: SavedStep = None,
     file: InputFile = None,
     output: OutputFile = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAY",
+            help="Pool the vectors of the tokens by mean, first, last, max, mean-sqrt or position-weighted.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
@@ -41,14 +51,16 @@ def embed_command(
 ) -> None:
     """Print a vector for each text or image.
 
-    Vectors are printed as JSON, or written as an array with -o NAME.npy. The vector is what the model pools;
-    without pooling, the mean over the tokens: of an encoder, of a translator's encoder, or of the last layer of a
-    language model. For a vision model the texts are paths of image files. A blank line has no vector: it gives [],
-    or NaN in an array.
+    Vectors are printed as JSON, or written as an array with -o NAME.npy. The vector is what a sentence-transformers
+    folder says, else what a classifier pools, else the mean over the tokens: of an encoder, of a translator's encoder,
+    or of the last layer of a language model. For a vision model the texts are paths of image files. A blank line has
+    no vector: it gives [], or NaN in an array.
 
     Examples:
       regard embed "a text" -m runs/masked-1
       regard embed -m runs/masked-1 -f lines.txt -o vectors.npy
+      regard embed "a text" -m all-MiniLM-L6-v2 --json
+      regard embed "a text" -m runs/masked-1 --pool max
     """
     as_array = output is not None and output.suffix == ".npy"
     if as_array and as_json:
@@ -66,7 +78,8 @@ def embed_command(
             vector = [] if found is None else [round(value, 6) for value in found.tolist()]
             return as_object(line, vector=vector) if as_json else json.dumps(vector)
 
-        answer_all(lines, loaded.embed_lines(lines.chunks(), lines.feedback(), batch_tokens), sink, show)
+        answers = loaded.embed_lines(lines.chunks(), lines.feedback(), batch_tokens, pool=pool)
+        answer_all(lines, answers, sink, show)
 
 
 class ArraySink(Sink):

@@ -117,10 +117,14 @@ class Encoder(TokenModel):
         """List the attentions of the stack."""
         return stack_attentions(self.stack, "stack", "self", "tokens")
 
+    def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
+        """Return the contextual vectors."""
+        return self.encode(inputs["tokens"], lengths=inputs.get("lengths"))
+
     def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
         """Return the vector that the head pools, or the mean if it does not pool."""
-        tokens, lengths = inputs["tokens"], inputs.get("lengths")
-        return self.head.vector(self.encode(tokens, lengths=lengths), padded_positions(lengths, tokens.shape[1]))
+        x = self.token_vectors(**inputs)
+        return self.head.vector(x, padded_positions(inputs.get("lengths"), x.shape[1]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,7 @@ from regard.models.model import (
 from regard.models.stack import Stack, StackConfig
 from regard.models.template import SpecialTokens, Template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions, padded_positions
-from regard.parts.pool import Mean
+from regard.parts.mask import Causal, Documents, Prefix, Rule, document_positions
 from regard.parts.state import State, Step
 
 
@@ -104,11 +103,9 @@ class LanguageModel(StepModel):
         """List the attentions of the stack."""
         return stack_attentions(self.stack, "stack", "self", "tokens")
 
-    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
-        """Return the mean of the vectors below the head."""
-        tokens = inputs["tokens"]
-        positions = padded_positions(inputs.get("lengths"), tokens.shape[1])
-        return Mean()(self.decode(tokens, Step(Causal())), positions)
+    def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
+        """Return the vectors below the head."""
+        return self.decode(inputs["tokens"], Step(Causal()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -212,9 +212,14 @@ class Model(nn.Module):
 
     # --- what it computes --------------------------------------------------------------------------------------------
 
-    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
-        """Return one vector for each row of inputs, which are those of `forward`."""
+    def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
+        """Return the vector of every token or patch below the head; the inputs are those of `forward`."""
         raise NotImplementedError
+
+    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
+        """Return one vector for each row of inputs: the mean over its tokens, unless the model itself pools."""
+        x = self.token_vectors(**inputs)
+        return Mean()(x, padded_positions(inputs.get("lengths"), x.shape[1]))
 
     def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Score the vocabulary for vectors below the head."""
@@ -340,10 +345,9 @@ class EncoderDecoder(StepModel):
         embed = self.source_embed or self.embed
         return self.encoder(embed(source, positions), mask=mask, positions=positions)
 
-    def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
-        """Return the mean of the encoder's vectors."""
-        tokens, lengths = inputs["tokens"], inputs.get("lengths")
-        return Mean()(self.encode(tokens, lengths=lengths), padded_positions(lengths, tokens.shape[1]))
+    def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
+        """Return the encoder's vectors."""
+        return self.encode(inputs["tokens"], lengths=inputs.get("lengths"))
 
     @property
     def source_vocabulary(self) -> int:

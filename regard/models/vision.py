@@ -96,9 +96,13 @@ class VisionTransformer(Model):
         """List the attentions of the stack."""
         return stack_attentions(self.stack, "stack", "self", "patches")
 
+    def token_vectors(self, **inputs: Tensor) -> Float[Tensor, "B T D"]:
+        """Return the vectors of the class token, if there is one, and of the patches."""
+        return self.encode(inputs["images"])
+
     def embed_rows(self, **inputs: Tensor) -> Float[Tensor, "B D"]:
         """Return the vector that the head pools."""
-        return self.head.vector(self.encode(inputs["images"]))
+        return self.head.vector(self.token_vectors(**inputs))
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: the class token is not a patch."""

@@ -50,6 +50,32 @@ class Mean(Pool):
         return (x * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
+class Max(Pool):
+    """y_d = max_t x_td: the largest value of each feature."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return the maximum."""
+        return x.masked_fill(~real(x, positions), torch.finfo(x.dtype).min).amax(1)
+
+
+class MeanSqrt(Pool):
+    """y = 1/sqrt(T) sum_t x_t: longer texts get longer vectors (Reimers, Gurevych 2019)."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return the scaled sum."""
+        mask = real(x, positions)
+        return (x * mask).sum(1) / mask.sum(1).clamp(min=1).to(x.dtype).sqrt()
+
+
+class PositionWeighted(Pool):
+    """y = sum_t t x_t / sum_t t: later vectors count more, since they have seen more (SGPT, Muennighoff 2022)."""
+
+    def forward(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
+        """Return the weighted mean."""
+        weights = real(x, positions).cumsum(1) * real(x, positions)
+        return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
 class Weighted(Pool):
     """y = sum_t a_t x_t, a = softmax_t(w.x_t): attention with one learned query (Hassani et al. 2021)."""
 
@@ -100,6 +126,33 @@ class MeanConfig(PoolConfig):
 
 
 @dataclass(frozen=True)
+class MaxConfig(PoolConfig):
+    """The largest value of each feature."""
+
+    def build(self, dim: int) -> Pool:
+        """Build the pool for vectors of width `dim`."""
+        return Max()
+
+
+@dataclass(frozen=True)
+class MeanSqrtConfig(PoolConfig):
+    """The sum of all vectors, divided by the square root of their number (Reimers, Gurevych 2019)."""
+
+    def build(self, dim: int) -> Pool:
+        """Build the pool for vectors of width `dim`."""
+        return MeanSqrt()
+
+
+@dataclass(frozen=True)
+class PositionWeightedConfig(PoolConfig):
+    """A mean in which the t-th vector counts t times (SGPT, Muennighoff 2022)."""
+
+    def build(self, dim: int) -> Pool:
+        """Build the pool for vectors of width `dim`."""
+        return PositionWeighted()
+
+
+@dataclass(frozen=True)
 class WeightedConfig(PoolConfig):
     """A learned weighted mean: attention with one query (Hassani et al. 2021)."""
 
@@ -108,6 +161,12 @@ class WeightedConfig(PoolConfig):
         return Weighted(dim)
 
 
-POOLS = Kinds(
-    "pool", PoolConfig, {"first": FirstConfig, "last": LastConfig, "mean": MeanConfig, "weighted": WeightedConfig}
-)
+FIXED_POOLS: dict[str, type[PoolConfig]] = {  # without weights, so they can be chosen for any trained model
+    "first": FirstConfig,
+    "last": LastConfig,
+    "mean": MeanConfig,
+    "max": MaxConfig,
+    "mean-sqrt": MeanSqrtConfig,
+    "position-weighted": PositionWeightedConfig,
+}
+POOLS = Kinds("pool", PoolConfig, {**FIXED_POOLS, "weighted": WeightedConfig})

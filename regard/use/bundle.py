@@ -13,6 +13,7 @@ import torch
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import Engine
 from regard.errors import InputError
+from regard.hub.sentence_transformers import SentenceEmbedding
 from regard.models.model import Model
 from regard.models.template import Template
 from regard.runs.folder import RunFolder
@@ -48,6 +49,7 @@ class Bundle:
     std: tuple[float, ...] = ()
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # immutable
     engine: Engine | None = None  # of models that write
+    embedding: SentenceEmbedding | None = None  # how its folder makes vectors; None: as the model itself pools
     run: RunFolder | None = None  # the run that it comes from
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for options that the user did not choose
     external: ExternalEngine | None = None  # the library that runs it; then `model` has no weights

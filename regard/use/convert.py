@@ -13,6 +13,7 @@ from regard.errors import InputError, RegardError, choices
 from regard.hub.ctranslate2 import Quantization, ctranslate2_obstacle
 from regard.hub.details import Details, read_details
 from regard.hub.folder import huggingface_obstacle, is_huggingface, save_huggingface
+from regard.hub.sentence_transformers import is_sentence_transformer, write_sentence_transformer
 from regard.hub.tokenizer_files import write_tokenizer_files
 from regard.models.model import ImageInput
 from regard.use.bundle import Bundle
@@ -83,6 +84,8 @@ def write_huggingface_folder(bundle: Bundle, source: Path, folder: Path) -> None
         for name in TOKENIZER_FILES:
             if (source / name).exists():
                 shutil.copyfile(source / name, folder / name)
+        if bundle.embedding is not None and is_sentence_transformer(source):
+            write_sentence_transformer(bundle.embedding, source, folder)
     else:
         save_huggingface(bundle.model, folder, _details(bundle))
         if bundle.tokenizer is not None:

@@ -1,6 +1,7 @@
 """Open a Hugging Face folder for use: model, tokenizer, special tokens around a text, generation defaults."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import RegardError
 from regard.hub.details import GENERATION, Details, read_details
 from regard.hub.folder import load_huggingface
+from regard.hub.sentence_transformers import SentenceEmbedding, is_sentence_transformer, read_sentence_transformer
 from regard.hub.weights import read_json
 from regard.models.model import Model
 from regard.models.template import Template
@@ -29,6 +31,7 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         tokenizer = load_tokenizer(folder)
         check_vocabulary(model, tokenizer, folder)
     mean, std = read_normalisation(folder) if model.reads == "image" else ((), ())
+    embedding = read_embedding(model, folder, allow_pickle)
     return Bundle(
         model=model,
         name=str(folder),
@@ -39,7 +42,20 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         mean=mean,
         std=std,
         defaults=generation_defaults(details.generation, folder),
+        embedding=None if embedding is None else replace(embedding, layers=embedding.layers.to(device)),
     )
+
+
+def read_embedding(model: Model, folder: Path, allow_pickle: bool) -> SentenceEmbedding | None:
+    """Return how a folder makes vectors of texts: as its modules.json says; of a bare encoder, the mean over tokens.
+
+    The pooler of BERT is trained to tell whether two sentences follow each other, and its vectors compare badly.
+    """
+    if model.reads != "text":
+        return None
+    if is_sentence_transformer(folder):
+        return read_sentence_transformer(folder, model.config.dim, allow_pickle)
+    return SentenceEmbedding() if model.verbs == ("embed",) else None
 
 
 def check_vocabulary(model: Model, tokenizer: Tokenizer, folder: Path) -> None:

@@ -15,6 +15,7 @@ from regard.decode.engine import Engine, eager
 from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
 from regard.hub.folder import is_huggingface
+from regard.hub.sentence_transformers import MODULES, is_sentence_transformer
 from regard.models.model import Model, writes
 from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
@@ -199,20 +200,29 @@ class LoadedModel:
         """Yield each line with the most likely tokens for each of its masks."""
         return fill_lines(self.bundle, as_chunks(lines, "texts"), top, batch_tokens, feedback or Feedback())
 
-    def embed(self, texts: Iterable[str | Path]) -> Float[np.ndarray, "N D"]:
-        """Return a vector for each text, or image file; a blank text has none, and gets NaN."""
-        found = [vector for _, vector in self.embed_lines(texts)]
+    def embed(self, texts: Iterable[str | Path], *, pool: str | None = None) -> Float[np.ndarray, "N D"]:
+        """Return a vector for each text, or image file; a blank text has none, and gets NaN.
+
+        The vector is what the folder of the model says (sentence-transformers), else what its head pools, else the mean
+        over the tokens. `pool` chooses instead: "mean", "first", "last", "max", "mean-sqrt" or "position-weighted".
+        """
+        found = [vector for _, vector in self.embed_lines(texts, pool=pool)]
         width = next((len(vector) for vector in found if vector is not None), 0)
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
     def embed_lines(
-        self, lines: TextsOrPaths, feedback: Feedback | None = None, batch_tokens: int | None = None
+        self,
+        lines: TextsOrPaths,
+        feedback: Feedback | None = None,
+        batch_tokens: int | None = None,
+        *,
+        pool: str | None = None,
     ) -> Iterator[tuple[str, Float[np.ndarray, "D"] | None]]:
         """Yield each line with its vector; None for a blank line."""
         self.bundle.check("embed")
         chunks = as_chunks(lines, "texts", (str, Path))
-        return embed_lines(self.bundle, chunks, batch_tokens, feedback or Feedback())
+        return embed_lines(self.bundle, chunks, pool, batch_tokens, feedback or Feedback())
 
     # --- evaluate ----------------------------------------------------------------------------------------------------
 
@@ -282,6 +292,8 @@ def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, 
         return open_huggingface(folder, device, allow_pickle)
     if is_ctranslate2(folder):
         return open_ctranslate2(folder, device)
+    if is_sentence_transformer(folder):
+        raise RegardError(f"{folder}: has {MODULES} but no config.json with a model_type; {FOLDER_REMEDY}")
     raise RegardError(not_a_run(folder, FOLDER_REMEDY))
 
 

@@ -6,7 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.parts.pool import FirstConfig, LastConfig, Mean, MeanConfig, Weighted, WeightedConfig
+from regard.parts.pool import (
+    FirstConfig,
+    LastConfig,
+    MaxConfig,
+    Mean,
+    MeanConfig,
+    MeanSqrtConfig,
+    PositionWeightedConfig,
+    Weighted,
+    WeightedConfig,
+)
 
 POSITIONS = torch.tensor([[0, 1, 2, 3], [0, 1, -1, -1]])
 
@@ -91,3 +101,20 @@ def test_last_is_the_last_real_vector() -> None:
     assert torch.equal(LastConfig().build(3)(x), x[:, 3])
     positions = torch.tensor([[0, 1, -1, -1], [0, 1, 2, 3]])
     assert torch.equal(LastConfig().build(3)(x, positions), torch.stack((x[0, 1], x[1, 3])))
+
+
+def test_max_does_not_count_padding() -> None:
+    x = random(2, 4, 3) - 5.0
+    same(MaxConfig().build(3)(x, POSITIONS), torch.stack([x[0].max(0).values, x[1][:2].max(0).values]))
+    same(MaxConfig().build(3)(x), x.max(1).values)
+
+
+def test_mean_sqrt_divides_by_the_root_of_the_length() -> None:
+    x = random(2, 4, 3)
+    same(MeanSqrtConfig().build(3)(x, POSITIONS), torch.stack([x[0].sum(0) / 2, x[1][:2].sum(0) / math.sqrt(2)]))
+
+
+def test_later_vectors_count_more_when_weighted_by_position() -> None:
+    x = random(2, 4, 3)
+    first = (x[0][0] + 2 * x[0][1] + 3 * x[0][2] + 4 * x[0][3]) / 10
+    same(PositionWeightedConfig().build(3)(x, POSITIONS), torch.stack([first, (x[1][0] + 2 * x[1][1]) / 3]))

@@ -95,11 +95,15 @@ def test_the_same_words_for_a_mask(kind, folders):
     ]
 
 
-def test_the_same_vectors(folders):
-    ours = regard.load(folders["distilbert"], "cpu")
-    model, tokenizer = theirs("distilbert", folders["distilbert"])
-    wanted = [model(**tokenizer([line], return_tensors="pt")).last_hidden_state[0, 0].tolist() for line in LINES]
-    np.testing.assert_allclose(ours.embed(LINES), wanted, atol=1e-5)
+@pytest.mark.parametrize("kind", ["distilbert", "bert-vector"])
+def test_a_bare_encoder_gives_the_mean_over_tokens_and_not_its_pooler(kind, folders):
+    ours = regard.load(folders[kind], "cpu")
+    model, tokenizer = theirs(kind, folders[kind])
+    rows = [model(**tokenizer([line], return_tensors="pt")).last_hidden_state[0] for line in LINES]
+    np.testing.assert_allclose(ours.embed(LINES), [row.mean(0).tolist() for row in rows], atol=1e-5)
+    np.testing.assert_allclose(ours.embed(LINES, pool="first"), [row[0].tolist() for row in rows], atol=1e-5)
+    with pytest.raises(InputError, match="unknown pooling 'cls'; use one of first, last, max, mean,"):
+        ours.embed(LINES, pool="cls")
 
 
 def test_images_are_normalised_as_the_folder_says(folders, tmp_path):

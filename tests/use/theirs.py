@@ -65,6 +65,7 @@ KINDS = {  # the case without its vocabulary, and the tokenizer
         ),
         "bert",
     ),
+    "bert-vector": (Case("", "BertModel", {**BERT, "pad_token_id": 0}), "bert"),
     "roberta": (Case("", "RobertaForMaskedLM", BERT), "roberta"),
     "distilbert": (Case("", "DistilBertModel", {**DISTILBERT, "pad_token_id": 0}), "bert"),
     "gpt2-classes": (Case("", "GPT2ForSequenceClassification", {**GPT2, "eos_token_id": 0, "num_labels": 3}), "gpt2"),
