@@ -111,6 +111,7 @@ class Lines:
         self.texts, self.file = texts, named(file)
         self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
         self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
+        self.cut, self.first_cut = 0, ""  # lines that are too long to be read in full
         self.total = self._count()
 
     @property
@@ -142,8 +143,20 @@ class Lines:
 
             if self.typed:
                 print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
-            return Chunks(part for chunk in read_available() for part in chunk_lines(chunk))
-        return Chunks(chunk_lines(self.texts or [] if self.file is None else _lines_of(self.file)))
+            return Chunks(self._read(part for chunk in read_available(self._cut) for part in chunk_lines(chunk)))
+        lines = self.texts or [] if self.file is None else _lines_of(self.file, self._cut)
+        return Chunks(self._read(chunk_lines(lines)))
+
+    def _cut(self, place: str) -> None:
+        self.cut += 1
+        self.first_cut = self.first_cut or place
+
+    def _read(self, chunks: Iterator[list[str]]) -> Iterator[list[str]]:
+        """Pass lines on; after the last one, warn about those that were too long to be read in full."""
+        yield from chunks
+        if self.cut:
+            counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
+            print(f"regard: {counted} cut at the end, being over 1 MiB (first: {self.first_cut})", file=sys.stderr)
 
     def feedback(self) -> "Feedback":
         """Return the callbacks of a model while it answers: the progress bar, and warnings on standard error."""
@@ -156,12 +169,12 @@ class Lines:
             self.advance(count)
 
 
-def _lines_of(file: Path) -> Iterator[str]:
+def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:
     """Yield the lines of a file, which may be empty, unlike a file to train on."""
     from regard.data.lines import EmptyError, read_lines
 
     with suppress(EmptyError):
-        yield from read_lines(file)
+        yield from read_lines(file, cut)
 
 
 # --- output --------------------------------------------------------------------------------------------------------

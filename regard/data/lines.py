@@ -8,14 +8,17 @@ import io
 import lzma
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from regard.errors import InputError, RegardError
 
 BLOCK = 64 * 1024
-LONGEST = 1024 * 1024  # bytes; `read_blocks` cuts a longer line, so that a file without line ends needs little memory
+LONGEST = 1024 * 1024  # bytes of a line in one block, and characters of a line; so no file needs much memory
+WINDOW = 256 * 1024 * 1024  # bytes that an archive may ask to be kept; xz -9 asks for 64 MiB, zstd -22 for 128
+PIECE = 512  # bytes of an archive that are decompressed together: they can become 16 MB
+MARGIN = 1024 * 1024  # bytes that an xz decompressor needs beside its window
 PACKED = (".gz", ".xz", ".bz2", ".zst")
 READABLE = (
     "text (.txt, .md, .de, ...) and tables (.tsv, .csv, .jsonl, .ndjson), also as .gz, .xz, .bz2 or .zst; .parquet; "
@@ -41,19 +44,44 @@ def content_suffix(path: Path) -> str:
     return Path(name.removesuffix(Path(name).suffix) if name.endswith(PACKED) else name).suffix
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    r"""Yield the lines of a text file without their ends (`\n` or `\r\n`; nothing else ends a line)."""
-    begun = ""
-    for _, text in read_blocks(path):
+def read_lines(path: Path, cut: Callable[[str], None] = lambda place: None, longest: int | None = None) -> Iterator[str]:
+    r"""Yield the lines of a text file without their ends (`\n` or `\r\n`; nothing else ends a line).
+
+    A line of more than `longest` characters (1 MiB, unless given) loses its end; `cut` is called with its place.
+    """
+    longest, begun, is_cut = longest or LONGEST, "", False
+    for number, text in read_blocks(path):
         *lines, rest = text.split("\n")
-        if lines:
+        if lines and len(begun) + len(text) <= longest:  # the usual case, in which no line can be too long
             yield begun + lines[0]
             yield from lines[1:]
             begun = rest
-        else:
-            begun += rest
+            continue
+        for place, line in enumerate([*lines, rest], number):
+            begun += line
+            if len(begun) > longest:
+                if not is_cut:
+                    cut(f"{path}:{place}")
+                begun, is_cut = begun[:longest], True
+            if place < number + len(lines):
+                yield begun
+                begun, is_cut = "", False
     if begun:
         yield begun
+
+
+def read_line_parts(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield (text, whether its line ends after it); a line of more than 1 MiB comes in several parts."""
+    begun: str | None = None  # the end of the last block, which is followed by more of its line or by nothing
+    for _, text in read_blocks(path):
+        if begun is not None:
+            yield begun, False
+        *whole, rest = text.split("\n")
+        for line in whole:
+            yield line, True
+        begun = rest or None
+    if begun is not None:
+        yield begun, True
 
 
 def read_blocks(path: Path) -> Iterator[tuple[int, str]]:
@@ -108,6 +136,8 @@ def _decode(block: bytes, path: Path, line: int) -> str:
 
 
 def _what_broke(path: Path, error: Exception) -> str:
+    if "memory" in str(error).lower():  # "Memory usage limit was exceeded", "Frame requires too much memory"
+        return f"needs more than {WINDOW >> 20} MiB of memory to be unpacked; compress it again with a smaller window"
     if path.name.lower().endswith(PACKED):
         return f"broken or truncated archive ({error}); download or compress it again"
     return f"cannot be read ({error})"
@@ -126,28 +156,37 @@ def open_unpacked(path: Path) -> io.BufferedIOBase:
         if suffix == ".gz":
             return gzip.open(path)
         if suffix == ".xz":
-            return lzma.open(path)
+            return io.BufferedReader(_Unpacked(path, lambda: lzma.LZMADecompressor(memlimit=WINDOW + MARGIN)))
         if suffix == ".bz2":
             return bz2.open(path)
         if suffix == ".zst":
-            return io.BufferedReader(_Zstandard(path))
+            return io.BufferedReader(_Unpacked(path, _zstandard(path)))
         return path.open("rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-class _Zstandard(io.RawIOBase):
-    """The decompressed bytes of a .zst file, frame by frame; unlike the library's own reader, it detects truncation."""
+def _zstandard(path: Path) -> Callable[[], Any]:
+    """Return a function that makes the decompressor of a frame."""
+    try:
+        import zstandard
+    except ImportError:
+        raise RegardError(f'{path}: reading .zst needs zstandard: pip install "regard[zst]"') from None
+    return lambda: zstandard.ZstdDecompressor(max_window_size=WINDOW).decompressobj()
 
-    def __init__(self, path: Path) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise RegardError(f'{path}: reading .zst needs zstandard: pip install "regard[zst]"') from None
+
+class _Unpacked(io.RawIOBase):
+    """The decompressed bytes of a file, archive by archive, in limited memory, which the libraries' readers do not do.
+
+    `start` makes the decompressor of an archive.
+    """
+
+    def __init__(self, path: Path, start: Callable[[], Any]) -> None:
         self.file = path.open("rb")
-        self.package = zstandard
-        self.frame: Any = None  # None between two frames
-        self.packed = self.ready = b""
+        self.start = start
+        self.archive: Any = None  # None between two archives
+        self.packed = b""
+        self.ready = memoryview(b"")
 
     def readable(self) -> bool:
         """Return True: the stream can be read."""
@@ -156,25 +195,28 @@ class _Zstandard(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer with at most one block."""
         while not self.ready:
-            self.packed = self.packed or self.file.read(16 * 1024)
+            self.packed = self.packed or self.file.read(PIECE)
             if not self.packed:
-                if self.frame is not None:
+                if self.archive is not None:
                     raise EOFError("the end is missing")
                 return 0
-            self._unpack()
+            if self.archive is None:
+                self.packed = self.packed.lstrip(b"\0")  # padding
+            if self.packed:
+                self._unpack()
         size = min(len(buffer), len(self.ready))
         buffer[:size], self.ready = self.ready[:size], self.ready[size:]
         return size
 
     def _unpack(self) -> None:
-        self.frame = self.frame or self.package.ZstdDecompressor(max_window_size=2**31).decompressobj()
         try:
-            self.ready = self.frame.decompress(self.packed)
-        except self.package.ZstdError as error:
+            self.archive = self.archive or self.start()
+            self.ready = memoryview(self.archive.decompress(self.packed))
+        except Exception as error:  # zstandard, whose error class it is, may not be installed
             raise OSError(str(error)) from None
-        self.packed = self.frame.unused_data
-        if self.frame.eof:
-            self.frame = None
+        self.packed = self.archive.unused_data
+        if self.archive.eof:
+            self.archive = None
 
     def close(self) -> None:
         """Close the stream and the file."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Literal
 
-from regard.data.lines import BLOCK, read_blocks, read_lines
+from regard.data.lines import BLOCK, LONGEST, read_blocks, read_line_parts, read_lines
 from regard.data.tables import LABEL_NAMES, SOURCE_NAMES, TABLES, TARGET_NAMES, TEXT_NAMES, Row, is_table, read_rows
 from regard.errors import InputError, choices
+
+
+CUT = f"end of a text of more than {LONGEST:,} characters"
 
 
 class Skipped:
@@ -47,7 +51,7 @@ def _counted(count: int, noun: str) -> str:
 def read_pairs(source: Path, target: Path | None, skipped: Skipped) -> Iterator[tuple[str, str]]:
     """Yield (source, target) sentences from two files, line by line, or from two columns of one table."""
     if target is not None:
-        pairs = _zip_lines(source, target)
+        pairs = _zip_lines(source, target, skipped)
     elif is_table(source):
         pairs = _pair_columns(source)
     else:
@@ -55,14 +59,15 @@ def read_pairs(source: Path, target: Path | None, skipped: Skipped) -> Iterator[
         raise InputError(f"{source}: holds only one side; {remedy}")
     for place, one, other in pairs:
         if one.strip() and other.strip():
-            yield one, other
+            yield _shortened(one, place, skipped), _shortened(other, place, skipped)
         else:
             skipped.note("blank line", place)
 
 
-def _zip_lines(source: Path, target: Path) -> Iterator[tuple[str, str, str]]:
+def _zip_lines(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[str, str, str]]:
     sources = targets = 0
-    for one, other in zip_longest(read_lines(source), read_lines(target)):
+    cut = partial(skipped.note, CUT)
+    for one, other in zip_longest(read_lines(source, cut), read_lines(target, cut)):
         sources += one is not None
         targets += other is not None
         if one is not None and other is not None:
@@ -94,9 +99,16 @@ def read_labelled(
     for place, row in rows:
         words, answer = _cell(row, of_text, place), _cell(row, of_label, place).strip()
         if words.strip() and answer:
-            yield words, answer
+            yield _shortened(words, place, skipped), answer
         else:
             skipped.note("blank label" if words.strip() else "blank text", place)
+
+
+def _shortened(text: str, place: str, skipped: Skipped) -> str:
+    """Return a text without what exceeds the longest text that is read."""
+    if len(text) > LONGEST:
+        skipped.note(CUT, place)
+    return text[:LONGEST]
 
 
 def _peek(path: Path) -> tuple[Row, Iterator[tuple[str, Row]]]:
@@ -161,11 +173,7 @@ def read_documents(
     elif by == "file":
         yield from _file_as_document(path)
     elif by == "line":
-        for number, line in enumerate(read_lines(path), 1):
-            if line.strip():
-                yield DocumentPart(line, ends=True)
-            else:
-                skipped.note("blank line", f"{path}:{number}")
+        yield from _lines_as_documents(path, skipped)
     else:
         yield from _paragraphs(path)
 
@@ -176,9 +184,30 @@ def _rows_as_documents(path: Path, skipped: Skipped, column: str | None) -> Iter
     for place, row in rows:
         text = _cell(row, chosen, place)
         if text.strip():
-            yield DocumentPart(text, ends=True)
+            yield from _cut(text)
         else:
             skipped.note("blank text", place)
+
+
+def _cut(text: str) -> Iterator[DocumentPart]:
+    """Yield a text in parts of at most 1 MiB, cut after a space where there is one."""
+    begin = 0
+    while len(text) - begin > LONGEST:
+        end = text.rfind(" ", begin, begin + LONGEST) + 1 or begin + LONGEST
+        yield DocumentPart(text[begin:end], ends=False)
+        begin = end
+    yield DocumentPart(text[begin:], ends=True)
+
+
+def _lines_as_documents(path: Path, skipped: Skipped) -> Iterator[DocumentPart]:
+    number, begun = 1, False
+    for text, ends in read_line_parts(path):
+        if begun or text.strip():
+            yield DocumentPart(text, ends)
+            begun = not ends
+        elif ends:
+            skipped.note("blank line", f"{path}:{number}")
+        number += ends
 
 
 def _file_as_document(path: Path) -> Iterator[DocumentPart]:
@@ -192,18 +221,19 @@ def _file_as_document(path: Path) -> Iterator[DocumentPart]:
 
 
 def _paragraphs(path: Path) -> Iterator[DocumentPart]:
-    lines: list[str] = []
-    size = 0
-    for line in read_lines(path):
-        if not line.strip():
-            if lines:
-                yield DocumentPart("\n".join(lines), ends=True)
-            lines, size = [], 0
+    pieces: list[str] = []
+    size, begun = 0, False  # `begun`: a line whose first part came already
+    for text, ends in read_line_parts(path):
+        if ends and not begun and not text.strip():
+            if pieces:
+                yield DocumentPart("".join(pieces).removesuffix("\n"), ends=True)
+            pieces, size = [], 0
             continue
         if size > BLOCK:  # only when another line follows, so that the last part is never empty
-            yield DocumentPart("\n".join([*lines, ""]), ends=False)
-            lines, size = [], 0
-        lines.append(line)
-        size += len(line)
-    if lines:
-        yield DocumentPart("\n".join(lines), ends=True)
+            yield DocumentPart("".join(pieces), ends=False)
+            pieces, size = [], 0
+        pieces.append(f"{text}\n" if ends else text)
+        size += len(text)
+        begun = not ends
+    if pieces:
+        yield DocumentPart("".join(pieces).removesuffix("\n"), ends=True)

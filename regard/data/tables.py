@@ -32,6 +32,8 @@ TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
 SAVED_DATASET, SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that Hugging Face datasets writes
 BATCH = 1024
 FIELD_SIZE_LOCK = threading.Lock()
+LONGEST_ROW = 16 * 1024 * 1024  # characters of a row of a text table
+MOST_COLUMNS = 10_000
 
 
 def is_table(path: Path) -> bool:
@@ -69,23 +71,51 @@ def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
     return _name_columns(_split_commas(path), path)
 
 
+def _row_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a table; one that is too long is an error, since a row without its end is another row."""
+
+    def reject(place: str) -> None:
+        raise _long_row(place)
+
+    return read_lines(path, reject, LONGEST_ROW)
+
+
+def _long_row(place: str) -> InputError:
+    rule = f"a row of more than {LONGEST_ROW:,} characters is not read"
+    return InputError(f"{place}: {rule}; check line ends and quotes, or use Parquet for longer texts")
+
+
 def _split_tabs(path: Path) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(_row_lines(path), 1):
+        if line.count("\t") >= MOST_COLUMNS:
+            raise InputError(f"{path}:{number}: more than {MOST_COLUMNS:,} columns are not read; check the tabs")
         yield number, line.split("\t")
 
 
 def _split_commas(path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
+    row = size = 0  # where the row begins, and its characters: a quoted cell may hold line ends
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in _row_lines(path):
+            size += len(line) + 1
+            if size > LONGEST_ROW + 1:
+                raise _long_row(f"{path}:{row}")
+            yield line + "\n"
+
+    reader = csv.reader(lines(), strict=True)
     while True:
-        number = reader.line_num + 1  # where the row begins: a quoted cell may hold line ends
+        row, size = reader.line_num + 1, 0
         try:
             with _any_field_size():
                 cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"{path}:{number}: not valid CSV ({error}); check the quotes from here on") from None
-        yield number, cells
+            raise InputError(f"{path}:{row}: not valid CSV ({error}); check the quotes from here on") from None
+        if len(cells) > MOST_COLUMNS:
+            raise InputError(f"{path}:{row}: more than {MOST_COLUMNS:,} columns are not read; check the commas")
+        yield row, cells
 
 
 @contextmanager
@@ -124,7 +154,7 @@ def _name_columns(lines: Iterator[tuple[int, list[str]]], path: Path) -> Iterato
 
 
 def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(_row_lines(path), 1):
         if not line.strip():
             continue
         place = f"{path}:{number}"

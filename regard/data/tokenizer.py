@@ -6,7 +6,7 @@ pieces normalise the text (NFKC, single spaces).
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -39,6 +39,9 @@ from regard.data.vocabulary import (
 from regard.errors import ConfigError, InputError
 
 VOCABULARY = 8000  # the default size
+TOGETHER = 1 << 18  # characters of texts that are encoded together
+CHARACTERS_PER_TOKEN = 16  # of the beginning of a long text that is encoded first
+SPARE_CHARACTERS, SPARE_TOKENS = 1024, 64
 LEAST = {  # the smallest vocabularies, and why
     "bpe": (256 + len(SPECIAL), f"256 bytes and {len(SPECIAL)} special tokens"),
     "word": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
@@ -122,6 +125,22 @@ class Tokenizer:
         if self._look_up is not None and not special:
             return [self._look_up(text) for text in texts]
         return _ids(self._backend if special else self._plain, texts)
+
+    def encode_part(self, texts: Sequence[str], limit: int, last: bool = False) -> list[np.ndarray]:
+        """Encode as much of each text as decides its first (or `last`) `limit` ids.
+
+        The result has more than `limit` ids if the whole text has; then only the first (or last) `limit` count.
+        """
+        found: list[np.ndarray] = [np.empty(0, np.int32)] * len(texts)
+        rows, size = list(range(len(texts))), limit * CHARACTERS_PER_TOKEN + SPARE_CHARACTERS
+        while rows:
+            parts = [texts[row][-size:] if last else texts[row][:size] for row in rows]
+            for row, ids in zip(rows, self.encode(parts), strict=True):
+                found[row] = ids
+            # near a cut the tokens are not those of the whole text
+            rows = [row for row in rows if len(texts[row]) > size and len(found[row]) <= limit + SPARE_TOKENS]
+            size *= 4
+        return found
 
     def encode_target(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Return the ids of texts of the target side of pairs; few tokenizers treat it differently."""
@@ -252,11 +271,28 @@ def _without_special_names(backend: tokenizers.Tokenizer, dropout: float = 0.0) 
 
 
 def _ids(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    try:
-        encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    except TypeError:  # what the library raises for invalid Unicode
-        raise surrogate_error() from None
-    return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+    ids: list[np.ndarray] = []
+    for group in _groups(texts):
+        try:
+            encodings = backend.encode_batch_fast(group, add_special_tokens=False)
+        except TypeError:  # what the library raises for invalid Unicode
+            raise surrogate_error() from None
+        ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+    return ids
+
+
+def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Yield lists of texts of a limited size: the library needs up to 200 bytes for a character until it is done."""
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        if group and size + len(text) > TOGETHER:
+            yield group
+            group, size = [], 0
+        group.append(text)
+        size += len(text)
+    if group:
+        yield group
 
 
 def _table_lookup(backend: tokenizers.Tokenizer) -> Callable[[str], np.ndarray] | None:

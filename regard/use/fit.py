@@ -1,6 +1,7 @@
 """Make lines fit into the context of a model: a line that is too long is cut, or split at the ends of its sentences."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
@@ -14,6 +15,8 @@ from regard.use.batches import Feedback
 Long = Literal["cut", "split"]
 Side = Literal["end", "beginning", "ends"]  # where a line is cut
 Item = TypeVar("Item")
+
+CERTAIN = 16  # a part of more characters than this for each token that fits is halved without being encoded
 
 # Where a text may be split, the best first: after a sentence, after a clause, between words.
 BREAKS = [re.compile(end) for end in (r"[.!?…]+[\"'”’»)\]]*\s+|[。！？]+[」』”]*\s*", r"[,;:–—]\s+|[，、；：]", r"\s+")]
@@ -77,7 +80,10 @@ class Fit(CutCounter):
 
     def __call__(self, lines: Sequence[str]) -> list[list[Part]]:
         """Return the parts of each line: one, or none if it is blank, or several if it was split."""
-        encoded = self.tokenizer.encode(lines)
+        if self.limit is None:
+            encoded = self.tokenizer.encode(lines)
+        else:
+            encoded = self.tokenizer.encode_part(lines, self.limit, last=self.side == "beginning")
         return [list(self._parts(line, ids)) for line, ids in zip(lines, encoded, strict=True)]
 
     def _parts(self, line: str, ids: np.ndarray) -> Iterator[Part]:
@@ -93,25 +99,44 @@ class Fit(CutCounter):
             yield Part(ids[: self.limit] if self.side == "end" else ids[-self.limit :], line)
 
     def _split(self, text: str) -> Iterator[Part]:
-        """Halve a text, as near to the middle as a good break allows, until every part fits."""
+        """Halve a text, as near to the middle as a good break allows, until every part fits.
+
+        Takes linear time: breaks are searched once, and only short parts are encoded.
+        """
         assert self.limit is not None
-        waiting = [(0, text)]
+        breaks = Breaks(text)
+        waiting = [(0, len(text))]
+        words, inside = 0, False  # words that began before the part, and whether it begins inside the last of them
         while waiting:
-            begin, part = waiting.pop()
-            (ids,) = self.tokenizer.encode([part])
-            if len(ids) <= self.limit or len(part) == 1:  # a character of more tokens than fit cannot be split
-                yield Part(ids[: self.limit], part, len(text[:begin].split()))
-            else:
-                place = find_middle_break(part)
-                waiting += [(begin + place, part[place:]), (begin, part[:place])]
+            begin, end = waiting.pop()
+            part = text[begin:end]
+            ids = None if len(part) > CERTAIN * self.limit else self.tokenizer.encode(part)
+            if ids is None or (len(ids) > self.limit and len(part) > 1):
+                place = breaks.nearest_to_middle(begin, end)
+                waiting += [(place, end), (begin, place)]
+                continue
+            continued = inside and not part[0].isspace()
+            yield Part(ids[: self.limit], part, words - continued)  # a character of more tokens than fit is cut
+            words += len(part.split()) - continued
+            inside = not part[-1].isspace()
 
 
-def find_middle_break(text: str) -> int:
-    """Return where to split a text: after a sentence, else after a clause, else after a word, nearest to its middle."""
-    half = len(text) / 2
-    body = len(text.rstrip())
-    for pattern in BREAKS:
-        places = [found.end() for found in pattern.finditer(text, 1) if found.end() < body]
-        if places:
-            return min(places, key=lambda place: abs(place - half))
-    return len(text) // 2
+class Breaks:
+    """The places where a text may be split."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.places = [[found.end() for found in pattern.finditer(text)] for pattern in BREAKS]
+
+    def nearest_to_middle(self, begin: int, end: int) -> int:
+        """Return where to split a part: after a sentence, else a clause, else a word, nearest to its middle."""
+        half = (begin + end) / 2
+        last = end  # a break is followed by text, not only by blanks
+        while last > begin and self.text[last - 1].isspace():
+            last -= 1
+        for places in self.places:
+            middle = bisect_left(places, half)
+            near = [place for place in places[max(middle - 1, 0) : middle + 1] if begin + 1 < place < last]
+            if near:
+                return min(near, key=lambda place: abs(place - half))
+        return (begin + end) // 2

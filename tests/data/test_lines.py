@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
-from regard.data.lines import NOT_TEXT, content_suffix, read_blocks, read_lines
+from regard.data.lines import NOT_TEXT, content_suffix, read_blocks, read_line_parts, read_lines
 from regard.errors import InputError, RegardError
 
 PACK = {
@@ -84,7 +84,13 @@ def test_whatever_the_blocks_nothing_is_lost(text, block, longest):
         path = write(Path(folder), "a.txt", text.encode())
         blocks = list(read_blocks(path))
         assert "".join(text for _, text in blocks) == expected
-        assert list(read_lines(path)) == expected.removesuffix("\n").split("\n")
+        whole = expected.removesuffix("\n").split("\n")
+        assert list(read_lines(path, longest=80)) == whole
+        cuts: list[str] = []
+        assert list(read_lines(path, cuts.append)) == [line[:longest] for line in whole]
+        assert cuts == [f"{path}:{number}" for number, line in enumerate(whole, 1) if len(line) > longest]
+        joined = "".join(text + "\n" * ends for text, ends in read_line_parts(path))
+        assert joined.removesuffix("\n") == expected.removesuffix("\n")
     before = ""
     for number, text in blocks:
         assert text
@@ -108,6 +114,43 @@ def test_reading_takes_bounded_memory(tmp_path):
     tracemalloc.stop()
     assert size == 24_000_000
     assert peak < 9_000_000
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_line_without_an_end_takes_bounded_memory(tmp_path, suffix):
+    path = write(tmp_path, f"a.txt{suffix}", PACK[suffix](b"no line end " * 3_000_000 + b"\nnext"))
+    cuts: list[str] = []
+    tracemalloc.start()
+    long, following = read_lines(path, cuts.append)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(long), following) == (lines.LONGEST, "next")
+    assert cuts == [f"{path}:1"]
+    assert peak < 24_000_000
+
+
+def test_512_bytes_of_zst_that_unpack_to_16_megabytes_are_read_in_linear_time(tmp_path):
+    frame = zstandard.ZstdCompressor(level=1).compress(bytes(1 << 20).replace(b"\0", b"a"))
+    path = write(tmp_path, "a.zst", frame * 64)
+    assert sum(len(text) for _, text in read_blocks(path)) == 64 << 20
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".zst"])
+def test_an_archive_that_asks_for_too_large_a_window_is_refused(tmp_path, suffix):
+    if suffix == ".xz":
+        content = lzma.compress(b"text\n", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": (1 << 29)}])
+    else:
+        parameters = zstandard.ZstdCompressionParameters(window_log=29, enable_ldm=True)
+        compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+        content = compressor.compress(b"text\n") + compressor.flush()
+    rule = "needs more than 256 MiB of memory to be unpacked; compress it again with a smaller window"
+    with pytest.raises(InputError, match=rule):
+        list(read_lines(write(tmp_path, f"a{suffix}", content)))
+
+
+def test_padding_between_and_after_xz_archives_is_ignored(tmp_path):
+    content = lzma.compress(b"one\n") + bytes(1024) + lzma.compress(b"two\n") + bytes(4)
+    assert list(read_lines(write(tmp_path, "a.xz", content))) == ["one", "two"]
 
 
 @truncatable

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.use.fit import Fit, as_long, find_middle_break
+from regard.use.fit import Fit, as_long, Breaks
 
 from .made import tokenizer_of
 
@@ -64,7 +64,7 @@ def test_splitting_prefers_the_ends_of_sentences():
     ],
 )
 def test_the_middle_of_a_text(text, first):
-    assert text[: find_middle_break(text)] == first
+    assert text[: Breaks(text).nearest_to_middle(0, len(text))] == first
 
 
 @given(st.text("ab. ,é日!", max_size=80), st.integers(4, 20))
@@ -79,6 +79,58 @@ def test_a_split_line_loses_nothing_and_fits(text, limit):
 def test_a_character_of_more_tokens_than_fit():
     (parts,) = Fit(tokenizer_of("byte"), 2, "split")(["日a"])
     assert [len(part.ids) for part in parts] == [2, 1]
+
+
+def test_of_a_long_line_only_what_can_matter_is_encoded(monkeypatch):
+    tokenizer = tokenizer_of("byte")
+    seen: list[int] = []
+    encode = tokenizer.encode
+    monkeypatch.setattr(tokenizer, "encode", lambda texts: seen.extend(map(len, texts)) or encode(texts))
+    line = "red dog, " * 100_000
+    for side, kept in (("end", line[:5]), ("beginning", line[-5:])):
+        ((part,),) = Fit(tokenizer, 5, side=side)([line])
+        assert tokenizer.decode([part.ids]) == [kept]
+    assert sum(seen) < 10_000
+
+
+def test_a_long_text_of_few_tokens_is_not_cut():
+    tokenizer = tokenizer_of("word")
+    text = "red" + " " * 100_000 + "dog"
+    fit = Fit(tokenizer, 5)
+    assert [part.ids.tolist() for part in fit([text])[0]] == [tokenizer.encode(text).tolist()]
+    assert fit.cut == 0
+
+
+def test_splitting_takes_linear_time(monkeypatch):
+    tokenizer = tokenizer_of("byte")
+    seen: list[int] = []
+    encode = tokenizer.encode
+
+    def counted(texts, special=False):
+        seen.append(sum(map(len, texts)))
+        return encode(texts)
+
+    monkeypatch.setattr(tokenizer, "encode", counted)
+    for count in (1000, 8000):
+        seen.clear()
+        line = "A dog runs. " * count
+        (parts,) = Fit(tokenizer, 24, "split")([line])
+        assert "".join(part.text for part in parts) == line
+        assert parts[-1].words == 3 * count - len(parts[-1].text.split())
+        assert sum(seen) < 6 * len(line)
+
+
+def test_a_word_that_is_split_stays_one_word():
+    line = "ab 日本語日本語日本語 cd"
+    (parts,) = Fit(tokenizer_of("byte"), 9, "split")([line])
+    assert [(part.text, part.words) for part in parts] == [
+        ("ab ", 0),
+        ("日本", 1),
+        ("語日本", 1),
+        ("語日", 1),
+        ("本語 ", 1),
+        ("cd", 2),
+    ]
 
 
 def test_ways_to_treat_long_lines():
