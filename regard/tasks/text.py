@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from regard.tasks.loss import IGNORE
 from regard.tasks.task import HELD_OUT, HELD_OUT_ROWS
 
 CHUNK = 4096  # texts that are tokenised together
+LETTERS = 1 << 22  # characters of them, at most
 
 
 def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
@@ -62,9 +62,16 @@ def paths(names: Sequence[str]) -> list[Path]:
 
 
 def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
-    """Yield a long sequence as lists."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, size)):
+    """Yield tuples of texts, or parts of documents, as lists that fit into memory, whatever their number and length."""
+    chunk: list[Any] = []
+    letters = 0
+    for item in items:
+        chunk.append(item)
+        letters += sum(map(len, item)) if isinstance(item, tuple) else len(item.text)
+        if len(chunk) == size or letters >= LETTERS:
+            yield chunk
+            chunk, letters = [], 0
+    if chunk:
         yield chunk
 
 

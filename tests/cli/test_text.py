@@ -57,6 +57,24 @@ def say(monkeypatch, *parts: bytes) -> None:
     os.close(writer)
 
 
+def test_a_line_of_a_pipe_without_an_end_is_cut(monkeypatch):
+    monkeypatch.setattr("regard.cli.stdin.LONGEST", 7)
+    say(monkeypatch, b"red dog", b"s\nredd\xc3\xa4", b"\xc3\xa4\xc3\xa4\xc3\xa4\nend")
+    cuts: list[str] = []
+    lines = [line for chunk in read_available(cuts.append) for line in chunk]
+    assert lines == ["red dog", "reddä", "end"]
+    assert cuts == ["standard input:1", "standard input:2"]
+
+
+def test_lines_of_a_file_that_are_cut_are_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("regard.data.lines.LONGEST", 10)
+    path = tmp_path / "a.txt"
+    path.write_text("short\n" + "long enough " * 9 + "\nlast\n")
+    lines = Lines(None, path)
+    assert list(lines.chunks().lists) == [["short", "long enoug", "last"]]
+    assert capsys.readouterr().err == f"regard: 1 line was cut at the end, being over 1 MiB (first: {path}:2)\n"
+
+
 def test_texts_file_and_standard_input_are_answered_alike(regard, folder, monkeypatch):
     Path("in.txt").write_text("".join(f"{line}\n" for line in LINES))
     verb = ["translate", "-m", folder / "translation", *FAST]
@@ -200,7 +218,7 @@ def test_long_lines_are_counted(regard, folder):
 def test_a_pipe_that_pauses_is_answered(monkeypatch):
     reader, writer = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reader))
-    chunks = read_available()
+    chunks = read_available(print)
     os.write(writer, b"one\ntwo\nthr")
     assert next(chunks) == ["one", "two"]
     os.write(writer, "ee é".encode()[:-1])
@@ -218,7 +236,7 @@ def test_a_full_pipe_is_answered_some_thousand_lines_at_a_time(monkeypatch):
 @pytest.mark.parametrize("text", [b"red", b"red\n", b"red\ndog"])
 def test_a_byte_order_mark_is_not_text(monkeypatch, text):
     say(monkeypatch, BOM_UTF8 + text)
-    assert next(read_available())[0] == "red"
+    assert next(read_available(print))[0] == "red"
 
 
 def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
@@ -231,7 +249,7 @@ def test_a_full_pipe_is_read_in_large_parts(monkeypatch):
             file.write(text)
 
     threading.Thread(target=write, daemon=True).start()
-    chunks = list(read_available())
+    chunks = list(read_available(print))
     assert sum(map(len, chunks)) == 150_000
     assert max(map(len, chunks)) < 70_000
     assert {line for chunk in chunks for line in chunk} == {"some line of text"}

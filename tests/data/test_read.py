@@ -224,3 +224,22 @@ def test_mistakes_in_documents(tmp_path):
             list(read_documents(write(tmp_path, "a.txt", ""), Skipped(), by=by))
     with pytest.raises(InputError, match="is a folder; name a file in it"):
         list(read_documents(tmp_path, Skipped()))
+
+
+def test_long_lines_and_cells_come_in_parts_or_are_cut_and_counted(tmp_path, monkeypatch):
+    for module in ("lines", "read"):
+        monkeypatch.setattr(f"regard.data.{module}.LONGEST", 16)
+        monkeypatch.setattr(f"regard.data.{module}.BLOCK", 4)
+    long = "one two three four five six seven"
+    path = write(tmp_path, "a.txt", f"short\n\n{long}\n\nlast")
+    for by in ("line", "blank-line"):
+        pieces = list(read_documents(path, Skipped(), by=by))
+        assert "".join(piece.text + "|" * piece.ends for piece in pieces) == f"short|{long}|last|"
+        assert max(len(piece.text) for piece in pieces) < len(long)
+    table = write(tmp_path, "a.tsv", f"text\tlabel\n{long}\tx\n")
+    pieces = list(read_documents(table, Skipped(), column="text"))
+    assert [piece.text for piece in pieces] == ["one two three ", "four five six ", "seven"]
+    skipped = Skipped()
+    assert list(read_labelled(table, skipped)) == [(long[:16], "x")]
+    assert list(read_pairs(path, path, skipped)) == [("short", "short"), (long[:16],) * 2, ("last", "last")]
+    assert skipped.counts["end of a text of more than 1,048,576 characters"] == 3

@@ -69,7 +69,8 @@ def test_rows_to_show(count: int, rows: list[int]):
 
 
 def test_chunks_are_lists_in_order():
-    assert list(chunks_of(range(7), 3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    texts = [(letter,) for letter in "abcdefg"]
+    assert list(chunks_of(texts, 3)) == [texts[:3], texts[3:6], texts[6:]]
     assert list(chunks_of([])) == []
 
 
@@ -152,3 +153,9 @@ def test_the_row_to_watch_fits_and_is_neither_short_nor_the_longest(lengths: lis
     assert longer <= 1 + len(fitting) // 4
     if len(set(fitting)) == len(fitting) > 1:
         assert longer >= 1
+
+
+def test_texts_come_in_lists_of_bounded_size():
+    pairs = [("a" * 1_000_000, "b" * 1_000_000)] * 9
+    assert [len(chunk) for chunk in chunks_of(pairs)] == [3, 3, 3]
+    assert [len(chunk) for chunk in chunks_of([("a", "b")] * 5000)] == [4096, 904]

@@ -117,7 +117,7 @@ def test_splitting_takes_linear_time(monkeypatch):
         (parts,) = Fit(tokenizer, 24, "split")([line])
         assert "".join(part.text for part in parts) == line
         assert parts[-1].words == 3 * count - len(parts[-1].text.split())
-        assert sum(seen) < 6 * len(line)
+        assert sum(seen) < 16 * len(line)  # encoding one text calls `encode` twice
 
 
 def test_a_word_that_is_split_stays_one_word():
