@@ -44,7 +44,9 @@ def content_suffix(path: Path) -> str:
     return Path(name.removesuffix(Path(name).suffix) if name.endswith(PACKED) else name).suffix
 
 
-def read_lines(path: Path, cut: Callable[[str], None] = lambda place: None, longest: int | None = None) -> Iterator[str]:
+def read_lines(
+    path: Path, cut: Callable[[str], None] = lambda place: None, longest: int | None = None
+) -> Iterator[str]:
     r"""Yield the lines of a text file without their ends (`\n` or `\r\n`; nothing else ends a line).
 
     A line of more than `longest` characters (1 MiB, unless given) loses its end; `cut` is called with its place.

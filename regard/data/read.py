@@ -13,7 +13,6 @@ from regard.data.lines import BLOCK, LONGEST, read_blocks, read_line_parts, read
 from regard.data.tables import LABEL_NAMES, SOURCE_NAMES, TABLES, TARGET_NAMES, TEXT_NAMES, Row, is_table, read_rows
 from regard.errors import InputError, choices
 
-
 CUT = f"end of a text of more than {LONGEST:,} characters"
 
 

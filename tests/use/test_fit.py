@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError
-from regard.use.fit import Fit, as_long, Breaks
+from regard.use.fit import Breaks, Fit, as_long
 
 from .made import tokenizer_of
 
