@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from platform import node
+from time import strftime
 from typing import Literal
 from uuid import uuid4
 
@@ -118,24 +120,25 @@ def sha256(path: str | Path) -> str:
 
 @contextmanager
 def lock(path: str | Path, remedy: str = "wait until it ends, or stop it") -> Iterator[None]:
-    """Hold the lock file `path` for the duration of the block; raise an error if another process holds it.
+    """Hold the lock file `path` for the duration of the block; raise an error if another holder has it.
 
-    The operating system releases the lock when the process ends, however it ends. The file stays behind, with the
-    process id of its last holder. Without `flock` (not POSIX, some network file systems), nothing is locked.
+    The error names the folder of the file and its holder: process, machine, since when. The operating system releases
+    the lock when the process ends, however it ends; a process that is killed leaves the file behind, which does no
+    harm. Without `flock` (not POSIX, some network file systems), nothing is locked.
     """
     path = Path(path)
     with explain_write_errors(path, None):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        while (handle := _open_locked(path, remedy)) is None:
+            pass  # the holder before removed the file meanwhile
     try:
-        if not _try_lock(handle):
-            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
-            process = f"process {holder}" if holder else "another process"
-            raise RegardError(f"{path}: {process} is using {path.parent}; {remedy}")
         with explain_write_errors(path, None):
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            since = strftime("%Y-%m-%d %H:%M:%S")
+            os.pwrite(handle, f"process {os.getpid()} on {node()} has used this folder since {since}".encode(), 0)
         yield
     finally:
+        with suppress(OSError):
+            path.unlink()  # before it is released, so that no file of a later holder is removed
         os.close(handle)
 
 
@@ -234,6 +237,23 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _open_locked(path: Path, remedy: str) -> int | None:
+    """Open and lock a file; return None if its name was removed before it was locked."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if not _try_lock(handle):
+            holder = os.pread(handle, 1000, 0).decode(errors="replace") or "another process uses this folder"
+            raise RegardError(f"{path.parent}: {holder}; {remedy}")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+    except BaseException:
+        os.close(handle)
+        raise
+    os.close(handle)
+    return None
 
 
 def _try_lock(handle: int) -> bool:

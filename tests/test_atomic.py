@@ -1,11 +1,14 @@
 import errno
 import hashlib
 import os
+import platform
+import re
 import stat
 import subprocess
 import sys
 import urllib.error
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -228,9 +231,33 @@ def test_a_lock_names_the_process_that_holds_it(tmp_path: Path):
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(RegardError) as caught, lock(path):
             pytest.fail("the block must not run")
-        assert str(caught.value) == f"{path}: process {holder.pid} is using {tmp_path}; wait until it ends, or stop it"
+        who = f"process {holder.pid} on {re.escape(platform.node())} has used this folder since [-0-9]+ [:0-9]+"
+        assert re.fullmatch(f"{tmp_path}: {who}; wait until it ends, or stop it", str(caught.value))
         holder.kill()  # the system releases the lock
     with lock(path):
-        assert path.read_text() == f"{os.getpid()}\n"
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+        with pytest.raises(RegardError, match=f"process {os.getpid()} on "), lock(path):
+            pytest.fail("the block must not run")
+    assert not path.exists()
+
+
+def test_a_lock_file_that_its_holder_removed_is_not_mistaken_for_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "lock"
+    first = lock(path)
+    first.__enter__()
+    opened = os.open
+
+    def open_and_release(*given: Any) -> int:
+        """Open the file; then its holder removes it, before it is locked."""
+        monkeypatch.setattr(os, "open", opened)
+        handle = opened(*given)
+        first.__exit__(None, None, None)
+        return handle
+
+    monkeypatch.setattr(os, "open", open_and_release)
     with lock(path):
-        pass
+        with pytest.raises(RegardError, match="has used this folder since"), lock(path):
+            pytest.fail("the block must not run")
+        assert path.exists()

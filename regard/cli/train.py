@@ -50,6 +50,7 @@ RunFolder = Annotated[
     Path | None,
     typer.Option("--run", metavar="FOLDER", help="Folder of the run. Default: runs/TASK-NUMBER.", show_default=False),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder of --run.")]
 SizeName = Annotated[
     str,
     typer.Option("--size", metavar="SIZE", help="Size of the model: auto (from the data), tiny, small, base or big."),
@@ -140,6 +141,7 @@ def _add_task_command(kind: str) -> None:
         ],
         valid: ValidFiles = None,
         run: RunFolder = None,
+        overwrite: Overwrite = False,
         size: SizeName = "auto",
         recipe: RecipeName = None,
         init_from: InitFrom = None,
@@ -148,7 +150,7 @@ def _add_task_command(kind: str) -> None:
         dry_run: DryRun = False,
     ) -> None:
         options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
-        _start_task(kind, files, valid or [], run, device, dry_run, options)
+        _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
 
     train.command(kind, help=_help(kind))(command)
 
@@ -169,6 +171,7 @@ def translation_command(
     valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Source file to validate on.")] = None,
     valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target file to validate on.")] = None,
     run: RunFolder = None,
+    overwrite: Overwrite = False,
     size: SizeName = "auto",
     recipe: RecipeName = None,
     init_from: InitFrom = None,
@@ -179,7 +182,7 @@ def translation_command(
     """Train a translator on files given in order or by options."""
     options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
     named = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
-    _start_task("translation", files or [], valid or [], run, device, dry_run, options, named)
+    _start_task("translation", files or [], valid or [], run, overwrite, device, dry_run, options, named)
 
 
 for kind in TASKS:
@@ -193,6 +196,7 @@ def task_command(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Its files, then changes KEY=VALUE.")],
     valid: ValidFiles = None,
     run: RunFolder = None,
+    overwrite: Overwrite = False,
     size: SizeName = "auto",
     recipe: RecipeName = None,
     init_from: InitFrom = None,
@@ -202,7 +206,7 @@ def task_command(
 ) -> None:
     """Train on a task that was registered with `regard.register`."""
     options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
-    _start_task(kind, files, valid or [], run, device, dry_run, options)
+    _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
 
 
 @train.command("recipe", hidden=True)
@@ -210,6 +214,7 @@ def recipe_command(
     path: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe with a [task] table.")],
     changes: Overrides = None,
     run: RunFolder = None,
+    overwrite: Overwrite = False,
     size: SizeName = "auto",
     init_from: InitFrom = None,
     allow_pickle: AllowPickle = False,
@@ -222,7 +227,7 @@ def recipe_command(
             rule = "is a file or folder where a change KEY=VALUE belongs"
             raise ConfigError(f"{text}: {rule}; a recipe names its files itself, in its [task] table")
     options = {"size": size, "init_from": init_from, "allow_pickle": allow_pickle}
-    _start(path, changes or [], run, device, dry_run, options)
+    _start(path, changes or [], run, overwrite, device, dry_run, options)
 
 
 @train.command("resume", hidden=True)
@@ -244,6 +249,7 @@ def _start_task(
     arguments: list[str],
     valid: list[str],
     run: Path | None,
+    overwrite: bool,
     device: str,
     dry_run: bool,
     options: dict[str, Any],
@@ -263,13 +269,14 @@ def _start_task(
             f"{kind} needs files to train on: regard train {kind} FILE...; see regard train {kind} --help"
         )
     table = {**(REGISTERED[kind].from_files(files, valid) if files or valid else {}), **by_option}
-    _start({"kind": kind, **table}, changes, run, device, dry_run, options)
+    _start({"kind": kind, **table}, changes, run, overwrite, device, dry_run, options)
 
 
 def _start(
     what: str | dict[str, Any],
     changes: list[str],
     run: Path | None,
+    overwrite: bool,
     device: str,
     dry_run: bool,
     options: dict[str, Any],
@@ -285,10 +292,12 @@ def _start(
             print_plan(console, planned)
 
     if not dry_run:
-        start.train(what, *changes, run=run, device=device, console=console, on_plan=show, **options)
+        start.train(
+            what, *changes, run=run, overwrite=overwrite, device=device, console=console, on_plan=show, **options
+        )
         return
     request = RunRequest(what, tuple(changes), **options)
-    plan, trial = start.dry_run(request, run, device, console, show)
+    plan, trial = start.dry_run(request, run, overwrite, device, console, show)
     console.print("where the values come from", style="bold")
     console.print(source_table(plan))
     whole = duration(trial.seconds * plan.config.train.steps)

@@ -1,4 +1,4 @@
-"""A run folder: what can be read from it, and whether a folder is free to become one; `layout.py` lists its files."""
+"""Read a run folder; `layout.py` lists its files, and `ownership.py` says who may write to it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.store import WEIGHTS
 from regard.recipe_files import read_recipe
-from regard.runs.layout import AVERAGING, CHECKPOINTS, PROBE, RECIPE
+from regard.runs.layout import RECIPE
 from regard.runs.weights import load_model, load_step
 from regard.tasks.kinds import TaskConfig
 from regard.tasks.task import Task
@@ -75,15 +75,3 @@ def not_a_run(folder: Path, remedy: str) -> str:
         return f"{folder}: no such folder; {remedy}"
     what = "holds a model but no run" if (folder / WEIGHTS).exists() else "is not the folder of a run"
     return f"{folder}: {what}: there is no {RECIPE}; {remedy}"
-
-
-def check_free(folder: Path) -> None:
-    """Raise an error if a folder cannot become a new run: it is a file, or it holds parts of another run."""
-    if folder.exists() and not folder.is_dir():
-        raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another --run")
-    if (folder / RECIPE).exists():
-        remedy = f"continue it with --resume {folder}, or choose another --run"
-        raise RegardError(f"{folder}: already holds a run; {remedy}")
-    for name in (WEIGHTS, CHECKPOINTS, AVERAGING, PROBE):
-        if (folder / name).exists():
-            raise RegardError(f"{folder}: holds {name} of something else; choose another --run")

@@ -7,8 +7,9 @@ tokenizer.json
 checkpoints/         the training state after some steps, to resume from: see checkpoint.py
 averaging/           the weights at the last validations, to be averaged at the end
 probe/               attention weights on one validation row at a few steps: see training/probe.py
-metrics.jsonl, samples.jsonl: see records.py
+metrics.jsonl, samples.jsonl, sessions.jsonl: see records.py
 tensorboard/, curves.png, report.html
+.lock                held by the process that trains: see ownership.py
 """
 
 import re
@@ -19,7 +20,11 @@ AVERAGING = "averaging"
 PROBE = "probe"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
+SESSIONS = "sessions.jsonl"
 EVENTS = "tensorboard"
+CURVES = "curves.png"
+REPORT = "report.html"
+LOCK = ".lock"
 
 STEP_FILE = re.compile(r"step-(\d{8,})\.safetensors")  # in AVERAGING and PROBE
 

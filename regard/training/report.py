@@ -9,13 +9,10 @@ from pathlib import Path
 from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode_figure
 from regard.draw.file import write_bytes
 from regard.errors import RegardError
-from regard.runs.layout import METRICS
+from regard.runs.layout import CURVES, METRICS, REPORT
 from regard.runs.records import Record, read_metrics, read_samples
 from regard.tasks.metric import HIGHER_IS_BETTER, better
 from regard.training.progress import SHOWN_SAMPLES, harmless, short_number
-
-CURVES = "curves.png"
-REPORT = "report.html"
 
 Facts = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 Points = dict[int, float]

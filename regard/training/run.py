@@ -12,7 +12,7 @@ from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
 from regard.models.model import Model, ModelConfig
 from regard.models.store import WEIGHTS
-from regard.runs.folder import RunFolder, check_free, read_run_recipe
+from regard.runs.folder import RunFolder, read_run_recipe
 from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics
 from regard.tasks.task import Task
@@ -79,13 +79,6 @@ def open_run(folder: str | Path) -> Run:
     """Open the folder of a run."""
     folder = Path(folder)
     return Run(folder, from_table(read_run_recipe(folder), RunConfig))
-
-
-def create_run(folder: Path, config: RunConfig) -> Run:
-    """Turn a folder that holds the tokenizer (if there is one) into a run."""
-    check_free(folder)
-    write_config(folder, config)
-    return Run(folder, config)
 
 
 def write_config(folder: Path, config: RunConfig) -> None:

@@ -2,8 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from regard.models.count import cost
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
-from regard.runs.folder import check_free
+from regard.runs.layout import REPORT
+from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
 from regard.tasks.defaults import suggest_schedule
 from regard.tasks.task import Task
 from regard.training.callbacks import check_callbacks
@@ -27,9 +29,9 @@ from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
-from regard.training.report import REPORT, draw_curves, write_report
+from regard.training.report import draw_curves, write_report
 from regard.training.request import RunRequest
-from regard.training.run import Run, create_run, open_run, write_config
+from regard.training.run import Run, open_run, write_config
 from regard.training.settings import left_as_found
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
@@ -46,11 +48,14 @@ class PlannedRun:
 
 OnPlan = Callable[[PlannedRun], None]
 
+RUNS = Path("runs")  # where runs are that the user gives no name
+
 
 def train(
     what: str | Path | Mapping[str, Any],
     *overrides: str,
     run: str | Path | None = None,
+    overwrite: bool = False,
     size: str = "auto",
     recipe: str | Path | None = None,
     init_from: str | Path | None = None,
@@ -63,45 +68,52 @@ def train(
 ) -> Run:
     """Train a model and return the run: `train({"kind": "language", "train": ["corpus.txt"]}, "train.steps=500")`.
 
-    `what` is the table of a task as in a recipe, or the path of a recipe that has one. `recipe` names an architecture
-    other than the task's own, and `size` ("tiny", "small", "base", "big") scales either. `init_from` is a folder whose
-    weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face there.
+    `what` is the table of a task as in a recipe, or the path of a recipe that has one. `run` is the folder of the run:
+    by default a new one, runs/TASK-NUMBER; with `overwrite` a run that is there is replaced. `recipe` names an
+    architecture other than the task's own, and `size` ("tiny", "small", "base", "big") scales either. `init_from` is
+    a folder whose weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face.
 
     `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
     the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is
     called with what was decided, before anything is written.
     """
     check_callbacks(callbacks)
+    if overwrite and run is None:
+        raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or Console()
-    with _planned(request, run, device, console) as planned:
-        if on_plan is not None and planned.ranks.first:
+    with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
+        if run is not None and ranks.first:  # before the data is read, which may take long
+            held.enter_context(take_folder(Path(run), overwrite))
+        plan = _plan(request, ranks, console)
+        planned = PlannedRun(plan, _take_next(plan, ranks, held) if run is None else Path(run), ranks)
+        if on_plan is not None and ranks.first:
             on_plan(planned)
         return begin(planned, console, callbacks)
 
 
 def dry_run(
-    request: RunRequest, run: str | Path | None, device: str, console: Console, on_plan: OnPlan
+    request: RunRequest, run: str | Path | None, overwrite: bool, device: str, console: Console, on_plan: OnPlan
 ) -> tuple[RunPlan, Trial]:
-    """Plan a run as `train` does, and time a few updates, whose result is discarded."""
-    with _planned(request, run, device, console) as planned:
-        if planned.ranks.first:
-            on_plan(planned)
-        return planned.plan, time_updates(planned.plan.config, planned.plan.task, planned.ranks, planned.plan.module)
-
-
-@contextmanager
-def _planned(request: RunRequest, run: str | Path | None, device: str, console: Console) -> Iterator[PlannedRun]:
-    """Join the other processes, plan the run, and choose its folder."""
+    """Plan a run as `train` does, and time a few updates, whose result is discarded; nothing is written."""
     with join_ranks(device) as ranks, left_as_found(ranks.device):
-        console.quiet = console.quiet or not ranks.first
         if run is not None and ranks.first:
-            check_free(Path(run))  # before the data is read, which may take long
-        with _status(console, "reading the data") as say:
-            plan = plan_run(request, ranks, say)
-        for warning in plan.warnings:
-            console.print(warning, style="yellow", highlight=False)
-        yield PlannedRun(plan, _run_folder(run, kind_of(type(plan.config.task)) or plan.task.name, ranks), ranks)
+            check_free(Path(run), overwrite)
+        plan = _plan(request, ranks, console)
+        if ranks.first:
+            free = (folder for number in count(1) if not (folder := RUNS / f"{_name(plan)}-{number}").exists())
+            on_plan(PlannedRun(plan, next(free) if run is None else Path(run), ranks))
+        return plan, time_updates(plan.config, plan.task, ranks, plan.module)
+
+
+def _plan(request: RunRequest, ranks: Ranks, console: Console) -> RunPlan:
+    """Plan a run, and print its warnings."""
+    console.quiet = console.quiet or not ranks.first
+    with _status(console, "reading the data") as say:
+        plan = plan_run(request, ranks, say)
+    for warning in plan.warnings:
+        console.print(warning, style="yellow", highlight=False)
+    return plan
 
 
 @contextmanager
@@ -114,32 +126,30 @@ def _status(console: Console, text: str) -> Iterator[Say]:
         yield status.update
 
 
-def _run_folder(run: str | Path | None, task: str, ranks: Ranks) -> Path:
-    """Return the folder that was named, or the next free one."""
-    if run is not None:
-        return Path(run)
-    number = 1
-    while (Path("runs") / f"{task}-{number}").exists():
-        number += 1
-    ranks.wait()  # the first process creates the folder only after all have chosen the same one
-    return Path("runs") / f"{task}-{number}"
+def _name(plan: RunPlan) -> str:
+    """Return the name of the task, as in the recipe."""
+    return kind_of(type(plan.config.task)) or plan.task.name
+
+
+def _take_next(plan: RunPlan, ranks: Ranks, held: ExitStack) -> Path:
+    """Take the next folder of the task in the first process; the others learn its number."""
+    number = held.enter_context(take_next_folder(RUNS, _name(plan))) if ranks.first else 0
+    return RUNS / f"{_name(plan)}-{ranks.largest(number)}"
 
 
 def begin(planned: PlannedRun, console: Console, callbacks: Sequence[Any] = ()) -> Run:
-    """Create the run folder and train."""
+    """Train in a folder that the first process has taken."""
     plan, folder, ranks = planned.plan, planned.folder, planned.ranks
-    if ranks.first:
-        check_free(folder)
-    ranks.wait()  # the others continue only if the folder is free
     run = Run(folder, plan.config)
     model = build_model(plan.config, ranks) if plan.module is None else plan.module.to(ranks.device)
     with _progress(console, run) as progress:
         if plan.pretrained is not None:
             take_weights(model, plan.pretrained, progress.say)
         trainer = _trainer(run, plan.task, model, ranks, progress, callbacks)
-        if ranks.first:  # only now, so that an error before leaves no folder behind
+        if ranks.first:  # only now, so that an error before leaves no run behind, and an old one as it was
+            clear_run(folder)
             plan.task.save(folder)
-            create_run(folder, plan.config)
+            write_config(folder, plan.config)
         ranks.wait()
         if plan.pretrained is not None or plan.module is not None:
             trainer.save()  # otherwise --resume before the first checkpoint would start without these weights
@@ -160,9 +170,11 @@ def resume(
     """
     check_callbacks(callbacks)
     console = console or Console()
-    with join_ranks(device) as ranks, left_as_found(ranks.device):
+    with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
         console.quiet = console.quiet or not ranks.first
         run = open_run(folder)
+        if ranks.first:
+            held.enter_context(hold_run(run.folder))
         run = replace(run, config=_changed(run.config, overrides))
         module = _module_of(run, model, ranks)
         with ranks.rank_zero_first():

@@ -229,7 +229,8 @@ def test_a_folder_that_has_another_run(regard):
     assert regard(*arguments).code == 0
     before = Path("mine/model.safetensors").read_bytes()
     found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # before anything is read
-    assert found == "mine: already holds a run; continue it with --resume mine, or choose another --run"
+    remedy = "continue it with --resume mine, replace it with --overwrite, or choose another --run"
+    assert found == f"mine: already holds a run; {remedy}"
     assert Path("mine/model.safetensors").read_bytes() == before
 
 

@@ -1,10 +1,10 @@
-"""Run folders: what is read from one, and which folders are free."""
+"""Run folders: what is read from one."""
 
 import pytest
 
 import regard
 from regard.errors import RegardError
-from regard.runs.folder import check_free, is_run, read_run
+from regard.runs.folder import is_run, read_run
 
 from ..use.made import run
 
@@ -28,24 +28,3 @@ def test_folders_that_are_not_runs(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(RegardError, match=r"holds a model but no run: there is no recipe\.toml"):
         regard.open_run(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "checkpoints", "averaging", "probe"])
-def test_a_folder_with_parts_of_another_run_is_not_free(tmp_path, name):
-    check_free(tmp_path)
-    (tmp_path / "notes.txt").touch()
-    check_free(tmp_path)
-    (tmp_path / name).mkdir()
-    with pytest.raises(RegardError, match=f"holds {name} of something else; choose another --run"):
-        check_free(tmp_path)
-
-
-def test_a_run_or_a_file_is_not_free(tmp_path):
-    folder = run("language", tmp_path / "run")
-    with pytest.raises(RegardError) as error:
-        check_free(folder)
-    assert str(error.value) == (
-        f"{folder}: already holds a run; continue it with --resume {folder}, or choose another --run"
-    )
-    with pytest.raises(RegardError, match="is a file, and a run needs a folder; choose another --run"):
-        check_free(folder / "a.txt")

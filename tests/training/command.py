@@ -18,11 +18,17 @@ CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
 def regard(*arguments: str | Path, before: Callable[[], Any] | None = None) -> Ended:
     """Run `regard` with arguments; `before` prepares the process."""
-    return Forked(_run, [str(argument) for argument in arguments], before).end()
+    return begin_regard(*arguments, before=before).end()
 
 
-def _run(arguments: list[str], before: Callable[[], Any] | None) -> None:
+def begin_regard(*arguments: str | Path, before: Callable[[], Any] | None = None) -> Forked:
+    """Start `regard` with arguments; `before` prepares the process."""
+    return Forked(_run, Path.cwd(), [str(argument) for argument in arguments], before)
+
+
+def _run(folder: Path, arguments: list[str], before: Callable[[], Any] | None) -> None:
     """Run the command in this process."""
+    os.chdir(folder)
     sys.argv = ["regard", *arguments]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     start.finish = lambda *given: None  # drawing the pictures is the longest part of a tiny run
@@ -68,6 +74,16 @@ def at_update(number: int, act: Callable[[], Any], always: Callable[[], Any] = l
         return learn(update, *given)
 
     Update.__call__ = counted  # type: ignore[method-assign]
+
+
+def wait_for_writer(fifo: Path) -> None:
+    """Wait until another process has opened a named pipe for writing, and then closed it."""
+    fifo.read_bytes()
+
+
+def wait_for_reader(fifo: Path) -> None:
+    """Wait until another process reads a named pipe."""
+    fifo.write_bytes(b"")
 
 
 def send(*numbers: signal.Signals) -> None:

@@ -23,6 +23,7 @@ from regard.errors import RegardError
 from regard.models.language import LanguageConfig
 from regard.models.recipe import build
 from regard.runs.checkpoint import load_checkpoint
+from regard.runs.ownership import hold_run
 from regard.runs.records import read_metrics
 from regard.training.loop import Trainer
 from regard.training.probe import read_probe
@@ -129,6 +130,16 @@ def resume(run: Path, *changes: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regard.training.start, "finish", lambda *arguments: None)
         regard.training.start.resume(run, *changes, device="cpu", console=Console(file=io.StringIO()))
+
+
+def train_unnamed(folder: Path, task: Any, recipe: str | None, changes: list[str], run: None) -> str:
+    """Train in a folder of its own choice; return its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regard.training.start, "finish", lambda *arguments: None)
+        patch.chdir(folder)
+        console = Console(file=io.StringIO())
+        found = regard.training.start.train(task, *changes, run=run, recipe=recipe, device="cpu", console=console)
+        return str(found.folder)
 
 
 def train_until_signal(*arguments: Any) -> None:
@@ -368,6 +379,16 @@ def test_a_mistake_is_reported_once(place: Place) -> None:
     assert "train.stepz" in only_error(place.pair(train, task, recipe, [*changes, "train.stepz=1"], run))
     assert "no such folder" in only_error(place.pair(resume, run))
     assert not run.exists()
+
+
+def test_the_first_process_takes_the_folder_and_holds_its_lock(place: Place, tmp_path: Path) -> None:
+    task, recipe, changes, _ = place.arguments("lstm")
+    assert done(place.pair(train_unnamed, tmp_path, task, recipe, changes, None)) == ["runs/language-1"] * 2
+    run = tmp_path / "runs" / "language-1"
+    with hold_run(run):
+        text = only_error(place.pair(resume, run))
+        assert text.startswith(f"{run}: process {os.getpid()} on ")
+    assert "already holds a run" in only_error(place.pair(train, task, recipe, changes, run))
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])

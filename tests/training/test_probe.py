@@ -22,7 +22,7 @@ from regard.models.model import Model
 from regard.models.store import tensors
 from regard.parts.attend import watch
 from regard.runs.checkpoint import load_checkpoint
-from regard.runs.folder import check_free
+from regard.runs.ownership import check_free
 from regard.training import probe
 from regard.training.loop import Trainer
 from regard.training.planning import RunPlan

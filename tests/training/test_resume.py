@@ -26,7 +26,7 @@ from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
 from regard.training import loop, start
 from regard.training.log import Log
-from regard.training.run import create_run, open_run
+from regard.training.run import open_run, write_config
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
 from ..processes import Ended
@@ -462,10 +462,11 @@ def test_if_nothing_fits_no_folder_is_left(tmp_path: Path, whole: Callable[[str]
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("recipe.toml", "already holds a run; continue it with --resume {}, or choose another --run"),
         ("model.safetensors", "holds model.safetensors of something else; choose another --run"),
         ("checkpoints", "holds checkpoints of something else; choose another --run"),
         ("averaging", "holds averaging of something else; choose another --run"),
+        ("tokenizer.json", "holds tokenizer.json of something else; choose another --run"),
+        ("report.html", "holds report.html of something else; choose another --run"),
     ],
 )
 def test_a_folder_with_anything_of_a_run_is_refused_untouched(tmp_path: Path, name: str, says: str) -> None:
@@ -498,6 +499,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, whole: Callabl
     config = open_run(whole("lstm")).config
     (tmp_path / "file").touch()
     with pytest.raises(RegardError) as error:
-        create_run(tmp_path / "file" / "run", config)
+        write_config(tmp_path / "file" / "run", config)
     what = "cannot be written: Not a directory"
     assert str(error.value) == f"{tmp_path / 'file' / 'run'}: {what}; free some space, or choose another --run"

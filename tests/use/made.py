@@ -1,4 +1,4 @@
-"""Loaded models, and folders of runs that were never trained: small random weights, in float64."""
+"""LoadedModel models, and folders of runs that were never trained: small random weights, in float64."""
 
 from collections.abc import Iterator
 from functools import cache

@@ -7,7 +7,7 @@ import torch
 from regard.models.model import Model
 from regard.models.recipe import build
 from regard.training.probe import Snapshots
-from regard.training.run import create_run
+from regard.training.run import write_config
 
 from ..training.tiny import ALONE, planned
 
@@ -20,7 +20,7 @@ def write(folder: Path, kind: str, recipe: str, *changes: str) -> tuple[Path, li
     found.task.to(ALONE.device)
     run = folder / "a run"
     found.task.save(run)
-    create_run(run, found.config)
+    write_config(run, found.config)
     models = [build(found.config.model, seed=step) for step in STEPS]
     snapshots = Snapshots(run, found.task, models[0], 30)
     for model, step in zip(models, STEPS, strict=True):
