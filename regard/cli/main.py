@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,11 @@ from regard.cli.translate import translate_command
 from regard.errors import RegardError
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
+
+MORE_MEMORY = {
+    "train": "use a smaller --size, a smaller train.tokens or shorter rows (task.window, task.longest)",
+    "verbs": "try a smaller --batch-tokens, fewer beams, or a smaller model",
+}
 
 
 class _Root(TyperGroup):
@@ -98,6 +104,32 @@ def _options(
             import_file(path)
 
 
+def _print_error(text: str, error: BaseException) -> None:
+    """Print an error in one line, with what the code that it passed through has noted."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    print(f"regard: {text}{notes}", file=sys.stderr)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out; without torch only Python itself can run out of it."""
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from regard.data.device import out_of_memory
+
+    return out_of_memory(error)
+
+
+def _asked_for(error: BaseException) -> str:
+    """Return the bytes that could not be allocated, as torch or numpy names them."""
+    found = re.search(r"allocate (\d[\d.]*) ?(bytes|[KMGT]iB)", str(error))
+    if found is None:
+        return ""
+    from regard.cli.show import size
+
+    units = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+    return f" for {size(int(float(found[1]) * units[found[2]]))} at once"
+
+
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
     try:
@@ -106,14 +138,18 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, so that an error of the output is reported below
     except RegardError as error:
-        print(f"regard: {error}", file=sys.stderr)
+        _print_error(str(error), error)
         sys.exit(getattr(error, "exit_code", 2))
     except KeyboardInterrupt:
         sys.exit(130)
     except SystemExit as done:
         sys.exit(PIPE_CLOSED if isinstance(done.__context__, BrokenPipeError) else done.code)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EPIPE):
+    except (MemoryError, RuntimeError, OSError) as error:
+        if _is_out_of_memory(error):
+            remedy = MORE_MEMORY["train" if "train" in sys.argv[1:] else "verbs"]
+            _print_error(f"not enough memory{_asked_for(error)}; {remedy}", error)
+            sys.exit(2)
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EPIPE):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
         if error.errno == errno.EPIPE:

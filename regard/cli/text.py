@@ -180,18 +180,6 @@ def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:
 # --- output --------------------------------------------------------------------------------------------------------
 
 
-TOO_LARGE = "not enough memory; try a smaller --batch-tokens, fewer beams, or a smaller model"
-
-
-def _explained(error: BaseException | None) -> BaseException | None:
-    """Replace an out-of-memory error by an error with a remedy; return any other error unchanged."""
-    if not isinstance(error, MemoryError | RuntimeError):
-        return error
-    from regard.data.device import out_of_memory
-
-    return RegardError(TOO_LARGE) if out_of_memory(error) else error
-
-
 class Sink:
     """The output: standard output, or a file that gets its name when it is complete.
 
@@ -242,11 +230,8 @@ class Sink:
             raise
         except OSError as trouble:
             raise self._refusal(trouble) from None
-        explained = _explained(error)
         if self.part is not None and self.path is not None and self.part != self.path:
-            self._name(self.part, self.path, explained)
-        if explained is not None and explained is not error:
-            raise explained from None
+            self._name(self.part, self.path, error)
 
     def _name(self, part: Path, path: Path, error: BaseException | None) -> None:
         """Rename a complete file; of an incomplete one, report where the answers so far are."""
@@ -256,8 +241,8 @@ class Sink:
             part.unlink()
         elif isinstance(error, KeyboardInterrupt):
             print(f"regard: stopped; the answers so far are in {part}", file=sys.stderr)
-        elif isinstance(error, RegardError):
-            raise RegardError(f"{error} (the answers so far are in {part})") from None
+        else:
+            error.add_note(f"the answers so far are in {part}")  # which `main` prints with the error
 
     def _refusal(self, error: OSError) -> RegardError:
         remedy = "free some space, or choose another file"

@@ -1,5 +1,7 @@
 """Choose the device of a model, and copy arrays to it."""
 
+from errno import ENOMEM
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -22,10 +24,28 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
-def out_of_memory(error: Exception) -> bool:
+def release_memory(device: torch.device) -> None:
+    """Return memory that torch keeps for later to an accelerator, after memory ran out."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "alloc_failed",
+)
+
+
+def out_of_memory(error: BaseException) -> bool:
     """Return whether an error means that memory ran out, on an accelerator or the host; torch has several classes."""
-    signs = "out of memory", "can't allocate memory"
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == ENOMEM
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in OUT_OF_MEMORY)
 
 
 def choose_device(name: str) -> torch.device:

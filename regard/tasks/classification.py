@@ -265,12 +265,12 @@ class Classification(Task):
         guesses: list[Tensor] = []
         labels: list[Tensor] = []
         for draw in Buckets(self.valid.lengths[:, None], 8192, 0, most=12).epoch(0):
-            batch = self.rows(self.valid, draw)
-            logits = model(batch["tokens"], lengths=batch["lengths"])
-            total += float(cross_entropy(logits, batch["labels"]).loss)
-            real = batch["labels"] != IGNORE
-            guesses.append(logits.argmax(-1)[real].cpu())
-            labels.append(batch["labels"][real].cpu())
+            for batch in self.split_batch(self.rows(self.valid, draw)):
+                logits = model(batch["tokens"], lengths=batch["lengths"])
+                total += float(cross_entropy(logits, batch["labels"]).loss)
+                real = batch["labels"] != IGNORE
+                guesses.append(logits.argmax(-1)[real].cpu())
+                labels.append(batch["labels"][real].cpu())
         found, wanted = torch.cat(guesses).numpy(), torch.cat(labels).numpy()
         return {"loss": total / len(wanted), **classification_scores(found, wanted, self.classes)}
 

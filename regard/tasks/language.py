@@ -118,11 +118,12 @@ class Language(LongTextTask):
         else:
             draws = passages(count, width, rows_for(AT_ONCE, (width,)))
         total = torch.zeros((), device=self.device, dtype=torch.float64)
-        carried: Batch = {}
+        carried: dict[int, Batch] = {}  # by the number of the part
         for draw in draws:
-            before = {} if draw.begins else carried
-            losses, carried = self.loss(model, self.rows(self.valid, draw, carries, packs) | before)
-            total += losses.loss.double()
+            for number, batch in enumerate(self.split_batch(self.rows(self.valid, draw, carries, packs))):
+                before = {} if draw.begins else carried[number]
+                losses, carried[number] = self.loss(model, batch | before)
+                total += losses.loss.double()
         loss = float(total)
         return {"loss": loss / count, **perplexities(loss, count, *self.units())}
 

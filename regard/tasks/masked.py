@@ -96,10 +96,10 @@ class Masked(LongTextTask):
         sums = torch.zeros(3, device=self.device, dtype=torch.float64)
         generator = torch.Generator(self.device).manual_seed(0)  # its own, so that validation does not change training
         for draw in passages(self.valid.tokens, width, rows_for(AT_ONCE, (width,))):
-            batch = self.rows(self.valid, draw, packs, generator)
-            logits = self.logits(model, batch)
-            losses = cross_entropy(logits, batch["labels"])
-            sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
+            for batch in self.split_batch(self.rows(self.valid, draw, packs, generator)):
+                logits = self.logits(model, batch)
+                losses = cross_entropy(logits, batch["labels"])
+                sums += torch.stack((losses.loss, count_right(logits, batch["labels"]), losses.count)).double()
         loss, right, count = sums.tolist()
         if not count:  # in a very short text, nothing may be hidden
             return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)

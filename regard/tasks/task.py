@@ -8,19 +8,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.config import Table
 from regard.data.batches import Draw, Order
+from regard.data.device import out_of_memory, release_memory
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
 from regard.tasks.sample import Sample
 
+Result = TypeVar("Result")
 Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first dimension
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
@@ -88,6 +90,33 @@ class Task(ABC):
     @abstractmethod
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
+
+    # --- validation in little memory ---------------------------------------------------------------------------------
+
+    parts = 1  # into which a batch of validation is split
+    _most_rows = 0  # of a batch of validation so far
+
+    def split_batch(self, batch: Batch) -> list[Batch]:
+        """Split a batch of validation into `parts`, or into single rows; the result of `measure` stays the same."""
+        rows = len(next(iter(batch.values())))
+        size = self.rows_at_once(rows)
+        return [{name: value[i : i + size] for name, value in batch.items()} for i in range(0, rows, size)]
+
+    def rows_at_once(self, most: int) -> int:
+        """Return how many rows of validation are computed together: `most`, divided by `parts`."""
+        self._most_rows = max(self._most_rows, most)
+        return max(most // self.parts, 1)
+
+    def within_memory(self, measure: Callable[[], Result]) -> Result:
+        """Return measure(); whenever memory runs out, batches are split into twice the number of parts."""
+        while True:
+            try:
+                return measure()
+            except (MemoryError, RuntimeError) as error:
+                if not out_of_memory(error) or self.parts >= self._most_rows:
+                    raise
+            self.parts *= 2
+            release_memory(self.device)
 
     def method(self, rows: int | None = None) -> str:
         """Return how `measure` measures, if that needs to be said: "greedy, 500 of 2,000 pairs"."""

@@ -33,6 +33,7 @@ from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import can, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
+AT_ONCE = 128  # sentences that a validation translates at a time
 PACKED_WIDTH = 64  # the least width of a packed row
 LONGEST = 128  # tokens of a sentence, if the model has that many positions
 LITTLE = 3_000_000  # target tokens below which dropout is high
@@ -278,8 +279,9 @@ class Translation(Task):
         """Measure loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
         for draw in Buckets(self.valid.lengths, 4096, 0).epoch(0):
-            losses, _ = self.loss(model, self.padded(self.valid, draw))
-            sums += torch.stack((losses.loss.double(), losses.count.double()))
+            for batch in self.split_batch(self.padded(self.valid, draw)):
+                losses, _ = self.loss(model, batch)
+                sums += torch.stack((losses.loss.double(), losses.count.double()))
         loss, count = sums.tolist()
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
 
@@ -288,8 +290,9 @@ class Translation(Task):
         writer = cast(StepModel, model)  # or a module of the user with the same methods
         order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
         made: list[str] = [""] * len(rows)
-        for begin in range(0, len(order), 128):
-            part = order[begin : begin + 128]
+        size = self.rows_at_once(AT_ONCE)
+        for begin in range(0, len(order), size):
+            part = order[begin : begin + size]
             lengths = self.valid.lengths[rows[part], 0]
             source = self.valid.corpus.padded(self.valid.row(rows[part], 0), int(lengths.max()), self.special.pad)
             start = torch.full((len(part), 1), self.special.start, device=self.device)

@@ -240,10 +240,10 @@ class Vision(Task):
         guesses: list[Tensor] = []
         count = len(self.valid_rows)
         for begin in range(0, count, 256):
-            batch = self.rows(self.valid, self.valid_rows[begin : begin + 256])
-            logits = model(batch["images"])
-            total += float(cross_entropy(logits, batch["labels"]).loss)
-            guesses.append(logits.argmax(-1).cpu())
+            for batch in self.split_batch(self.rows(self.valid, self.valid_rows[begin : begin + 256])):
+                logits = model(batch["images"])
+                total += float(cross_entropy(logits, batch["labels"]).loss)
+                guesses.append(logits.argmax(-1).cpu())
         found, wanted = torch.cat(guesses).numpy(), self.valid.labels[self.valid_rows]
         return {"loss": total / count, **classification_scores(found, wanted, self.config.classes)}
 

@@ -186,7 +186,10 @@ class Trainer:
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
         """Measure weights on the validation data; save them and return True if they are the best."""
         model.eval()
-        values = self.task.measure(model, self.config.valid_rows)
+        parts = self.task.parts
+        values = self.task.within_memory(lambda: self.task.measure(model, self.config.valid_rows))
+        if self.task.parts > parts:
+            self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
         values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
         is_best = better(self.task.metric, values[self.task.metric], self.best)
         if is_best:
@@ -249,7 +252,8 @@ class Trainer:
         if self.run.config.model is None:
             weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
             with self._swapped_weights(weights) as own, self.update.autocast():
-                return Evaluation(self.task.measure(own.eval()), data=self.task.facts())
+                found = self.task.within_memory(partial(self.task.measure, own.eval()))
+                return Evaluation(found, data=self.task.facts())
         return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
 
     # --- saving and resuming -----------------------------------------------------------------------------------------

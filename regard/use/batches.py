@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.data.device import to_device
+from regard.data.device import out_of_memory, to_device
 from regard.errors import InputError
 
 Row = TypeVar("Row")
@@ -108,7 +108,7 @@ def by_line(
         answers: dict[int, Answer] = {}
         reported = 0
         for batch in batches(list(map(size, rows)), batch_tokens):
-            answers.update(zip(batch, work([rows[place] for place in batch]), strict=True))
+            answers.update(zip(batch, in_halves(work, [rows[place] for place in batch]), strict=True))
             finished = len(lines) * len(answers) // len(rows)
             done(finished - reported)
             reported = finished
@@ -116,6 +116,17 @@ def by_line(
         in_order = (answers.pop(place) for place in range(len(rows)))
         for line, group in zip(lines, rows_by_line, strict=True):
             yield line, [next(in_order) for _ in group]
+
+
+def in_halves(work: Callable[[list[Row]], list[Answer]], rows: list[Row]) -> list[Answer]:
+    """Return work(rows); if memory runs out, the work is done in halves, which changes no answer."""
+    try:
+        return work(rows)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error) or len(rows) < 2:
+            raise
+    half = len(rows) // 2
+    return in_halves(work, rows[:half]) + in_halves(work, rows[half:])
 
 
 def batches(sizes: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -75,8 +75,10 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
     if bundle.external is None:
         with in_use(bundle.model):
             if not isinstance(task, Translation):
-                return Evaluation(task.measure(bundle.model), data=task.facts(), skipped=task.skipped.report())
-            metrics = task.measure_loss(bundle.model)
+                found = task.within_memory(lambda: task.measure(bundle.model))
+                return Evaluation(found, data=task.facts(), skipped=task.skipped.report())
+            translation = task
+            metrics = task.within_memory(lambda: translation.measure_loss(bundle.model))
     assert isinstance(task, Translation)
     pairs = task.valid.texts()
     say(f"translating {len(pairs):,} sentences")

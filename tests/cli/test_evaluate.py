@@ -9,6 +9,7 @@ import sacrebleu
 from rich.console import Console
 
 import regard as package
+from regard.tasks.language import Language
 from regard.training import start
 
 from ..tasks.corpora import sentences, write
@@ -52,6 +53,15 @@ def values(regard: Command, *arguments: object) -> dict:
     done = regard("evaluate", "--json", "-m", *arguments)
     assert (done.code, done.err) == (0, "")
     return json.loads(done.out)
+
+
+def test_too_little_memory_is_one_line(regard, monkeypatch):
+    def fail(task: Language, model: object, rows: int | None = None) -> dict[str, float]:
+        raise RuntimeError("[enforce fail] can't allocate memory: you tried to allocate 6400000000 bytes.")
+
+    monkeypatch.setattr(Language, "measure", fail)
+    rule = "not enough memory for 6.4 GB at once; try a smaller --batch-tokens, fewer beams, or a smaller model"
+    assert regard.refused("evaluate", "-m", "language") == rule
 
 
 def test_forced_colours_do_not_start_a_spinner_in_a_pipe(regard, monkeypatch):

@@ -192,7 +192,8 @@ def test_too_little_memory_is_a_message(regard, folder, monkeypatch, error):
 
     monkeypatch.setattr(LoadedModel, "translate_lines", greedy)
     verb = ["translate", "-m", folder / "translation", *FAST, "red", "dog"]
-    rule = "not enough memory; try a smaller --batch-tokens, fewer beams, or a smaller model"
+    size = {"": "", "C": " for 21.5 GB at once", "[": " for 4B at once"}[str(error)[:1]]
+    rule = f"not enough memory{size}; try a smaller --batch-tokens, fewer beams, or a smaller model"
     assert regard.refused(*verb) == rule
     assert regard.refused(*verb, "-o", "out.txt") == f"{rule} (the answers so far are in out.txt.part)"
     error.args = ("something else",)

@@ -16,13 +16,15 @@ from regard.models.model import Model
 from regard.models.store import tensors
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
+from regard.tasks import translation
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
 from regard.training.loop import Trainer
 from regard.training.planning import RunPlan
+from regard.training.trial import build_model
 from regard.training.update import Outcome
 
-from .tiny import make_trainer, plan, planned
+from .tiny import ALONE, make_trainer, plan, planned
 
 
 @pytest.fixture(autouse=True)
@@ -335,6 +337,67 @@ def test_out_of_memory_is_reported_and_remembered(tmp_path: Path, monkeypatch: p
     again, _ = make_trainer(found, tmp_path / "run")
     assert again.resume()
     assert again.update.split == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe"),
+    [
+        ("language", "gpt2"),
+        ("language", "lstm"),
+        ("masked", "bert"),
+        ("classification", "bert"),
+        ("translation", "translator"),
+        ("vision", "vit"),
+    ],
+)
+def test_validation_in_little_memory_gives_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, recipe: str
+) -> None:
+    found = planned(kind, tmp_path, recipe=recipe)
+    task, model = found.task, build_model(found.config, ALONE).eval()
+    whole = task.measure(model, 2)
+    rows: list[int] = []
+
+    def limited(module: object, inputs: tuple[Tensor, ...]) -> None:
+        rows.append(len(inputs[0]))
+        if rows[-1] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(translation, "AT_ONCE", 1)
+    model.register_forward_pre_hook(limited)
+    assert task.within_memory(lambda: task.measure(model, 2)) == pytest.approx(whole, rel=1e-5)
+    assert max(rows) > 1
+    assert task.parts > 1
+    done = len(rows)
+    task.within_memory(lambda: task.measure(model, 2))  # which is remembered
+    assert max(rows[done:]) == 1
+
+
+def test_validation_that_runs_out_of_memory_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, said = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    loss = trainer.task.loss
+
+    def limited(model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        if not model.training and len(batch["labels"]) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return loss(model, batch)
+
+    monkeypatch.setattr(trainer.task, "loss", limited)
+    trainer.train()
+    assert said.getvalue().count("out of memory") == 1
+    assert "validation: out of memory; its batches are now split into" in said.getvalue()
+
+
+def test_validation_that_never_fits_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = planned("language", tmp_path)
+
+    def fail(model: Model, batch: Batch) -> tuple[Losses, Batch]:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(found.task, "loss", fail)
+    model = build_model(found.config, ALONE).eval()
+    with pytest.raises(torch.OutOfMemoryError):
+        found.task.within_memory(lambda: found.task.measure(model))
 
 
 # --- resuming --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from regard.use.batches import (
     check_text,
     check_texts,
     chunk_lines,
+    in_halves,
     padded_batch,
     tokens_per_batch,
 )
@@ -127,3 +128,18 @@ def test_progress_counts_lines_as_their_batches_are_finished():
     assert [count for count in told if count] == [2, 3, 3]
     list(answers)
     assert sum(told) == 11
+
+
+def test_a_batch_that_does_not_fit_is_answered_in_halves():
+    seen: list[int] = []
+
+    def work(rows: list[str]) -> list[str]:
+        seen.append(len(rows))
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return [row.upper() for row in rows]
+
+    assert in_halves(work, list("abcde")) == list("ABCDE")
+    assert seen == [5, 2, 3, 1, 2]
+    with pytest.raises(torch.OutOfMemoryError):
+        in_halves(lambda rows: work(rows * 3), ["a", "b"])
