@@ -18,7 +18,10 @@ from regard.parts.heads import MultiHeadsConfig
 from regard.parts.mask import Causal, Padding, padded_positions
 from regard.parts.position import RopeConfig
 
-SIZES = {"cpu": (4, 256, 256, 4), "cuda": (16, 1024, 1024, 16)}  # B, T, D, H
+SIZES = {
+    "cpu": (4, 256, 256, 4),
+    "cuda": (64, 1024, 1024, 16),
+}  # B, T, D, H; large enough that kernels, not launches, take the time
 
 
 def direct(attention: Attention) -> Callable[[Tensor], Tensor]:

@@ -47,7 +47,7 @@ class LanguageTaskConfig(TextConfig):
         return {"layers": {"block": {"dropout": 0.0 if size == "tiny" else 0.1}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:
-        """Return Muon, which needs fewer updates; weights that it does not suit (tables, LSTMs) get AdamW."""
+        """Return Muon, which needs fewer updates; weights that it does not suit (tables, convolutions) get AdamW."""
         return "adamw" if pretrained else "muon"
 
     def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:

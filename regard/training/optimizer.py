@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.config import Config, Kinds, NotNegative, Positive, Rate
 from regard.errors import ConfigError, RegardError
 from regard.models.stack import Stack
+from regard.parts.recurrent import Recurrent
 from regard.training.muon import Muon
 
 Group = dict[str, Any]
@@ -141,10 +142,10 @@ class AdamWConfig(OptimizerConfig):
 
 @dataclass(frozen=True)
 class MuonConfig(OptimizerConfig):
-    """Muon for the matrices of the Linear layers inside the stacks, AdamW (`rest`) for everything else.
+    """Muon for the matrices of stacks and of recurrent layers, AdamW (`rest`) for everything else.
 
-    AdamW gets everything that is not a map between hidden vectors: tables, heads, norms, biases, and weights that are
-    not a single matrix (cells of recurrent layers, convolutions, experts). A recurrent model is trained by AdamW only.
+    AdamW gets everything that is not a map between hidden vectors: tables, heads, norms, biases, and weights of more
+    than two dimensions (convolutions, experts).
     """
 
     rate: Positive = 0.02
@@ -183,9 +184,10 @@ def _is_matrix(parameter: Tensor) -> bool:
 
 
 def _hidden_matrices(model: nn.Module) -> set[Tensor]:
-    stacks = [module for module in model.modules() if isinstance(module, Stack)]
-    inside = [module for stack in stacks for module in stack.modules()]
-    return {module.weight for module in inside if isinstance(module, nn.Linear)}
+    """Return the matrices of the Linear layers inside stacks, and those of recurrent layers anywhere."""
+    homes = [module for module in model.modules() if isinstance(module, Stack | Recurrent)]
+    inside = {layer for home in homes for layer in home.modules() if isinstance(layer, nn.Linear | Recurrent)}
+    return {weight for layer in inside for weight in layer.parameters(recurse=False) if weight.ndim == 2}
 
 
 def _group(members: list[Tensor], rate: float, decay: float) -> Group:
