@@ -29,7 +29,7 @@ demo: $(USER)
 check: lint
 	$(PYTEST) --quick
 
-# Tests check shapes at run time. Compiled code cannot carry the checker, so its tests have a run of their own.
+# The first pass checks shapes at run time; the second runs what does not need that, or cannot carry it (compiled code).
 test: lint page browser
 	$(PYTEST)
 	REGARD_CHECK_SHAPES=0 $(PYTEST)

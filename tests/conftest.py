@@ -1,7 +1,9 @@
 """Settings for all tests.
 
-Shapes are checked against the signatures at run time, unless REGARD_CHECK_SHAPES=0. `pytest --quick` runs the fast
-tier.
+`make test` has two passes. The first checks all shapes against the signatures at run time; it runs the tests of the
+modules that have such signatures (`CHECKED`). The second, with REGARD_CHECK_SHAPES=0, runs the others: checking would
+double their time and find nothing new. Compiled code cannot carry the checker, so tests marked `compile` are in the
+second pass, too. `pytest --quick` runs the fast tier. A file or test named on the command line runs in either pass.
 """
 
 import faulthandler
@@ -29,6 +31,8 @@ if CHECK_SHAPES:
     install_import_hook("regard", "beartype.beartype")
 
 
+CHECKED = {"parts", "models", "decode", "laws", "tasks", "test_formal.py"}
+
 # The fast tier: the core of the package, and the laws of a few recipes that use most of its parts between them.
 QUICK = {"parts", "models", "decode", "laws"}
 QUICK_CASES = {"gpt2", "deepseek-like", "bert", "vit", "translator", "rnn-attention", "hybrid"}
@@ -42,19 +46,30 @@ def pytest_addoption(parser):
 
 def pytest_ignore_collect(collection_path, config):
     """Do not even import what this run leaves out."""
-    if not collection_path.is_relative_to(TESTS):
+    if not collection_path.is_relative_to(TESTS) or collection_path == TESTS or is_named(collection_path, config):
         return None
     inside = collection_path.relative_to(TESTS).parts
     if config.option.quick and len(inside) > 1 and inside[0] not in QUICK:
         return True
+    if inside[0] not in CHECKED:
+        return CHECK_SHAPES or None
     if not CHECK_SHAPES and collection_path.is_file() and "mark.compile" not in collection_path.read_text("utf-8"):
         return True
     return None
 
 
+def is_named(path: Path, config: pytest.Config) -> bool:
+    """Return whether the command line names this file or a folder above it, other than the folder of all tests."""
+    named = [Path(argument.partition("::")[0]).absolute() for argument in config.invocation_params.args]
+    return any(each != TESTS and TESTS in each.parents and path.is_relative_to(each) for each in named)
+
+
 def pytest_collection_modifyitems(config, items):
-    """Tests of compiled code run without the shape checker, which it cannot carry; all others run with it."""
-    unfit = [item for item in items if ("compile" in item.keywords) == CHECK_SHAPES]
+    """Leave compiled code to the pass without the shape checker, and slow tests out of the fast tier."""
+    unfit = [item for item in items if "compile" in item.keywords and CHECK_SHAPES]
+    if not CHECK_SHAPES:
+        inside = [item for item in items if item.path.relative_to(TESTS).parts[0] in CHECKED]
+        unfit = [item for item in inside if "compile" not in item.keywords and not is_named(item.path, config)]
     if config.option.quick:
         unfit += [item for item in items if "slow" in item.keywords or not has_quick_case(item)]
     config.hook.pytest_deselected(items=unfit)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.tasks.task import Task
 
 MUON_RATE = 0.02
+REST_RATE = 5e-3  # AdamW beside Muon, for a width of 128; less for wider models
 ADAM_RATE = 2e-3  # for a width of 128; less for wider models
 PRETRAINED_RATE = 1e-4  # likewise, for a model that starts from trained weights: 4e-5 for a BERT or GPT-2
 WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # (1 / share of the steps, maximum)
@@ -97,11 +98,11 @@ class TaskConfig(Config):
 
         A model that starts from trained weights gets a lower rate, so that it does not forget.
         """
-        rate = (PRETRAINED_RATE if pretrained else ADAM_RATE) * (128 / dim) ** 0.5
+        width, slower = (128 / dim) ** 0.5, PRETRAINED_RATE / ADAM_RATE if pretrained else 1.0
         if kind == "muon":
-            slower = PRETRAINED_RATE / ADAM_RATE if pretrained else 1.0
-            return {"kind": "muon", "rate": MUON_RATE * slower, "decay": 0.01, "rest": {"rate": rate, "decay": 0.0}}
-        return {"kind": "adamw", "rate": rate, "decay": 0.01 if pretrained else 0.05}
+            rest = {"rate": REST_RATE * slower * width, "decay": 0.0}
+            return {"kind": "muon", "rate": MUON_RATE * slower, "decay": 0.01, "rest": rest}
+        return {"kind": "adamw", "rate": ADAM_RATE * slower * width, "decay": 0.01 if pretrained else 0.05}
 
     def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
         """Return the kind of the schedule."""

@@ -61,7 +61,7 @@ PRETRAINED_PASSES = 3  # passes over the data for a model that starts from train
 ACCELERATED = 4  # factor for the tokens of an update on an accelerator
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
 AUTO_SIZES = {
-    "tiny": 500_000,
+    "tiny": 200_000,
     "small": 20_000_000,
     "base": 1_000_000_000,
     "big": None,
