@@ -104,8 +104,18 @@ def test_muon_leaves_the_rest_to_adamw(recipe: str) -> None:
         assert any(parameter.ndim == 3 for parameter in built.parameters())  # the experts
 
 
+@pytest.mark.parametrize("recipe", ["lstm", "mut1", "rnn-attention"])
+def test_muon_takes_the_matrices_of_recurrent_layers(recipe: str) -> None:
+    built = model(recipe)
+    found = groups(MUON.build(built))
+    for name, parameter in built.named_parameters():
+        recurrent = parameter.ndim == 2 and name.startswith(("stack.layers.", "encoder.layers.", "cells."))
+        assert found[name][0] == ("Muon" if recurrent else "AdamW"), name
+    assert {kind for kind, _ in found.values()} == {"Muon", "AdamW"}
+
+
 def test_muon_leaves_a_model_without_hidden_matrices_to_adamw() -> None:
-    (only,) = MUON.build(model("lstm")).parts
+    (only,) = MUON.build(nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5))).parts
     assert isinstance(only, torch.optim.AdamW)
 
 
