@@ -39,13 +39,14 @@ from typing import (
 )
 
 from regard.errors import ConfigError, RegardError, at, choices
+from regard.limits import ColumnName as ColumnName
 from regard.limits import Count as Count
 from regard.limits import NotNegative as NotNegative
+from regard.limits import NumberAsText, note_of
 from regard.limits import Positive as Positive
 from regard.limits import Range as Range
 from regard.limits import Rate as Rate
 from regard.limits import Registry as Registry
-from regard.limits import note_of
 from regard.recipe_files import Table as Table
 from regard.recipe_files import resolve_likes
 
@@ -178,6 +179,8 @@ def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
     if origin is tuple and isinstance(value, list | tuple):
         items = [_structure(item, args[0], _join(path, number), mistakes) for number, item in enumerate(value)]
         return value if isinstance(value, tuple) and items == list(value) else tuple(items)
+    if note_of(type_, NumberAsText) is not None and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
     if origin in (dict, tuple) or not _is_plain(value, type_):
         mistakes.add(f"{_show(value)} must be {describe_type(type_)}", path)
         return value
@@ -260,6 +263,8 @@ def describe_type(type_: Any) -> str:
         return f"{describe_type(args[0])}, {limits}"
     if (names := note_of(type_, Registry)) is not None:
         return "one of " + ", ".join(names)
+    if note_of(type_, NumberAsText) is not None:
+        return "a name or a number"
     if origin in (Union, UnionType):
         return " or ".join(describe_type(arg) for arg in args if arg is not NoneType)
     return "a table"

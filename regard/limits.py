@@ -43,11 +43,17 @@ class Range:
         return str(self) if isfinite(number) else "a finite number"
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberAsText:
+    """Annotation of a text that may also be given as a whole number: the name or the number of a column."""
+
+
 MOST = 2**31 - 1  # a sanity limit, which descriptions do not mention
 Count = Annotated[int, Range(low=1, high=MOST)]
 Rate = Annotated[float, Range(low=0, high=1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(low=0)]
+ColumnName = Annotated[str, NumberAsText()]
 
 
 class Registry(Mapping[str, T]):

@@ -10,8 +10,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from regard.data.columns import FileReading
     from regard.training.planning import RunPlan
     from regard.training.start import PlannedRun
+
+NAMES_WIDTH = 12  # characters of the first column of the plan
+ALIKE = 2  # files shown of those that are read in the same way
 
 
 def print_plan(console: "Console", planned: "PlannedRun") -> None:
@@ -25,7 +29,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     assert config.model is not None  # only a module that is given from Python has no config
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
-    rows = {"data": ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())}
+    rows = {"files": "\n".join(reading_lines(task.readings(), console.width - NAMES_WIDTH))}
+    rows["data"] = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())
     if left_out := task.skipped.report():
         rows["left out"] = "\n".join(left_out)
     if config.tokenizer is not None and task.tokenizer is not None:
@@ -42,6 +47,23 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     rows["run"] = str(planned.folder)
     console.print(_two_columns(rows.items()))
     console.print()
+
+
+def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[str]":
+    """Yield how files are read, with the first example of each; files that are read as others are only counted."""
+    from regard.data.columns import shorten
+
+    seen: dict[tuple[str, str], int] = {}
+    for reading in readings:
+        same = (reading.how, reading.doubt)
+        seen[same] = seen.get(same, 0) + 1
+        if seen[same] > ALIKE:
+            continue
+        yield reading.heading()
+        for name, text in reading.examples.items():
+            yield f"  {name:8}{shorten(text, max(width - 10, 20))}"
+    if more := sum(count - ALIKE for count in seen.values() if count > ALIKE):
+        yield f"and {more:,} more, read in the same way"
 
 
 def source_table(plan: "RunPlan") -> "Table":

@@ -30,6 +30,7 @@ EXAMPLES = {
     "translation": (
         "regard train translation train.de train.en --valid valid.de --valid valid.en",
         "regard train translation pairs.tsv --recipe rnn-attention --size small",
+        "regard train translation pairs.csv task.source_column=de task.target_column=en",
     ),
     "language": (
         "regard train language corpus.txt more.txt.gz --size small train.minutes=10",
@@ -40,10 +41,10 @@ EXAMPLES = {
     "vision": ("regard train vision photos/ --valid others/",),
 }
 FILES_HELP = {
-    "translation": "A source and a target file, line by line, or one table (tsv, csv, jsonl, parquet) of pairs",
-    "language": "Text files, plain or compressed, or tables with one text in each row",
-    "masked": "Text files, plain or compressed, or tables with one text in each row",
-    "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row",
+    "translation": "A source and a target file, line by line, or tables (tsv, csv, jsonl, parquet) of pairs",
+    "language": "Text files, plain or compressed, tables with one text in each row, or folders of these",
+    "masked": "Text files, plain or compressed, tables with one text in each row, or folders of these",
+    "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row, or folders of tables",
     "vision": "A folder of class folders, idx files or an npz file",
 }
 RunFolder = Annotated[

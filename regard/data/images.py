@@ -23,6 +23,7 @@ class Images:
     pixels: UInt8[np.ndarray, "N H W C"]
     labels: Int64[np.ndarray, "N"]
     classes: tuple[str, ...]
+    first: str = ""  # the file of the first image; empty if the images are stored as arrays
 
 
 def read_images(
@@ -88,7 +89,7 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
                 both = f"{split} has images of the class {name!r}, which {known} does not have"
                 raise InputError(f"{path}: {both}; {choices(name, classes)}")
         numbers = np.array([number[name] for name in images.classes], np.int64)
-        agreed[split] = Images(images.pixels, numbers[images.labels], classes)
+        agreed[split] = Images(images.pixels, numbers[images.labels], classes, images.first)
     return agreed
 
 
@@ -105,7 +106,8 @@ def _from_folder(path: Path, skipped: Skipped, size: int | None) -> dict[str, Im
                 skipped.note("broken image", str(file))
         names = np.array([name for _, name in found[split]])[kept]
         classes, labels = np.unique(names, return_inverse=True)
-        splits[split] = Images(pixels, labels.astype(np.int64), tuple(map(str, classes)))
+        first = next(str(file) for (file, _), good in zip(found[split], kept, strict=True) if good)
+        splits[split] = Images(pixels, labels.astype(np.int64), tuple(map(str, classes)), first)
     return splits
 
 

@@ -1,17 +1,26 @@
-"""Read text for training: parallel sentences, labelled texts, documents; count what is skipped."""
+"""Read text for training: parallel sentences, labelled texts, documents; count what is skipped.
+
+Tables are read by `read_columns`, which decides the columns for all of them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from regard.data.lines import BLOCK, LONGEST, read_blocks, read_line_parts, read_lines
-from regard.data.tables import LABEL_NAMES, SOURCE_NAMES, TABLES, TARGET_NAMES, TEXT_NAMES, Row, is_table, read_rows
-from regard.errors import InputError, choices
+from regard.data.columns import DOCUMENTS, LABELLED, PAIRED, ColumnOptions, FileReading
+from regard.data.lines import BLOCK, LONGEST, NOT_TEXT, content_suffix, read_blocks, read_line_parts, read_lines
+from regard.data.tables import TABLES, is_table, read_columns, read_reading
+from regard.errors import InputError
+
+PAIR_COLUMNS = ColumnOptions(PAIRED, (None, None))
+LABELLED_COLUMNS = ColumnOptions(LABELLED, (None, None))
+TEXT_COLUMN = ColumnOptions(DOCUMENTS, (None,))
 
 CUT = f"end of a text of more than {LONGEST:,} characters"
 
@@ -44,61 +53,80 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {head}{'s' if count > 1 else ''}{of}{rest}"
 
 
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def files_below(path: Path) -> list[Path]:
+    """Return the text files and tables of a folder, at any depth and sorted; a file or table is returned as it is."""
+    if not path.is_dir() or is_table(path):
+        return [path]
+    found: list[Path] = []
+    for folder, inner, names in os.walk(path):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        below = [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+        found += [file for file in below if is_table(file) or content_suffix(file) not in NOT_TEXT]
+    if not found:
+        raise InputError(f"{path}: is a folder without text files or tables; name a file, or a folder that has some")
+    return found
+
+
 # --- pairs and labels ------------------------------------------------------------------------------------------------
 
 
-def read_pairs(source: Path, target: Path | None, skipped: Skipped) -> Iterator[tuple[str, str]]:
+def read_pairs(
+    source: Path, target: Path | None, skipped: Skipped, columns: ColumnOptions = PAIR_COLUMNS
+) -> Iterator[tuple[str, str]]:
     """Yield (source, target) sentences from two files, line by line, or from two columns of one table."""
-    if target is not None:
-        pairs = _zip_lines(source, target, skipped)
-    elif is_table(source):
-        pairs = _pair_columns(source)
-    else:
-        remedy = f"name a second file with its translations, or one table of pairs ({', '.join(TABLES)})"
-        raise InputError(f"{source}: holds only one side; {remedy}")
-    for place, one, other in pairs:
+    check_sides(source, target)
+    pairs = read_columns(source, columns) if target is None else _zip_lines(source, target, skipped)
+    for place, (one, other) in pairs:
         if one.strip() and other.strip():
             yield _shortened(one, place, skipped), _shortened(other, place, skipped)
         else:
             skipped.note("blank line", place)
 
 
-def _zip_lines(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[str, str, str]]:
+def check_sides(source: Path, target: Path | None) -> None:
+    """Check that there is one table, or two files of lines."""
+    if target is None and not is_table(source):
+        remedy = f"name a second file with its translations, or one table of pairs ({', '.join(TABLES)})"
+        raise InputError(f"{source}: holds only one side; {remedy}")
+    for path, other in ((source, target), (target, source)):
+        if path is not None and other is not None and is_table(path):
+            rule = f"is a table, which holds both sides, so {other} cannot be its other side"
+            raise InputError(f"{path}: {rule}; give tables alone, or two files with a sentence in each line")
+
+
+def _zip_lines(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[str, tuple[str, str]]]:
     sources = targets = 0
     cut = partial(skipped.note, CUT)
     for one, other in zip_longest(read_lines(source, cut), read_lines(target, cut)):
         sources += one is not None
         targets += other is not None
         if one is not None and other is not None:
-            yield f"{source if not one.strip() else target}:{sources}", one, other
+            yield f"{source if not one.strip() else target}:{sources}", (one, other)
     if sources != targets:
         totals = f"{source} has {sources} lines but {target} has {targets}"
         raise InputError(f"{totals}; they must match line by line")
 
 
-def _pair_columns(path: Path) -> Iterator[tuple[str, str, str]]:
-    row, rows = _peek(path)
-    source = _usual_column(row, SOURCE_NAMES)
-    target = _usual_column(row, TARGET_NAMES)
-    source = source or _others(row, target, path)[0]
-    target = target or _others(row, source, path)[0]
-    for place, row in rows:
-        yield place, _cell(row, source, place), _cell(row, target, place)
+def pairs_reading(source: Path, target: Path | None, columns: ColumnOptions = PAIR_COLUMNS) -> FileReading:
+    """Return how `read_pairs` reads its files."""
+    check_sides(source, target)
+    if target is None:
+        return read_reading(source, columns)
+    examples = next((pair for _, pair in _zip_lines(source, target, Skipped()) if all(map(str.strip, pair))), ("", ""))
+    names = [role.name for role in columns.roles]
+    return FileReading(
+        (str(source), str(target)), f"{' and '.join(names)}, line by line", dict(zip(names, examples, strict=True))
+    )
 
 
-def read_labelled(
-    path: Path, skipped: Skipped, text: str | None = None, label: str | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield (text, label) from a table: the named columns, else those with usual names, else the first and the last."""
-    row, rows = _peek(path)
-    of_text = _named_column(row, text, path) if text else None
-    of_label = _named_column(row, label, path) if label else _usual_column(row, LABEL_NAMES, of_text)
-    of_text = of_text or _usual_column(row, TEXT_NAMES, of_label) or _others(row, of_label, path)[0]
-    of_label = of_label or _others(row, of_text, path)[-1]
-    for place, row in rows:
-        words, answer = _cell(row, of_text, place), _cell(row, of_label, place).strip()
-        if words.strip() and answer:
-            yield _shortened(words, place, skipped), answer
+def read_labelled(path: Path, skipped: Skipped, columns: ColumnOptions = LABELLED_COLUMNS) -> Iterator[tuple[str, str]]:
+    """Yield (text, label) from a table."""
+    for place, (words, label) in read_columns(path, columns):
+        if words.strip() and label.strip():
+            yield _shortened(words, place, skipped), label.strip()
         else:
             skipped.note("blank label" if words.strip() else "blank text", place)
 
@@ -110,45 +138,10 @@ def _shortened(text: str, place: str, skipped: Skipped) -> str:
     return text[:LONGEST]
 
 
-def _peek(path: Path) -> tuple[Row, Iterator[tuple[str, Row]]]:
-    """Return the first row, to choose columns by, and all rows."""
-    rows = read_rows(path)
-    first = next(rows)
-    return first[1], chain([first], rows)
-
-
-def _named_column(row: Row, name: str, path: Path) -> str:
-    """Find a column by its name, exactly or ignoring case."""
-    if name in row:
-        return name
-    for column in row:
-        if column.casefold() == name.casefold():
-            return column
-    raise InputError(f"{path}: has no column {name!r}; {choices(name, row)}")
-
-
-def _usual_column(row: Row, names: tuple[str, ...], except_for: str | None = None) -> str | None:
-    """Find a column that has one of the usual names, the most usual first."""
-    columns = {column.casefold(): column for column in row if column != except_for}
-    return next((columns[name] for name in names if name in columns), None)
-
-
-def _others(row: Row, taken: str | None, path: Path) -> list[str]:
-    others = [column for column in row if column != taken]
-    if not others or len(row) < 2:
-        raise InputError(
-            f"{path}: has one column ({', '.join(row)}), but two are needed; check how columns are separated"
-        )
-    return others
-
-
-def _cell(row: Row, column: str, place: str) -> str:
-    if column not in row:  # the lines of a JSONL file need not agree
-        raise InputError(f"{place}: has no {column!r}, which every row needs; it has {', '.join(row) or 'nothing'}")
-    return row[column]
-
-
 # --- documents -------------------------------------------------------------------------------------------------------
+
+
+By = Literal["file", "line", "blank-line"]  # what one document is in a plain file
 
 
 @dataclass(frozen=True)
@@ -160,15 +153,14 @@ class DocumentPart:
 
 
 def read_documents(
-    path: Path, skipped: Skipped, by: Literal["file", "line", "blank-line"] = "file", column: str | None = None
+    path: Path, skipped: Skipped, by: By = "file", columns: ColumnOptions = TEXT_COLUMN
 ) -> Iterator[DocumentPart]:
     """Yield documents in parts of bounded size: a text file, its lines or its paragraphs; the rows of a table.
 
-    A file comes in parts of about 64 KiB that end with a line; joined, they are exactly its text. From a table, read
-    `column`, else the column named "text", else the first.
+    A file comes in parts of about 64 KiB that end with a line; joined, they are exactly its text.
     """
     if is_table(path):
-        yield from _rows_as_documents(path, skipped, column)
+        yield from _rows_as_documents(path, skipped, columns)
     elif by == "file":
         yield from _file_as_document(path)
     elif by == "line":
@@ -177,11 +169,17 @@ def read_documents(
         yield from _paragraphs(path)
 
 
-def _rows_as_documents(path: Path, skipped: Skipped, column: str | None) -> Iterator[DocumentPart]:
-    row, rows = _peek(path)
-    chosen = _named_column(row, column, path) if column else _usual_column(row, ("text",)) or next(iter(row))
-    for place, row in rows:
-        text = _cell(row, chosen, place)
+def documents_reading(path: Path, by: By = "file", columns: ColumnOptions = TEXT_COLUMN) -> FileReading:
+    """Return how `read_documents` reads a file."""
+    if is_table(path):
+        return read_reading(path, columns)
+    example = next((part.text for part in read_documents(path, Skipped(), by, columns) if part.text.strip()), "")
+    how = {"file": "one text", "line": "each line is a text", "blank-line": "texts are separated by blank lines"}[by]
+    return FileReading((str(path),), how, {columns.roles[0].name: example.strip()})
+
+
+def _rows_as_documents(path: Path, skipped: Skipped, columns: ColumnOptions) -> Iterator[DocumentPart]:
+    for place, (text,) in read_columns(path, columns):
         if text.strip():
             yield from _cut(text)
         else:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import csv
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from regard.data.columns import ColumnOptions, FileReading, TableHead, choose_columns, describe_table, find_header
 from regard.data.lines import PACKED, content_suffix, read_lines
 from regard.errors import InputError, RegardError
 
 Row = dict[str, str]
-
-# Usual names of columns, the most common first.
-TEXT_NAMES = (
-    *("text", "sentence", "review", "review_body", "comment", "content", "body", "document", "message", "tweet"),
-    *("utterance", "question", "sentence1", "premise", "description", "headline", "title"),
-)
-LABEL_NAMES = (
-    *("label", "labels", "class", "category", "sentiment", "polarity", "intent", "emotion", "topic", "rating"),
-    *("stars", "score", "target"),
-)
-SOURCE_NAMES, TARGET_NAMES = ("source", "src"), ("target", "tgt", "trg")
-OTHER_NAMES = ("id", "idx", "index", "sentence2", "hypothesis", "answer", "author", "date", "language", "url")
-HEADER_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *SOURCE_NAMES, *TARGET_NAMES, *OTHER_NAMES}
+Values = dict[str, Any]
+Item = TypeVar("Item", list[str], Values)
 
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".parquet")
 SAVED_DATASET, SAVED_SPLITS = "state.json", "dataset_dict.json"  # files that Hugging Face datasets writes
+TRANSLATION = "translation"  # an object with the same sentence in two languages
 BATCH = 1024
 FIELD_SIZE_LOCK = threading.Lock()
 LONGEST_ROW = 16 * 1024 * 1024  # characters of a row of a text table
 MOST_COLUMNS = 10_000
+PEEK = 100  # rows from which the header and the columns are decided
+PEEK_CHARACTERS = 1_000_000  # of these rows, at most
 
 
 def is_table(path: Path) -> bool:
@@ -43,32 +38,72 @@ def is_table(path: Path) -> bool:
     return content_suffix(path) in TABLES
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield (place, row by column name) from a table; the place is `file:line`, or `file:row` in binary formats.
+@dataclass(frozen=True)
+class OpenTable:
+    """A table that was opened: what is known of its columns, and its rows, each with its place."""
 
-    The first line of a TSV or CSV is its header if one of its cells is a usual name of a column; without a header the
-    columns are "1", "2", ... TSV has no quotes. Blank lines are skipped.
+    head: TableHead
+    rows: Iterator[tuple[str, Row]]
+
+
+def open_table(path: Path, header: bool | None = None, named: Sequence[str] = ()) -> OpenTable:
+    """Open a table and read its first rows.
+
+    The first line of a TSV or CSV is a header if `header` says so, or if it looks like one, above all if it has one of
+    the columns `named`; without a header the columns are "1", "2", ... TSV has no quotes. Blank lines are skipped.
     """
     if not is_table(path):
         what = "is a folder, but not one saved by Hugging Face datasets" if path.is_dir() else "is not a table"
         raise InputError(f"{path}: {what}; tables are {', '.join(TABLES)} and folders of Hugging Face datasets")
-    empty = True
-    for number, row in _READERS["" if path.is_dir() else content_suffix(path)](path):
-        yield f"{path}:{number}", row
-        empty = False
-    if empty:
+    suffix = "" if path.is_dir() else content_suffix(path)
+    if suffix in _SPLIT:
+        return _open_cells(path, _SPLIT[suffix](path), header, named)
+    return _open_objects(path, _READERS[suffix](path))
+
+
+def read_columns(path: Path, options: ColumnOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (place, the cell of each role) from a table; the place is `file:line`, or `file:row` in binary formats."""
+    table = open_table(path, options.header, options.named())
+    columns = choose_columns(table.head, options, str(path))
+    for place, row in table.rows:
+        yield place, tuple(_cell(row, column, place) for column in columns)
+
+
+def find_columns(path: Path, options: ColumnOptions) -> tuple[str, ...]:
+    """Return the columns that `read_columns` reads."""
+    return choose_columns(open_table(path, options.header, options.named()).head, options, str(path))
+
+
+def read_reading(path: Path, options: ColumnOptions) -> FileReading:
+    """Return how `read_columns` reads a table, with its first row that has no blank cell."""
+    table = open_table(path, options.header, options.named())
+    columns = choose_columns(table.head, options, str(path))
+    rows = [tuple(row.get(column, "") for column in columns) for _, row in islice(table.rows, PEEK)]
+    example = next((row for row in rows if all(cell.strip() for cell in row)), rows[0])
+    return describe_table(str(path), table.head, options, columns, example)
+
+
+def _cell(row: Row, column: str, place: str) -> str:
+    if column not in row:  # the lines of a JSONL file need not agree
+        raise InputError(f"{place}: has no {column!r}, which every row needs; it has {', '.join(row) or 'nothing'}")
+    return row[column]
+
+
+def _peek(items: Iterator[tuple[int, Item]], path: Path) -> list[tuple[int, Item]]:
+    """Return the first items, at least one, and the header of a table with its first row."""
+    found, size = [], 0
+    for number, item in items:
+        found.append((number, item))
+        values = item if isinstance(item, list) else item.values()
+        size += sum(len(value) for value in values if isinstance(value, str | bytes))
+        if len(found) == PEEK or (len(found) > 1 and size > PEEK_CHARACTERS):
+            break
+    if not found:
         raise InputError(f"{path}: has no rows; it must hold at least one")
+    return found
 
 
 # --- lines of cells --------------------------------------------------------------------------------------------------
-
-
-def _read_tsv(path: Path) -> Iterator[tuple[int, Row]]:
-    return _name_columns(_split_tabs(path), path)
-
-
-def _read_csv(path: Path) -> Iterator[tuple[int, Row]]:
-    return _name_columns(_split_commas(path), path)
 
 
 def _row_lines(path: Path) -> Iterator[str]:
@@ -129,31 +164,47 @@ def _any_field_size() -> Iterator[None]:
             csv.field_size_limit(before)
 
 
-def _name_columns(lines: Iterator[tuple[int, list[str]]], path: Path) -> Iterator[tuple[int, Row]]:
-    names: list[str] | None = None
+def _open_cells(
+    path: Path, lines: Iterator[tuple[int, list[str]]], header: bool | None, named: Sequence[str]
+) -> OpenTable:
+    lines = ((number, cells) for number, cells in lines if len(cells) > 1 or "".join(cells).strip())
+    first = _peek(lines, path)
+    number, cells = first[0]
+    found = find_header([row for _, row in first], named, header)
+    names = [cell.strip() for cell in cells] if found.present else [str(place) for place in range(1, len(cells) + 1)]
+    if len(set(names)) < len(names):
+        raise InputError(f"{path}:{number}: two columns have the same name; rename one of them")
+    first = first[found.present :]
+    if not first:
+        raise InputError(f"{path}: has no rows; it must hold at least one")
+    values = {name: [row[place] for _, row in first if place < len(row)] for place, name in enumerate(names)}
+    return OpenTable(TableHead(values, found), _name_cells(path, chain(first, lines), names))
+
+
+def _name_cells(path: Path, lines: Iterable[tuple[int, list[str]]], names: Sequence[str]) -> Iterator[tuple[str, Row]]:
     for number, cells in lines:
-        if len(cells) < 2 and not "".join(cells).strip():  # a blank line
-            continue
-        if names is None:
-            trimmed = [cell.strip() for cell in cells]
-            headed = any(name.casefold() in HEADER_NAMES for name in trimmed)
-            names = trimmed if headed else [str(index) for index in range(1, len(cells) + 1)]
-            if len(set(names)) < len(names):
-                raise InputError(f"{path}:{number}: two columns have the same name; rename one of them")
-            if headed:
-                continue
         if len(cells) != len(names):
             here = f"{len(cells)} column{'s' * (len(cells) != 1)}"
             raise InputError(
                 f"{path}:{number}: {here}, but the first line has {len(names)}; every line needs the same number"
             )
-        yield number, dict(zip(names, cells, strict=True))
+        yield f"{path}:{number}", dict(zip(names, cells, strict=True))
 
 
 # --- rows of values --------------------------------------------------------------------------------------------------
 
 
-def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
+def _open_objects(path: Path, rows: Iterator[tuple[int, Values]]) -> OpenTable:
+    first = _peek(rows, path)
+    found = [_to_text(row, f"{path}:{number}") for number, row in first]
+    values = {name: [row[name] for row in found if name in row] for name in found[0]}
+    languages = first[0][1].get(TRANSLATION)
+    head = TableHead(values, languages=tuple(languages) if isinstance(languages, dict) else ())
+    every = ((f"{path}:{number}", _to_text(row, f"{path}:{number}")) for number, row in chain(first, rows))
+    return OpenTable(head, every)
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, Values]]:
     for number, line in enumerate(_row_lines(path), 1):
         if not line.strip():
             continue
@@ -164,10 +215,10 @@ def _read_json(path: Path) -> Iterator[tuple[int, Row]]:
             raise InputError(f"{place}: not valid JSON ({error}); every line must be one object") from None
         if not isinstance(value, dict) or not value:
             raise InputError(f'{place}: must be a JSON object such as {{"text": "..."}}')
-        yield number, _to_text(value, place)
+        yield number, value
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_parquet(path: Path) -> Iterator[tuple[int, Values]]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
     if path.name.lower().endswith(PACKED):
@@ -180,12 +231,12 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Row]]:
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:  # to hold one group of rows at a time
             rows = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
-            yield from _number_rows(path, rows)
+            yield from enumerate(rows, 1)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not valid Parquet ({_first_line(error)}); download or write it again") from None
 
 
-def _read_saved(path: Path) -> Iterator[tuple[int, Row]]:
+def _read_saved(path: Path) -> Iterator[tuple[int, Values]]:
     if (path / SAVED_SPLITS).exists():
         splits = sorted(folder.parent.name for folder in path.glob(f"*/{SAVED_DATASET}"))
         raise InputError(f"{path}: holds several splits; name one of its folders ({', '.join(splits)})")
@@ -198,19 +249,14 @@ def _read_saved(path: Path) -> Iterator[tuple[int, Row]]:
     except Exception as error:  # the library raises many kinds of errors
         raise InputError(f"{path}: cannot be read as a data set ({_first_line(error)}); save it again") from None
     batches = saved.with_format("arrow").iter(BATCH)
-    yield from _number_rows(path, (row for batch in batches for row in batch.to_pylist()))
+    yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
 
 
-def _number_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, Row]]:
-    for number, row in enumerate(rows, 1):
-        yield number, _to_text(row, f"{path}:{number}")
-
-
-def _to_text(row: dict[str, Any], place: str) -> Row:
+def _to_text(row: Values, place: str) -> Row:
     """Turn every value into text; `"translation": {"de": ..., "en": ...}` becomes the columns de and en."""
-    if isinstance(row.get("translation"), dict):
-        row = {**row, **row["translation"]}
-        del row["translation"]
+    if isinstance(row.get(TRANSLATION), dict):
+        row = {**row, **row[TRANSLATION]}
+        del row[TRANSLATION]
     try:
         return {name: _value_to_text(value) for name, value in row.items()}
     except UnicodeError:
@@ -235,9 +281,8 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Row]]]] = {
-    ".tsv": _read_tsv,
-    ".csv": _read_csv,
+_SPLIT: dict[str, Callable[[Path], Iterator[tuple[int, list[str]]]]] = {".tsv": _split_tabs, ".csv": _split_commas}
+_READERS: dict[str, Callable[[Path], Iterator[tuple[int, Values]]]] = {
     ".jsonl": _read_json,
     ".ndjson": _read_json,
     ".parquet": _read_parquet,

@@ -8,12 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import Count, Rate, Table
+from regard.config import ColumnName, Count, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
 from regard.data.cache import digest
+from regard.data.columns import LABELLED, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
 from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
+from regard.data.tables import read_reading
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.template import text_template
@@ -41,22 +43,25 @@ LONGEST = 256  # tokens of a text, if the model has that many positions
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationConfig(TaskConfig):
-    """Tables with a text and a label in every row; columns are named, or found by their usual names."""
+    """Tables with a text and a label in every row."""
 
     recipe = "reader"
     models = ("encoder",)
     hub_task = "classification"
     length_key = "longest"
+    roles = LABELLED
     passes = 5
 
     train: tuple[str, ...]
-    """Tables to train on."""
+    """Tables to train on, or folders of them."""
     valid: tuple[str, ...] = ()
     """Tables to validate on; by default a part of the training data is held out."""
-    text: str | None = None
-    """The column with the text; absent: found by its usual name."""
-    label: str | None = None
-    """The column with the label; absent: found by its usual name."""
+    text: ColumnName | None = None
+    """The column with the text, by name or number; absent: the one named text, or the only one that can be text."""
+    label: ColumnName | None = None
+    """The column with the label, by name or number; absent: the one with a usual name, or the only other one."""
+    header: bool | None = None
+    """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
     classes: tuple[str, ...] = ()
     """The labels; by default those of the training data."""
     longest: Count = LONGEST
@@ -72,6 +77,8 @@ class ClassificationConfig(TaskConfig):
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name these tables."""
+        if not files:
+            raise ConfigError("name a file to train on")
         return {"train": list(files), **({"valid": list(valid)} if valid else {})}
 
     def training_files(self) -> tuple[str, ...]:
@@ -116,7 +123,12 @@ class ClassificationConfig(TaskConfig):
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
         """Read all texts with their labels."""
-        return chain.from_iterable(read_labelled(path, skipped, self.text, self.label) for path in paths(files))
+        columns = self.column_options()
+        return chain.from_iterable(read_labelled(path, skipped, columns) for path in paths(files))
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how each table is read."""
+        return [read_reading(path, self.column_options()) for path in paths(files or (*self.train, *self.valid))]
 
     def tokenise(
         self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]
@@ -125,7 +137,7 @@ class ClassificationConfig(TaskConfig):
         key = {
             "labelled": [file_key(path) for path in paths(files)],
             "tokenizer": tokenizer.fingerprint(),
-            "columns": [self.text or "", self.label or ""],
+            "columns": self.column_options().as_key(),
             "longest": self.longest,
         }
         found = Skipped()

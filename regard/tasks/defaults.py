@@ -6,11 +6,14 @@ the numbers come from.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import Config, Table
+from regard.data.columns import ColumnOptions, FileReading, Role
+from regard.data.read import files_below
+from regard.data.tables import find_columns, is_table
 
 if TYPE_CHECKING:
     from regard.tasks.task import Task
@@ -47,6 +50,7 @@ class TaskConfig(Config):
     hub_task: ClassVar[str | None] = None  # a Hugging Face model gets the head for this task: `Head` in hub/family.py
     file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
+    roles: ClassVar[tuple[Role, ...]] = ()  # what is read from tables; a setting of the task chooses each column
     module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of the user must have to be trained
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
@@ -67,6 +71,29 @@ class TaskConfig(Config):
     def training_files(self) -> tuple[str, ...]:
         """Return the names of the files to train on."""
         raise NotImplementedError
+
+    # --- what is read ------------------------------------------------------------------------------------------------
+
+    def column_options(self) -> ColumnOptions:
+        """Return the columns to read from tables, as far as they were chosen."""
+        chosen = tuple(getattr(self, role.key) for role in self.roles)
+        return ColumnOptions(self.roles, chosen, getattr(self, "header", None))
+
+    def with_columns(self) -> "TaskConfig":
+        """Return the settings with the columns of the first table, which all tables of a run must then have."""
+        tables = (path for name in self.training_files() for path in files_below(Path(name)) if is_table(path))
+        table = next(tables, None) if self.roles else None
+        if table is None:
+            return self
+        options = self.column_options()
+        found = zip(self.roles, options.chosen, find_columns(table, options), strict=True)
+        config: Any = self  # a dataclass, as every kind is
+        changed: TaskConfig = replace(config, **{role.key: column for role, old, column in found if old is None})
+        return changed
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how files are read, by default those to train and validate on: columns, header, first example."""
+        return []
 
     # --- before the data is read -------------------------------------------------------------------------------------
 
@@ -122,5 +149,5 @@ def suggest_schedule(kind: str, steps: int, pretrained: bool) -> Table:
 
 def text_bytes(files: Sequence[str]) -> int:
     """Estimate how many bytes of text files hold; compressed ones hold about three times their size."""
-    paths = [Path(name) for name in files]
+    paths = [path for name in files for path in files_below(Path(name))]
     return sum(path.stat().st_size * (3 if path.suffix in COMPRESSED else 1) for path in paths if path.is_file())

@@ -3,24 +3,23 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import Count, Table
+from regard.config import ColumnName, Count, Table
 from regard.data.batches import Indices
 from regard.data.cache import digest
+from regard.data.columns import DOCUMENTS, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
-from regard.data.read import DocumentPart, Skipped, read_documents
+from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, with_skips
-
-By = Literal["file", "line", "blank-line"]
 
 CHARACTERS_BELOW = 3_000_000  # bytes of text below which characters work better than pieces
 SHORTEST = 8  # tokens of a window, however little text there is
@@ -36,16 +35,19 @@ class TextConfig(TaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; in a table, each row is one."""
 
     length_key = "window"
+    roles = DOCUMENTS
     letters: ClassVar[bool] = False  # whether characters are suggested for little text
 
     train: tuple[str, ...]
-    """Text files or tables to train on."""
+    """Text files or tables to train on, or folders of them."""
     valid: tuple[str, ...] = ()
     """Files to validate on; by default a part of the training data is held out."""
     documents: By = "file"
     """What one text is in a plain file."""
-    column: str | None = None
-    """The column of a table that has the text; absent: found by its usual name."""
+    column: ColumnName | None = None
+    """The column of a table that has the text, by name or number; absent: the one named text, or the only one."""
+    header: bool | None = None
+    """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
     window: Count = 256
     """Tokens in a row of a batch."""
 
@@ -57,6 +59,8 @@ class TextConfig(TaskConfig):
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name these files."""
+        if not files:
+            raise ConfigError("name a file to train on")
         return {"train": list(files), **({"valid": list(valid)} if valid else {})}
 
     def training_files(self) -> tuple[str, ...]:
@@ -110,7 +114,14 @@ class TextConfig(TaskConfig):
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[DocumentPart]:
         """Read the pieces of all texts."""
-        return chain.from_iterable(read_documents(path, skipped, self.documents, self.column) for path in paths(files))
+        columns = self.column_options()
+        return chain.from_iterable(read_documents(path, skipped, self.documents, columns) for path in paths(files))
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how each file is read."""
+        columns = self.column_options()
+        names = files or (*self.train, *self.valid)
+        return [documents_reading(path, self.documents, columns) for path in paths(names)]
 
     def tokenise(self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped) -> "Text":
         """Load the tokenised text, or tokenise it: an end token comes before every text and after the last."""
@@ -118,7 +129,7 @@ class TextConfig(TaskConfig):
             "text": [file_key(path) for path in paths(files)],
             "tokenizer": tokenizer.fingerprint(),
             "documents": self.documents,
-            "column": self.column or "",
+            "columns": self.column_options().as_key(),
             "counted": "words and bytes",
         }
         found = Skipped()

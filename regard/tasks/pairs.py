@@ -1,26 +1,50 @@
 """Tokenised pairs of sentences: read once, kept in the cache, packed into rows."""
 
 from collections.abc import Iterator
-from itertools import zip_longest
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from regard.data.batches import EMPTY, Indices
 from regard.data.cache import digest
+from regard.data.columns import ColumnOptions, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
-from regard.data.read import Skipped, read_pairs
+from regard.data.read import Skipped, pairs_reading, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.models.template import text_template
 from regard.tasks.text import chunks_of, paths, skips, with_skips
 
-Files = tuple[tuple[str, ...], tuple[str, ...]]  # sources and targets
 
+@dataclass(frozen=True)
+class PairFiles:
+    """Files of pairs: sources with their targets, line by line, or tables alone, of which two columns are read."""
 
-def read_all(source: tuple[str, ...], target: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
-    """Read the pairs of all files."""
-    for one, other in zip_longest(paths(source), paths(target)):
-        yield from read_pairs(one, other, skipped)
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    columns: ColumnOptions
+
+    def sides(self) -> list[tuple[Path, Path | None]]:
+        """Return each source with its target, or each table alone; a folder stands for the tables in it."""
+        if self.target:
+            return list(zip(map(Path, self.source), map(Path, self.target), strict=True))
+        return [(path, None) for path in paths(self.source)]
+
+    def read(self, skipped: Skipped) -> Iterator[tuple[str, str]]:
+        """Read the pairs of all files."""
+        for source, target in self.sides():
+            yield from read_pairs(source, target, skipped, self.columns)
+
+    def readings(self) -> list[FileReading]:
+        """Return how each file is read."""
+        return [pairs_reading(source, target, self.columns) for source, target in self.sides()]
+
+    def key(self) -> dict[str, Any]:
+        """Return what decides the pairs, for keys of the cache."""
+        files = [path for side in zip(*self.sides(), strict=True) for path in side if path is not None]
+        return {"pairs": [file_key(path) for path in files], "columns": self.columns.as_key()}
 
 
 def _longest(pair: tuple[np.ndarray, ...]) -> int:
@@ -33,7 +57,7 @@ class Pairs:
     Only the pairs with the numbers `pairs` are used.
     """
 
-    def __init__(self, corpus: Corpus, files: Files, pairs: Indices) -> None:
+    def __init__(self, corpus: Corpus, files: PairFiles, pairs: Indices) -> None:
         self.corpus, self.files, self.pairs = corpus, files, pairs
         self.count = len(pairs)
         self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
@@ -41,7 +65,7 @@ class Pairs:
     def texts(self) -> list[tuple[str, str]]:
         """Read the pairs from their files, because not every tokenizer decodes to the original text."""
         dropped = set(self.corpus.facts["dropped"])
-        kept = (pair for number, pair in enumerate(read_all(*self.files, Skipped())) if number not in dropped)
+        kept = (pair for number, pair in enumerate(self.files.read(Skipped())) if number not in dropped)
         wanted = set(self.pairs.tolist())
         found = {number: pair for number, pair in enumerate(kept) if number in wanted}
         return [found[number] for number in self.pairs.tolist()]
@@ -57,8 +81,7 @@ class Pairs:
     @classmethod
     def open(
         cls,
-        source: tuple[str, ...],
-        target: tuple[str, ...],
+        files: PairFiles,
         tokenizer: Tokenizer,
         longest: int,
         skipped: Skipped,
@@ -69,8 +92,7 @@ class Pairs:
         All variants have the same pairs: a pair that dropout makes too long is tokenised without it. Pairs that are
         too long are left out of training, and cut for validation (`variant` None): scores need the same sentences.
         """
-        names = [file_key(path) for path in (*paths(source), *paths(target))]
-        key = {"pairs": names, "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
+        key = {**files.key(), "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
         key |= {"dropout": tokenizer.dropout} if variant else {}
         found = Skipped()
 
@@ -84,13 +106,13 @@ class Pairs:
                 for ids, (before, after) in zip(pair, edges, strict=True):
                     yield np.concatenate((before, ids[:limit], after)).astype(np.int32)
 
-            for chunk in chunks_of(read_all(source, target, found)):
+            for chunk in chunks_of(files.read(found)):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
                 plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
                 varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
                 for pair, other in zip(plain, varied, strict=True):
                     line += 1
-                    place = f"{source[0]}, pair {line}"
+                    place = f"{files.source[0]}, pair {line}"
                     if _longest(pair) <= limit:
                         writer.add(whole(other if _longest(other) <= limit else pair))
                     elif variant is None:
@@ -104,7 +126,7 @@ class Pairs:
         corpus = cached_corpus(key, write)
         if not variant:
             with_skips(corpus.facts, skipped)
-        return cls(corpus, (source, target), np.arange(corpus.rows // 2))
+        return cls(corpus, files, np.arange(corpus.rows // 2))
 
     def take(self, index: Indices) -> "Pairs":
         """Return the same corpus with only some of the pairs."""

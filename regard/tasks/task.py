@@ -5,7 +5,7 @@ The trainer uses only this interface. A task is made by its config's `prepare`, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.config import Table
 from regard.data.batches import Draw, Order
+from regard.data.columns import FileReading
 from regard.data.device import out_of_memory, release_memory
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
@@ -57,6 +58,11 @@ class Task(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """Return a checksum of all data of training and validation: the same data gives the same, on any machine."""
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how files are read, by default those to train and validate on: columns, header, first example."""
+        found: list[FileReading] = self.config.readings(files)
+        return found
 
     @abstractmethod
     def amount(self) -> Amount:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.data.batches import Draw, Indices
 from regard.data.corpus import Corpus, cache_folder, file_key
 from regard.data.device import to_device
-from regard.data.read import Skipped
+from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import InputError, RegardError
 from regard.tasks.loss import IGNORE
@@ -57,8 +57,8 @@ def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], I
 
 
 def paths(names: Sequence[str]) -> list[Path]:
-    """Return names as paths."""
-    return [Path(name) for name in names]
+    """Return names as paths; a folder stands for the text files and tables in it."""
+    return [path for name in names for path in files_below(Path(name))]
 
 
 def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:

@@ -7,17 +7,20 @@ and hardly any padding; other models (recurrent ones) get rows of similar length
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import Count, NotNegative, Rate, Table
+from regard.config import ColumnName, Count, NotNegative, Rate, Table
 from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, next_multiple, pack_rows, rows_for
 from regard.data.cache import digest
+from regard.data.columns import PAIRED, FileReading
 from regard.data.device import to_device
 from regard.data.read import Skipped
+from regard.data.tables import is_table
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.beam import beam_search
 from regard.decode.engine import Given, eager, in_use
@@ -27,7 +30,7 @@ from regard.models.model import StepModel
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import translation_scores
-from regard.tasks.pairs import Pairs, read_all
+from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import can, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
@@ -41,13 +44,14 @@ LITTLE = 3_000_000  # target tokens below which dropout is high
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TaskConfig):
-    """Pairs in two files with the same number of lines, or in tables with two columns (then without `target`)."""
+    """Pairs in two files with the same number of lines, or in two columns of tables (then without `target`)."""
 
     recipe = "translator"
     models = ("seq2seq", "recurrent-seq2seq")
     hub_task = "translation"
     file_keys = ("source", "target", "valid_source", "valid_target")
     length_key = "longest"
+    roles = PAIRED
     module_methods = ("forward", "begin", "step", "longest")  # BLEU needs translations
     passes = 40
 
@@ -59,6 +63,16 @@ class TranslationConfig(TaskConfig):
     """Source sentences to validate on; by default a part of the training data is held out."""
     valid_target: tuple[str, ...] = ()
     """Their translations."""
+    source_column: ColumnName | None = None
+    """The column of a table with the source, by name or number; absent: source, the first language, or of two columns
+    the first.
+    """
+    target_column: ColumnName | None = None
+    """The column of a table with the target, by name or number; absent: target, the second language, or of two columns
+    the second.
+    """
+    header: bool | None = None
+    """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
     longest: Count = LONGEST
     """Maximum number of tokens on either side; longer pairs are left out of training, and cut in validation."""
     smoothing: Rate = 0.1
@@ -79,17 +93,29 @@ class TranslationConfig(TaskConfig):
 
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name a source and a target file, or one table of pairs, for each purpose."""
-        for names in (files, valid):
-            if len(names) > 2:
-                remedy = "give a source and a target, or one table of pairs; for more, repeat --source and --target"
-                raise ConfigError(f"{len(names)} files ({', '.join(names)}) for pairs of sentences; {remedy}")
-        keys = (("source", files[:1]), ("target", files[1:]), ("valid_source", valid[:1]), ("valid_target", valid[1:]))
-        return {key: list(names) for key, names in keys if names}
+        """Return the settings that name a source and a target file, or tables of pairs, for each purpose."""
+        if not files:
+            raise ConfigError("name a source and a target file, or a table of pairs")
+        sides = [*_sides(files), *_sides(valid)]
+        keys = ("source", "target", "valid_source", "valid_target")
+        return {key: list(names) for key, names in zip(keys, sides, strict=True) if names}
 
     def training_files(self) -> tuple[str, ...]:
         """Return the names of the files to train on."""
         return (*self.source, *self.target)
+
+    def with_columns(self) -> "TaskConfig":
+        """Return the settings with the columns of the first table, if there are tables."""
+        return self if self.target else super().with_columns()
+
+    def pair_files(self, source: Sequence[str], target: Sequence[str]) -> PairFiles:
+        """Return files with the columns to read."""
+        return PairFiles(tuple(source), tuple(target), self.column_options())
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how each pair of files, or each table, is read."""
+        sides = [_sides(files)] if files else [(self.source, self.target), (self.valid_source, self.valid_target)]
+        return [reading for source, target in sides for reading in self.pair_files(source, target).readings()]
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
         """Return the default, limited by the positions of the model."""
@@ -120,33 +146,48 @@ class TranslationConfig(TaskConfig):
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
         """Read the pairs, learn the tokenizer, tokenise."""
-        files = [*paths(self.source), *paths(self.target)]
+        files = self.pair_files(self.source, self.target)
         skipped = Skipped()
 
         def texts() -> Iterator[str]:
-            return chain.from_iterable(read_all(self.source, self.target, Skipped()))
+            return chain.from_iterable(files.read(Skipped()))
 
         say("learning the tokenizer")
-        learned = learn_tokenizer(tokenizer, files, texts)
+        learned = learn_tokenizer(tokenizer, [*paths(self.source), *paths(self.target)], texts)
         say("tokenising")
         variants = VARIANTS if tokenizer.dropout else 1
-        train = [Pairs.open(self.source, self.target, learned, self.longest, skipped, one) for one in range(variants)]
+        train = [Pairs.open(files, learned, self.longest, skipped, one) for one in range(variants)]
         if train[0].count == 0:
             left_out = "; ".join(skipped.report())
             raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
         if self.valid_source:
-            valid = Pairs.open(self.valid_source, self.valid_target, learned, self.longest, skipped, None)
+            held = self.pair_files(self.valid_source, self.valid_target)
+            valid = Pairs.open(held, learned, self.longest, skipped, None)
             return Translation(self, learned, skipped, train, valid)
         rows, held_out = hold_out(train[0].count, seed)
         return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Translation":
         """Open other files to measure a model on: a source and a target, or one table."""
-        if len(files) not in (1, 2):
-            raise InputError("a translator is measured on a source file and a target file, or one table of pairs")
+        if len(files) > 2 and not _are_tables(files):
+            raise InputError("a translator is measured on a source file and a target file, or on tables of pairs")
         skipped = Skipped()
-        valid = Pairs.open(tuple(files[:1]), tuple(files[1:]), tokenizer, self.longest, skipped, None)
+        valid = Pairs.open(self.pair_files(*_sides(files)), tokenizer, self.longest, skipped, None)
         return Translation(self, tokenizer, skipped, [valid], valid)
+
+
+def _are_tables(files: Sequence[str]) -> bool:
+    return all(is_table(Path(name)) or Path(name).is_dir() for name in files)
+
+
+def _sides(files: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the sources and the targets of files that were named in order: tables, or a source and a target."""
+    if _are_tables(files):
+        return files, ()
+    if len(files) > 2:
+        remedy = "give a source and a target, or tables of pairs; for more, repeat --source and --target"
+        raise ConfigError(f"{len(files)} files ({', '.join(files)}) for pairs of sentences; {remedy}")
+    return files[:1], files[1:]
 
 
 class Translation(Task):

@@ -13,6 +13,7 @@ from regard.config import Count, Range, Rate, Table
 from regard.data.augment import channel_statistics, flip, normalise, shift
 from regard.data.batches import EMPTY, Draw, Indices, Shuffled
 from regard.data.cache import digest
+from regard.data.columns import FileReading
 from regard.data.device import to_device
 from regard.data.images import Images, read_images
 from regard.data.read import Skipped
@@ -26,6 +27,7 @@ from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import hold_out, shown
 
+CLASSES_SHOWN = 10  # in the plan
 PATCHES = 64  # about how many patches an image is cut into
 
 
@@ -66,6 +68,8 @@ class VisionTaskConfig(TaskConfig):
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name a folder or file of images for each purpose."""
+        if not files:
+            raise ConfigError("name a folder or file of images")
         for names in (files, valid):
             if len(names) > 1:
                 raise ConfigError(f"{', '.join(names)}: images come from one folder or file; give one of them")
@@ -137,6 +141,14 @@ def _check_channels(images: Images, channels: int, path: str) -> Images:
     return images
 
 
+def _reading(name: str, images: Images) -> FileReading:
+    origin = "the folder of an image" if images.first else "the number stored with each image"
+    classes = ", ".join(images.classes[:CLASSES_SHOWN]) + (", ..." if len(images.classes) > CLASSES_SHOWN else "")
+    first = images.first or f"{' x '.join(map(str, images.pixels.shape[1:3]))} pixels"
+    example = {"image": first, "label": images.classes[int(images.labels[0])]}
+    return FileReading((name,), f"label = {origin} ({classes})", example)
+
+
 def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
     """Choose patches that divide the image into about 8 x 8, and a position for each and for the class token."""
     sides = [side for side in range(1, min(height, width) + 1) if height % side == 0 and width % side == 0]
@@ -179,6 +191,12 @@ class Vision(Task):
         sides = ((self.train, self.train_rows), (self.valid, self.valid_rows))
         parts = (digest(images.pixels, images.labels, rows) for images, rows in sides)
         return digest(*self.config.classes, *parts)
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return where the labels come from, and the first image with its label."""
+        config = self.config
+        names = list(files) or [name for name in (config.train, config.valid) if name is not None]
+        return [_reading(name, images) for name, images in zip(names, (self.train, self.valid), strict=False)]
 
     def amount(self) -> Amount:
         """Return the images, each as 64 patches."""

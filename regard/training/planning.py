@@ -173,6 +173,17 @@ def choose_task(draft: Draft) -> None:
     draft.note_changes("task")
 
 
+def choose_table_columns(draft: Draft) -> None:
+    """Decide which columns of tables are read: those of the first table, which the others must have, too."""
+    config = draft.task_config.with_columns()
+    for role in config.roles:
+        column = getattr(config, role.key)
+        if column is not None and role.key not in draft.task_table:
+            draft.task_table = {**draft.task_table, role.key: column}
+            draft.note(f"task.{role.key}", column, _by("the first table", config.with_columns))
+    draft.task_config = config
+
+
 def choose_architecture(draft: Draft) -> None:
     """Find the architecture that the user named, by a recipe or trained weights, or take the task's own."""
     request, given = draft.request, draft.given.get("model", {})
@@ -338,6 +349,7 @@ def fit_to_minutes(draft: Draft) -> None:
 STAGES: tuple[Callable[[Draft], None], ...] = (
     read_request,
     choose_task,
+    choose_table_columns,
     choose_architecture,
     choose_length,
     choose_tokenizer,

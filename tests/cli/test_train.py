@@ -176,9 +176,10 @@ def test_a_text_is_not_a_table_or_an_image(regard):
     assert regard.refused("train", "vision", text()).startswith("a.txt: no images can be read from .txt; give ")
 
 
-def test_a_folder_is_not_a_file(regard):
+def test_a_folder_without_texts(regard):
     Path("folder").mkdir()
-    assert regard.refused("train", "language", "folder").startswith("folder: is a folder; name a file in it")
+    found = regard.refused("train", "language", "folder")
+    assert found.startswith("folder: is a folder without text files or tables; name a file")
 
 
 def test_too_little_text(regard):

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import read
-from regard.data.read import DocumentPart, Skipped, read_documents, read_labelled, read_pairs
+from regard.data.columns import DOCUMENTS, LABELLED, PAIRED, ColumnOptions
+from regard.data.read import (
+    DocumentPart,
+    Skipped,
+    documents_reading,
+    files_below,
+    pairs_reading,
+    read_documents,
+    read_labelled,
+    read_pairs,
+)
 from regard.errors import InputError
 
 
@@ -103,13 +113,51 @@ def test_mistakes_in_pairs(tmp_path):
         list(read_pairs(path, None, Skipped()))
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"id": 1, "translation": {"de": "Hallo", "en": "Hello"}}\n'),
+        ("a.jsonl", '{"translation": {"xx1": "Hallo", "xx2": "Hello"}, "de": "ein anderer Text"}\n'),
+        ("a.tsv", "id\tde\ten\n1\tHallo\tHello\n"),
+        ("a.tsv", "score\tde\ten\n0.5\tHallo\tHello\n"),
+        ("a.tsv", "1276\tHallo\t5350\tHello\n"),
+        ("a.csv", "de,en\nHallo,Hello\n"),
+        ("a.csv", ",German,laser_score,English\n0,Hallo,1.2,Hello\n"),
+    ],
+)
+def test_numbers_and_scores_are_never_a_side_of_a_pair(tmp_path, name, content):
+    assert list(read_pairs(write(tmp_path, name, content), None, Skipped())) == [("Hallo", "Hello")]
+
+
+def test_a_table_is_not_one_side(tmp_path):
+    table, text = write(tmp_path, "a.tsv", "ja\tyes\n"), write(tmp_path, "a.en", "yes\n")
+    for source, target in ((table, text), (text, table)):
+        with pytest.raises(InputError, match=r"a\.tsv: is a table, which holds both sides, so .*a\.en cannot be"):
+            list(read_pairs(source, target, Skipped()))
+
+
+def test_how_pairs_are_read(tmp_path):
+    path = write(tmp_path, "a.csv", "id,de,en\n1,,blank\n2,Hallo,Hello\n")
+    found = pairs_reading(path, None)
+    assert found.heading() == f"{path}: with header, source = column 2 (de), target = column 3 (en)"
+    assert found.examples == {"source": "Hallo", "target": "Hello"}
+    other = pairs_reading(path, None, ColumnOptions(PAIRED, ("3", "de")))
+    assert other.examples == {"source": "Hello", "target": "Hallo"}
+    source, target = write(tmp_path, "a.de", "\nHallo\n"), write(tmp_path, "a.en", "x\nHello\n")
+    found = pairs_reading(source, target)
+    assert found.heading() == f"{source}, {target}: source and target, line by line"
+    assert found.examples == {"source": "Hallo", "target": "Hello"}
+
+
 # --- labels ---
 
 
 @pytest.mark.parametrize(
     ("content", "names"),
     [
-        ("good\tx\t1\nbad\tx\t0\n", {}),
+        ("good\t1\nbad\t0\n", {}),
+        ("1\tgood\n0\tbad\n", {}),
+        ("good\tx\t1\nbad\tx\t0\n", {"text": "1", "label": "3"}),
         ("Label\tid\tSentence\n1\tx\tgood\n0\tx\tbad\n", {}),
         ("title\ttext\tlabel\nx\tgood\t1\nx\tbad\t0\n", {}),
         ("label\twords\n1\tgood\n0\tbad\n", {}),
@@ -121,7 +169,8 @@ def test_mistakes_in_pairs(tmp_path):
     ],
 )
 def test_labelled_columns(tmp_path, content, names):
-    rows = list(read_labelled(write(tmp_path, "a.tsv", content), Skipped(), **names))
+    columns = ColumnOptions(LABELLED, (names.get("text"), names.get("label")))
+    rows = list(read_labelled(write(tmp_path, "a.tsv", content), Skipped(), columns))
     assert rows == [("good", "1"), ("bad", "0")]
 
 
@@ -137,13 +186,24 @@ def test_blank_texts_and_labels_are_skipped(tmp_path):
 
 def test_mistakes_in_labelled(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\na,1\n")
-    with raises(f"{path}: has no column 'lable'; did you mean 'label'? (one of label, text)"):
-        list(read_labelled(path, Skipped(), label="lable"))
-    with raises(f"{path}: has no column 'words'; use one of label, text"):
-        list(read_labelled(path, Skipped(), text="words"))
+    rest = "did you mean 'label'? (one of label, text), or a number up to 2"
+    with raises(f"{path}: has no column 'lable' for the label; {rest}"):
+        list(read_labelled(path, Skipped(), ColumnOptions(LABELLED, (None, "lable"))))
+    with raises(f"{path}: has no column '3' for the text; use one of label, text, or a number up to 2"):
+        list(read_labelled(path, Skipped(), ColumnOptions(LABELLED, ("3", None))))
     path = write(tmp_path, "b.csv", "text\na\n")
     with raises(f"{path}: has one column (text), but two are needed; check how columns are separated"):
         list(read_labelled(path, Skipped()))
+
+
+@pytest.mark.parametrize("content", ['{"id": 1, "utt": "book a flight", "label": "x"}\n'])
+def test_the_number_of_a_row_is_not_its_text(tmp_path, content):
+    assert list(read_labelled(write(tmp_path, "a.jsonl", content), Skipped())) == [("book a flight", "x")]
+
+
+def test_a_first_row_that_looks_like_a_header_is_data_if_its_label_occurs_again(tmp_path):
+    path = write(tmp_path, "a.tsv", "title\tgood\nso dull\tbad\nso fine\tgood\n")
+    assert len(list(read_labelled(path, Skipped()))) == 3
 
 
 # --- documents ---
@@ -208,15 +268,47 @@ def test_long_paragraphs_come_in_pieces(paragraphs, block):
 def test_rows_are_documents(tmp_path, content, column):
     skipped = Skipped()
     path = write(tmp_path, "a.csv.gz", content)
-    pieces = list(read_documents(path, skipped, column=column))
+    pieces = list(read_documents(path, skipped, columns=ColumnOptions(DOCUMENTS, (column,))))
     assert pieces == [DocumentPart("one", ends=True), DocumentPart("two", ends=True)]
     assert skipped.report() == [f"1 blank text skipped (first: {path}:3)"]
 
 
+def test_addresses_are_not_texts(tmp_path):
+    path = write(tmp_path, "a.tsv", "url\tcontent\nhttps://a.b/1\tone\n")
+    assert list(read_documents(path, Skipped())) == [DocumentPart("one", ends=True)]
+
+
+def test_how_documents_are_read(tmp_path):
+    path = write(tmp_path, "a.txt", "\n\none\ntwo\n\nthree\n")
+    assert documents_reading(path).how == "one text"
+    assert documents_reading(path, "blank-line").examples == {"text": "one\ntwo"}
+    assert documents_reading(path, "line").examples == {"text": "one"}
+    table = write(tmp_path, "a.tsv", "title\tgut\nbody\tbad\n")
+    column = ColumnOptions(DOCUMENTS, ("1",))
+    assert documents_reading(table, columns=column).doubt == "its first row may be data: task.header=false"
+    column = ColumnOptions(DOCUMENTS, ("1",), header=False)
+    assert documents_reading(table, columns=column).heading() == f"{table}: no header, text = column 1"
+    assert documents_reading(table, columns=column).examples == {"text": "title"}
+
+
+def test_the_texts_and_tables_of_a_folder(tmp_path):
+    names = ["b.txt", "a/2.md", "a/1.csv.gz", "a/picture.png", ".hidden", ".git/x.txt"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path, name, "text")
+    assert [str(path.relative_to(tmp_path)) for path in files_below(tmp_path)] == ["b.txt", "a/1.csv.gz", "a/2.md"]
+    assert files_below(tmp_path / "b.txt") == [tmp_path / "b.txt"]
+    (tmp_path / "empty").mkdir()
+    with raises(f"{tmp_path}/empty: is a folder without text files or tables; name a file, or a folder that has some"):
+        files_below(tmp_path / "empty")
+
+
 def test_mistakes_in_documents(tmp_path):
     path = write(tmp_path, "a.csv", "text,id\na,1\n")
-    with raises(f"{path}: has no column 'txt'; did you mean 'text'? (one of id, text)"):
-        list(read_documents(path, Skipped(), column="txt"))
+    with raises(
+        f"{path}: has no column 'txt' for the text; did you mean 'text'? (one of id, text), or a number up to 2"
+    ):
+        list(read_documents(path, Skipped(), columns=ColumnOptions(DOCUMENTS, ("txt",))))
     for by in ("file", "line", "blank-line"):
         with pytest.raises(InputError, match=r"a\.docx: cannot be read as text; what can be read: text \(\.txt"):
             list(read_documents(write(tmp_path, "a.docx", "x"), Skipped(), by=by))
@@ -237,7 +329,7 @@ def test_long_lines_and_cells_come_in_parts_or_are_cut_and_counted(tmp_path, mon
         assert "".join(piece.text + "|" * piece.ends for piece in pieces) == f"short|{long}|last|"
         assert max(len(piece.text) for piece in pieces) < len(long)
     table = write(tmp_path, "a.tsv", f"text\tlabel\n{long}\tx\n")
-    pieces = list(read_documents(table, Skipped(), column="text"))
+    pieces = list(read_documents(table, Skipped()))
     assert [piece.text for piece in pieces] == ["one two three ", "four five six ", "seven"]
     skipped = Skipped()
     assert list(read_labelled(table, skipped)) == [(long[:16], "x")]

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
@@ -16,10 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from regard.data.tables import is_table, read_rows
+from regard.data.tables import is_table, open_table
 from regard.errors import InputError, RegardError
 
 ROWS = [{"text": "a, b", "label": "1"}, {"text": 'say "hi"', "label": "0"}, {"text": "  ä€", "label": ""}]
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    return open_table(path).rows
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -226,7 +226,7 @@ def test_evaluation_opens_pairs_or_a_table(tmp_path):
     assert opened.tokenizer is task.tokenizer
     assert opened.valid.count == 9
     assert opened.measure(model) == task.config.evaluation(task.tokenizer, [table]).measure(model)
-    with pytest.raises(InputError, match="a translator is measured on a source file and a target file, or one table"):
+    with pytest.raises(InputError, match="a translator is measured on a source file and a target file, or on tables"):
         task.config.evaluation(task.tokenizer, [one, other, table])
 
 
