@@ -51,6 +51,8 @@ class TrainConfig(Config):
     """Precision of the computation; auto: bfloat16 where the device is fast in it."""
     compile: Literal["auto", "always", "never"] = "auto"
     """Whether the model is compiled; auto: on an accelerator, if the run is long enough to pay for it."""
+    capture: Literal["auto", "always", "never"] = "auto"
+    """Whether updates are replayed as CUDA graphs; auto: on one GPU, if launching kernels would limit the speed."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes: a copy of the model in each (ddp), or a shard (fsdp)."""
     seed: Times = 0

@@ -22,12 +22,13 @@ from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch, Task
+from regard.training.capture import CapturedUpdates
 from regard.training.config import TrainConfig
+from regard.training.execution import choose_execution
 from regard.training.ranks import Ranks
 from regard.training.shard import local, shard, whole
 
 SHAPES = 256  # shapes of batches that are compiled, each once; by default torch stops after the eighth
-PAYS = 200  # updates per shape from which compiling pays off
 
 
 class Objective(nn.Module):
@@ -63,11 +64,21 @@ class Outcome(NamedTuple):
     bad: Tensor  # 1 if something was not finite and the update was skipped, else 0
 
 
+class Gradient(NamedTuple):
+    """The results of the backward passes of an update; the gradients are in the parameters."""
+
+    loss: Tensor
+    count: Tensor  # type: ignore[assignment]
+    carried: list[tuple[slice, Batch]]  # the state after each part of the rows
+    rows: int  # of the whole update
+
+
 class Update:
     """Updates a model, batch by batch; `shapes` is the number of different shapes of batches."""
 
     def __init__(self, model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int = 1) -> None:
-        self.model, self.config, self.ranks, self.shapes = model, config, ranks, shapes
+        self.model, self.config, self.ranks = model, config, ranks
+        self.execution = choose_execution(model, task, config, ranks, shapes)
         self.sharded = ranks.world > 1 and config.parallel == "fsdp"
         if self.sharded:
             shard(model, ranks)
@@ -75,10 +86,14 @@ class Update:
         self.parameters = list(model.parameters())
         self.split = config.accumulate  # the number of parts that this process splits its share of an update into
         self.objective: Any = self._wrap(Objective(model, task))
-        self.average = None if config.ema is None else {n: t.detach().clone() for n, t in tensors(model).items()}
-        self.buffers = [tensor for tensor in tensors(model).values() if not isinstance(tensor, nn.Parameter)]
+        self.tensors = tensors(model)  # collected once, which takes time
+        self.average = None if config.ema is None else {n: t.detach().clone() for n, t in self.tensors.items()}
+        self.renewed = torch.zeros((), device=ranks.device, dtype=self.parameters[0].dtype)  # share of the average
+        self.buffers = [tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)]
         self.routers = [module for module in model.modules() if isinstance(module, Router)]
         self.carried: Batch = {}
+        self.step = 0
+        self.captured = self._captured()
 
     def _wrap(self, objective: nn.Module) -> Any:
         """Compile, and average gradients over processes."""
@@ -87,17 +102,15 @@ class Update:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # the replacement API does not exist in older torch
                 wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` synchronises them
-        if self.compiles:
+        if self.execution.compiles:
             wrapped = torch.compile(wrapped, dynamic=False)
         return wrapped
 
-    @property
-    def compiles(self) -> bool:
-        """Return whether to compile; auto: on an accelerator, if it pays off and no loop would be unrolled."""
-        if self.config.compile == "auto":
-            pays = self.config.steps >= PAYS * self.shapes
-            return self.ranks.device.type != "cpu" and pays and getattr(self.model, "compile_pays", True)
-        return self.config.compile == "always"
+    def _captured(self) -> CapturedUpdates | None:
+        """Return what captures updates of this object, if they are to be captured."""
+        if not self.execution.captures:
+            return None
+        return CapturedUpdates(self._learn, self._compute, self._undo, self.ranks.device)
 
     @property
     def parts(self) -> int:
@@ -113,7 +126,7 @@ class Update:
     def _many_shapes(self) -> AbstractContextManager[None]:
         """Allow torch to compile for every shape; other code of the process keeps its own setting."""
         patched: AbstractContextManager[None] = nullcontext()
-        if self.compiles:
+        if self.execution.compiles:
             patched = torch._dynamo.config.patch(recompile_limit=SHAPES)
         return patched
 
@@ -121,42 +134,73 @@ class Update:
         """Learn from a batch; skip it if something is not finite. When memory runs out, `split` grows."""
         if not self.model.training:  # `train()` visits all modules, which takes time
             self.model.train()
+        self.step = step
         self.optimizer.set_factor(self.config.schedule.factor(step, self.config.steps))
+        if self.config.ema is not None:  # a shorter horizon at first, so that the initial weights are forgotten
+            self.renewed.fill_(1 - min(self.config.ema, (1 + step) / (10 + step)))
+        self._seed()
+        if self.captured is None:
+            return self._learn(batch)
+        carried = tuple(tensor.shape for tensor in self.carried.values())
+        return Outcome(*self.captured(batch, self.split, carried))
+
+    def _seed(self) -> None:
+        """Seed the dropout of this process for the whole update; a graph cannot be seeded again in between."""
+        seed_generators(self.ranks.device, self.config.seed, self.step, self.ranks.rank)
+
+    def _learn(self, batch: Batch) -> Outcome:
+        """Learn from a batch, in more parts if memory runs out."""
         before = [buffer.clone() for buffer in self.buffers]
-        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
-        while (found := self._backward(batch, step, count)) is None:
+        while (found := self._try_backward(batch, before)) is None:
             self._halve(len(batch["labels"]))
-            self.optimizer.zero()
-            self._restore(before)
             if self.ranks.device.type == "cuda":
                 torch.cuda.empty_cache()
-        loss, carried = found
-        norm, bad = self._clip(loss)
-        self.optimizer.step(bad)
-        self.optimizer.zero()
-        self._carry(carried, len(batch["labels"]), bad)
-        self._balance()
-        self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
-        self._update_average(step)
-        return Outcome(loss, count, norm, bad)
+        return self._apply(before, found)
 
-    def _backward(self, batch: Batch, step: int, count: Tensor) -> tuple[Tensor, list[tuple[slice, Batch]]] | None:
-        """Accumulate the gradients of all parts; return None if memory ran out."""
-        loss = torch.zeros((), device=self.ranks.device)
-        carried: list[tuple[slice, Batch]] = []
+    def _compute(self, batch: Batch) -> Outcome:
+        """Learn from a batch by a fixed sequence of operations on the device."""
+        before = [buffer.clone() for buffer in self.buffers]
+        return self._apply(before, self._backward(batch))
+
+    def _try_backward(self, batch: Batch, before: list[Tensor]) -> Gradient | None:
+        """Accumulate the gradients of all parts; undo that after an error, and return None if memory ran out."""
         try:
-            for number, rows, part in self._parts(batch):
-                seed_generators(self.ranks.device, self.config.seed, step, number)
-                with self._share_gradients_after(number), self.autocast(), self._many_shapes():
-                    losses, kept = self.objective(part)
-                    (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
-                loss += losses.loss
-                carried.append((rows, kept))
+            return self._backward(batch)
         except RuntimeError as error:
+            self._undo()
+            self._restore(before)
             if not out_of_memory(error):
                 raise
             return None
-        return loss, carried
+
+    def _undo(self) -> None:
+        """Discard the gradients of an update, which then begins again."""
+        self.optimizer.zero()
+        self._seed()
+
+    def _backward(self, batch: Batch) -> Gradient:
+        """Accumulate the gradients of all parts."""
+        loss = torch.zeros((), device=self.ranks.device)
+        count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
+        carried: list[tuple[slice, Batch]] = []
+        for number, rows, part in self._parts(batch):
+            with self._share_gradients_after(number), self.autocast(), self._many_shapes():
+                losses, kept = self.objective(part)
+                (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
+            loss += losses.loss
+            carried.append((rows, kept))
+        return Gradient(loss, count, carried, len(batch["labels"]))
+
+    def _apply(self, before: list[Tensor], gradient: Gradient) -> Outcome:
+        """Change the weights by their gradients, and everything else that an update changes."""
+        norm, bad = self._clip(gradient.loss)
+        self.optimizer.step(bad)
+        self.optimizer.zero()
+        self._carry(gradient.carried, gradient.rows, bad)
+        self._balance()
+        self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
+        self._update_average()
+        return Outcome(gradient.loss, gradient.count, norm, bad)
 
     def _halve(self, rows: int) -> None:
         """Split updates into twice the number of parts."""
@@ -219,13 +263,15 @@ class Update:
         bad = (~torch.isfinite(norm + loss)).float()
         return norm, self.ranks.sum(bad).clamp(max=1.0)
 
+    @torch.no_grad()
     def _carry(self, carried: list[tuple[slice, Batch]], rows: int, bad: Tensor) -> None:
-        """Keep the state of this process's rows for the next update; the rows of others are zero here."""
+        """Keep the state of this process's rows for the next update, in place; the rows of others are zero here."""
         for name, example in carried[0][1].items():
             new = example.new_zeros(rows, *example.shape[1:])
             for part, kept in carried:
                 new[part] = kept[name][: part.stop - part.start]
-            self.carried[name] = torch.where(bad > 0, self.carried.get(name, torch.zeros_like(new)), new)
+            old = self.carried.setdefault(name, torch.zeros_like(new))
+            old.copy_(torch.where(bad > 0, old, new))
 
     def carried_by_all(self) -> Batch:
         """Return the state of all rows, each from the process that it belongs to."""
@@ -261,6 +307,7 @@ class Update:
         carried = {name: tensor for name, tensor in _below("carried/", state).items() if len(tensor) == rows}
         self.carried = {name: tensor.to(self.ranks.device) for name, tensor in carried.items()}
         self.split = max(self.config.accumulate, split)
+        self.captured = self._captured()  # graphs refer to the state that was carried before
 
     def _balance(self) -> None:
         """Balance the load of experts over all processes; synchronise the averages of batch norm."""
@@ -273,17 +320,19 @@ class Update:
                     self.ranks.sum(buffer.div_(self.ranks.world))
 
     @torch.no_grad()
-    def _update_average(self, step: int) -> None:
-        """Update the moving average, with a shorter horizon at first, so that the initial weights are forgotten."""
-        if self.average is None or self.config.ema is None:
+    def _update_average(self) -> None:
+        """Update the moving average: a <- a + (w - a) * renewed, where `renewed` is 1 - decay."""
+        if self.average is None:
             return
-        decay = min(self.config.ema, (1 + step) / (10 + step))
-        own = tensors(self.model)
-        moving = [name for name, tensor in own.items() if tensor.is_floating_point()]
-        averages = [local(self.average[name]) for name in moving]
-        torch._foreach_lerp_(averages, [local(own[name]) for name in moving], 1 - decay)
-        for name in own.keys() - moving:
-            self.average[name].copy_(own[name])
+        pairs = [(average, self.tensors[name]) for name, average in self.average.items()]
+        moving = [(local(average), local(own)) for average, own in pairs if own.is_floating_point()]
+        averages = [average for average, _ in moving]
+        change = torch._foreach_sub([own for _, own in moving], averages)
+        torch._foreach_mul_(change, self.renewed)
+        torch._foreach_add_(averages, change)
+        for average, own in pairs:
+            if not own.is_floating_point():
+                average.copy_(own)
 
 
 @torch.no_grad()

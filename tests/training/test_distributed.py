@@ -15,7 +15,6 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
-from torch import Tensor
 
 import regard.training.start
 from regard.config import from_table
@@ -160,10 +159,10 @@ def train_with_bad_update(*arguments: Any) -> None:
     """Train; the last process computes NaN in the second step."""
     backward = Update._backward
 
-    def backward_or_nonsense(self: Update, batch: Any, step: int, count: Tensor) -> Any:
-        found = backward(self, batch, step, count)
-        if step == 2 and self.ranks.rank == self.ranks.world - 1 and found is not None:
-            found[0].fill_(float("nan"))
+    def backward_or_nonsense(self: Update, batch: Any) -> Any:
+        found = backward(self, batch)
+        if self.step == 2 and self.ranks.rank == self.ranks.world - 1:
+            found.loss.fill_(float("nan"))
         return found
 
     with pytest.MonkeyPatch.context() as patch:

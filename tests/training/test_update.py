@@ -47,25 +47,6 @@ def make(found: RunPlan, accumulate: int = 1, dtype: torch.dtype = torch.float64
     return Update(model, found.task, replace(found.config.train, accumulate=accumulate), ALONE)
 
 
-@pytest.mark.parametrize(
-    ("device", "wanted", "steps", "shapes", "compiles"),
-    [
-        ("cpu", "auto", 10_000, 1, False),
-        ("cpu", "always", 1, 12, True),
-        ("cuda", "auto", 10_000, 12, True),
-        ("cuda", "auto", 500, 1, True),
-        ("cuda", "auto", 500, 12, False),
-        ("cuda", "auto", 20, 1, False),
-        ("cuda", "never", 10_000, 1, False),
-    ],
-)
-def test_compiling_is_for_accelerators_where_it_pays(device, wanted, steps, shapes, compiles, tmp_path: Path):
-    found = planned("language", tmp_path)
-    config = replace(found.config.train, steps=steps, compile=wanted)
-    model = build_model(found.config, ALONE)
-    assert Update(model, found.task, config, Ranks(0, 1, torch.device(device)), shapes).compiles == compiles
-
-
 def batches(found: RunPlan, count: int, dtype: torch.dtype = torch.float64) -> list[Batch]:
     """Return the first batches in another precision; some labels of the first rows do not count."""
     config = found.config.train

@@ -1,0 +1,173 @@
+"""Updates as CUDA graphs: a small update is limited by launching its kernels, and a graph launches all of them at once.
+
+A graph needs tensors at fixed addresses. Weights, optimizer, moving average and carried state are changed in place; a
+batch is copied into tensors of its shape; numbers that differ from step to step (rates, decay) are tensors that are
+filled before a replay. Random numbers follow the seed of the generator at the replay, as they do without a graph. There
+is one graph for each shape, and all share one pool of memory, since no two run at once and nothing stays in it.
+
+No update is wasted: the first ones of a shape are ordinary updates, in which kernels are chosen and caches are filled.
+One of them is a rehearsal, in which it is an error to wait for the device, because that cannot be captured.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.tasks.task import Batch, Task
+
+GRAPHS = 64  # shapes that are captured, more than there are length buckets; further ones are not
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+WAITS = "called a synchronizing CUDA operation"  # torch's error in a rehearsal
+
+Learn = Callable[[Batch], tuple[Tensor, ...]]
+Key = tuple[Any, ...]
+
+
+class CapturedUpdates:
+    """Runs updates: the first ones of a shape by `learn`, then `compute` as a graph, if it can be captured.
+
+    Both consist of the same operations and return numbers as tensors; only `learn` may try again when memory runs out.
+    `undo` discards the gradients of an update that failed.
+    """
+
+    def __init__(self, learn: Learn, compute: Learn, undo: Callable[[], None], device: torch.device) -> None:
+        self.learn, self.compute, self.undo = learn, compute, undo
+        self.recorder = CudaRecorder() if device.type == "cuda" else Recorder()
+        self.graphs: dict[Key, CapturedShape] = {}
+        self.seen: set[Key] = set()
+        self.is_rehearsed = False
+        self.failure: str | None = None  # why updates are not captured
+
+    def __call__(self, batch: Batch, *state: Any) -> tuple[Tensor, ...]:
+        """Learn from a batch; `state` is what decides, besides the shapes, which operations that takes."""
+        key = (*state, *((name, tensor.shape, tensor.dtype) for name, tensor in batch.items()))
+        if key in self.graphs:
+            return self.graphs[key](batch)
+        if self.failure is not None:
+            return self.learn(batch)
+        if key not in self.seen:
+            self.seen.add(key)
+            with self.recorder.aside():
+                return self.learn(batch)
+        if not self.is_rehearsed:
+            return self._rehearse(batch)
+        return self._capture(key, batch)
+
+    def _rehearse(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Learn from a batch as usual, but find out whether that waits for the device."""
+        try:
+            with self.recorder.aside(), self.recorder.without_waiting():
+                found = self.learn(batch)
+        except RuntimeError as error:
+            if WAITS not in str(error):
+                raise
+            self._give_up(error)
+        else:
+            self.is_rehearsed = True
+            return found
+        return self.learn(batch)
+
+    def _capture(self, key: Key, batch: Batch) -> tuple[Tensor, ...]:
+        """Capture the update of this shape, and replay it."""
+        if len(self.graphs) == GRAPHS:
+            return self.learn(batch)
+        try:
+            self.graphs[key] = CapturedShape(self.compute, batch, self.recorder)
+        except RuntimeError as error:  # nothing was computed, only recorded
+            self._give_up(error)
+        else:
+            return self.graphs[key](batch)
+        self.undo()
+        return self.learn(batch)
+
+    def _give_up(self, error: RuntimeError) -> None:
+        """Run all further updates as usual."""
+        self.failure = str(error).partition("\n")[0]
+        self.graphs.clear()
+
+
+class CapturedShape:
+    """The graph of updates of one shape: the tensors of its batch, and the numbers that it computes."""
+
+    def __init__(self, compute: Learn, batch: Batch, recorder: "Recorder") -> None:
+        self.batch = {name: tensor.clone() for name, tensor in batch.items()}
+        self.found: Tensor | None = None  # stays in the pool, so that no other graph overwrites it
+
+        def work() -> None:
+            self.found = torch.stack([number.detach().float() for number in compute(dict(self.batch))])
+
+        self.replay = recorder.record(work)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Learn from another batch of this shape."""
+        torch._foreach_copy_(list(self.batch.values()), list(batch.values()))
+        self.replay()
+        assert self.found is not None
+        return tuple(self.found.clone().unbind())  # the next replay overwrites them
+
+
+class Recorder:
+    """Repeats work by calling it again; on CUDA, `CudaRecorder` records it."""
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that repeats some work."""
+        return work
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run the block where work is recorded."""
+        yield
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """Raise an error where the block waits for the device."""
+        yield
+
+
+class CudaRecorder(Recorder):
+    """Records CUDA graphs on a stream of its own, in one pool of memory."""
+
+    def __init__(self) -> None:
+        self.stream = torch.cuda.Stream()
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that replays some work, which is recorded now, but not run."""
+        graph = torch.cuda.CUDAGraph()
+        # other threads may allocate meanwhile
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run the block on the stream of the graphs: what is kept between updates must not belong to another."""
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """Raise an error where the block waits for the device."""
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def can_capture(model: nn.Module, task: Task) -> bool:
+    """Return whether nothing in a forward pass can depend on Python values that change between updates.
+
+    A replay runs no Python. Modules of torch and of this package are known not to need it; of others, and of hooks,
+    nothing is known.
+    """
+    modules = list(model.modules())
+    known = all(type(part).__module__.partition(".")[0] in ("regard", "torch") for part in (*modules, task))
+    hooks = any(getattr(module, name) for module in modules for name in HOOKS)
+    return known and not hooks and not any(parameter._backward_hooks for parameter in model.parameters())
