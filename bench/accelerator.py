@@ -1,6 +1,7 @@
 """Every recipe on an accelerator: `python -m bench.accelerator`.
 
-These checks need a GPU, so they are not part of the tests. Each shrunk recipe is compiled whole (inductor, fullgraph),
+These checks need a GPU, so they are not part of the tests. Captured updates are compared with others
+(bench/captured.py). Each shrunk recipe is compiled whole (inductor, fullgraph),
 forward and backward, and compared with the same model on the CPU. The attention kernels are compared with each other on
 the GPU; a query that sees nothing must get zeros and finite gradients from all of them. Exits with 1 if anything
 disagrees.
@@ -17,6 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from bench.captured import CAPTURE_CASES, CaptureCase, check_capture
 from regard.parts.attend import NO_POSITION, Terms, explicit, flex, fused
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, Window
 from regard.parts.position import Alibi, Relative, RelativeBias
@@ -104,12 +106,14 @@ def run(kernel: Callable[..., Tensor], inputs: list[Tensor], terms: Terms) -> li
     return [out.detach(), *(tensor.grad.clone() for tensor in inputs)]
 
 
-def check(task: Case | tuple[str, str]) -> tuple[bool, str]:
+def check(task: Case | CaptureCase | tuple[str, str]) -> tuple[bool, str]:
     """Run one check in its own process, so that a failure is reported and the others continue."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch._dynamo.reset()
     try:
+        if isinstance(task, CaptureCase):
+            return check_capture(task)
         return check_recipe(task) if isinstance(task, Case) else check_kernels(*task)
     except Exception as error:
         return False, f"{task}: {type(error).__name__}: {str(error)[:300]}"
@@ -119,7 +123,7 @@ if __name__ == "__main__":
     # heads wide enough for Flex, in the variants that use it
     wide = [replace(case, name=f"{case.name}-wide", overrides=(*case.overrides, "model.dim=64")) for case in cases()]
     flexible = [case for case in wide if case.name.startswith(("llama-local", "gpt2-alibi", "gpt2-t5", "gpt2-capped"))]
-    tasks = [*cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
+    tasks = [*CAPTURE_CASES, *cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))  # most of the time is compiling
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = []

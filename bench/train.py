@@ -23,7 +23,7 @@ from regard.training.planning import RunPlan, plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
-from regard.training.run import create_run
+from regard.training.run import Run, write_config
 from regard.training.trial import build_model
 from regard.training.window import LogWindow
 
@@ -53,9 +53,9 @@ def planned(folder: Path, device: str, *changes: str) -> tuple[RunPlan, Ranks]:
 def trainer(found: RunPlan, ranks: Ranks, folder: Path) -> Trainer:
     """Build the trainer of a run."""
     found.task.to(ranks.device)
-    run = create_run(folder, found.config)
+    write_config(folder, found.config)
     progress = Progress(Console(quiet=True), found.config.train.steps, 10)
-    return Trainer(run, found.task, build_model(found.config, ranks), ranks, progress)
+    return Trainer(Run(folder, found.config), found.task, build_model(found.config, ranks), ranks, progress)
 
 
 def our_round(ours: Trainer, updates: int):

@@ -5,7 +5,8 @@ at fixed addresses: static caches, and numbers of rows and widths of a source ro
 takes a fraction of a second. Compiling takes many seconds, and pays where single rows are decoded for a long time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.engine import Engine, Given, Steps, Work, start
+from regard.decode.engine import Engine, Given, Steps, Work, eager, in_use, start
 from regard.errors import RegardError
-from regard.models.model import StepModel
+from regard.models.model import Model, StepModel
 from regard.parts.state import State, Step
 
 SHAPES = 24  # shapes that are kept; the least recently used one is dropped
@@ -44,6 +45,34 @@ def compiled(model: StepModel) -> Engine:
     options: Any = CUDA_OPTIONS if device_of(model).type == "cuda" else {}
     shapes.score = torch.compile(shapes.score, dynamic=False, options=options)
     return lambda given, capacity: StaticSteps(shapes, given, capacity)
+
+
+class KeptEngine:
+    """The engine of the model that was used last: validations of one model reuse its graphs, whatever its weights are.
+
+    On CUDA it captures, in the precision of the weights: autocast keeps copies of them, which a graph would read later.
+    """
+
+    def __init__(self) -> None:
+        self.model: StepModel | None = None
+        self.engine: Engine | None = None
+
+    @contextmanager
+    def of(self, model: StepModel) -> Iterator[Engine]:
+        """Yield the engine of a model, to be used inside the `with`."""
+        captures = is_capturable(model)
+        if self.engine is None or model is not self.model:
+            self.model, self.engine = model, (captured if captures else eager)(model)
+        with in_use(model), torch.autocast("cuda", enabled=False) if captures else nullcontext():
+            yield self.engine
+
+
+def is_capturable(model: StepModel) -> bool:
+    """Return whether the steps of a model can be captured; those of a module of the user may not be."""
+    if not isinstance(model, Model):
+        return False
+    weight = next(model.parameters())
+    return weight.device.type == "cuda" and model.is_static(weight.dtype)
 
 
 class StaticSteps(Steps):

@@ -17,9 +17,10 @@ from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_fo
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.choose import Sampling
-from regard.decode.engine import Given, eager, in_use
+from regard.decode.engine import Given
 from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
+from regard.decode.static import KeptEngine
 from regard.models.model import writes
 from regard.parts.state import Hidden, State
 from regard.tasks.defaults import Amount
@@ -72,6 +73,7 @@ class Language(LongTextTask):
     def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
         self._units: tuple[int, int] | None = None
+        self._engine = KeptEngine()
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return windows for attention, lanes for recurrence."""
@@ -141,9 +143,9 @@ class Language(LongTextTask):
         starts = np.linspace(0, self.valid.tokens - 2 * width, 4).astype(np.int64)[1:-1]
         text = self.valid.windows(starts, 2 * width)
         given = Given(text[:, :width])
-        with in_use(model):
+        with self._engine.of(model) as engine:
             made = sample_all(
-                eager(model),
+                engine,
                 given,
                 end=(),  # one text may follow another, as in the validation text
                 limits=fit_limits(model, given, [width] * len(text)),

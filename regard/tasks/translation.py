@@ -23,8 +23,9 @@ from regard.data.read import Skipped
 from regard.data.tables import is_table
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.beam import beam_search
-from regard.decode.engine import Given, eager, in_use
+from regard.decode.engine import Given
 from regard.decode.rows import fit_limits
+from regard.decode.static import KeptEngine
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
 from regard.tasks.defaults import Amount, TaskConfig
@@ -210,6 +211,7 @@ class Translation(Task):
             raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
         self._texts: list[tuple[str, str]] | None = None
+        self._engine = KeptEngine()
 
     def facts(self) -> dict[str, int]:
         """Count pairs and tokens."""
@@ -343,8 +345,8 @@ class Translation(Task):
             start = torch.full((len(part), 1), self.special.start, device=self.device)
             given = Given(start, None, source, torch.from_numpy(lengths).to(self.device))
             limits = fit_limits(writer, given, (2 * lengths + 10).tolist())
-            with in_use(writer):
-                found = beam_search(eager(writer), given, end=self.special.end, limits=limits, beam=1)
+            with self._engine.of(writer) as engine:
+                found = beam_search(engine, given, end=self.special.end, limits=limits, beam=1)
             written = [best.ids for (best,) in found]
             for row, text in zip(part, self.special.decode(written), strict=True):
                 made[row] = text
