@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from bench.tokenise import made_up
-from regard.data.corpus import CorpusWriter, cached_corpus, file_key
+from regard.data.cache import CacheKey
+from regard.data.corpus import CorpusWriter, cached_corpus
 from regard.data.read import Skipped, read_documents
 from regard.data.tokenizer import TokenizerConfig, load_tokenizer, train_tokenizer
 
@@ -51,11 +52,11 @@ def tokenise(path: Path, kind: str) -> None:
             for piece, ids in zip(chunk, tokenizer.encode([piece.text for piece in chunk]), strict=True):
                 writer.add_piece(ids, ends=piece.ends)
 
-    cached_corpus({"text": file_key(path), "kind": kind}, write)
+    cached_corpus(CacheKey({"text": [path]}, {"kind": kind}), write)
 
 
 def read(path: Path, kind: str) -> None:
-    corpus = cached_corpus({"text": file_key(path), "kind": kind}, lambda writer: None)
+    corpus = cached_corpus(CacheKey({"text": [path]}, {"kind": kind}), lambda writer: None)
     torch.set_num_threads(1)  # small gathers gain nothing from more
     rng = np.random.default_rng(0)
     for batch in range(BATCHES):

@@ -93,14 +93,14 @@ def make_folder(path: str | Path, remedy: str | None = None) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
 
 
-def remove_leftovers(folder: str | Path) -> None:
-    """Remove the temporary files and folders that killed processes left in `folder`.
+def remove_leftovers(folder: str | Path, name: str = "") -> None:
+    """Remove the temporary files and folders that killed processes left in `folder`, of `name` if given, else all.
 
     Call it only while no other process writes there, for example under `lock`.
     """
     folder = Path(folder)
     for part in folder.iterdir() if folder.is_dir() else []:
-        if not LEFTOVER.fullmatch(part.name):
+        if not (LEFTOVER.fullmatch(part.name) and part.name.startswith(name and f"{name}.")):
             continue
         if part.is_dir() and not part.is_symlink():
             shutil.rmtree(part, ignore_errors=True)
@@ -136,6 +136,24 @@ def lock(path: str | Path, remedy: str = "wait until it ends, or stop it") -> It
             since = strftime("%Y-%m-%d %H:%M:%S")
             os.pwrite(handle, f"process {os.getpid()} on {node()} has used this folder since {since}".encode(), 0)
         yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # before it is released, so that no file of a later holder is removed
+        os.close(handle)
+
+
+@contextmanager
+def wait_for_lock(path: str | Path, remedy: str | None = None) -> Iterator[bool]:
+    """Hold the lock file `path` for the duration of the block, after those who held it before.
+
+    Yield whether it is held: without `flock` (not POSIX, some network file systems), nothing is locked.
+    """
+    path = Path(path)
+    with explain_write_errors(path, remedy):
+        while (handle := _open_locked(path, None)) is None:
+            pass  # the holder before removed the file meanwhile
+    try:
+        yield _flock(handle, waits=False) is True
     finally:
         with suppress(OSError):
             path.unlink()  # before it is released, so that no file of a later holder is removed
@@ -209,15 +227,20 @@ def _move(part: Path, target: Path) -> bool:
 
 
 def _swap(part: Path, target: Path) -> None:
-    """Replace a folder by a complete one, then remove the old one."""
-    old = _temporary(target)
-    target.rename(old)
-    try:
-        part.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    """Replace a folder by a complete one, then remove the old one; of several processes at once, the last one wins."""
+    while not _move(part, target):
+        old = _temporary(target)
+        with suppress(FileNotFoundError):  # another process has just moved it
+            target.rename(old)
+        try:
+            done = _move(part, target)
+        except BaseException:
+            with suppress(OSError):
+                old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+        if done:
+            return
 
 
 def _flush_tree(folder: Path) -> None:
@@ -239,11 +262,14 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def _open_locked(path: Path, remedy: str) -> int | None:
-    """Open and lock a file; return None if its name was removed before it was locked."""
+def _open_locked(path: Path, remedy: str | None) -> int | None:
+    """Open and lock a file; return None if its name was removed before it was locked.
+
+    If another process holds it, raise an error with the remedy; without one, wait.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if not _try_lock(handle):
+        if _flock(handle, waits=remedy is None) is False:
             holder = os.pread(handle, 1000, 0).decode(errors="replace") or "another process uses this folder"
             raise RegardError(f"{path.parent}: {holder}; {remedy}")
         with suppress(FileNotFoundError):
@@ -256,16 +282,18 @@ def _open_locked(path: Path, remedy: str) -> int | None:
     return None
 
 
-def _try_lock(handle: int) -> bool:
+def _flock(handle: int, waits: bool) -> bool | None:
+    """Lock an open file; return False if another process holds it, None if files cannot be locked here."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system
-        return True
+        return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL):
             raise
+        return None
     return True

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
 
 from regard.errors import InputError, choices
 
@@ -176,10 +175,6 @@ class ColumnOptions:
     def only(self, role: Role) -> ColumnOptions:
         """Return the options to read one role alone."""
         return ColumnOptions((role,), (self.chosen[self.roles.index(role)],), self.header)
-
-    def as_key(self) -> dict[str, Any]:
-        """Return everything that decides what is read, as plain data."""
-        return {"roles": [role.key for role in self.roles], "columns": list(self.chosen), "header": self.header}
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
 """Tokenised rows (sentences, documents) in memory-mapped files, so that a corpus can be larger than memory.
 
 A corpus is a folder: `tokens.bin` (all ids, in the smallest of uint8, uint16, int32 that holds them), `offsets.bin`
-(where each row begins, and the end, int64) and `meta.json`. Corpora are kept in a cache and found by a key that
-describes what they were made from.
+(where each row begins, and the end, int64) and `meta.json`. Corpora are kept in the cache (see `cache.py`).
 """
 
 import json
 import mmap
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,17 +18,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.atomic import make_folder, write_folder
-from regard.data.cache import digest
+from regard.data.cache import CacheKey, cached, digest
 from regard.data.device import free_memory, to_device
-from regard.errors import RegardError
 
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.bin", "meta.json"
-FORMAT = 1
 WIDTHS = ("uint8", "uint16", "int32")
 BLOCK = 1 << 20  # tokens per write
 SHARE = 0.25  # the part of an accelerator's free memory that a corpus may take
-REMEDY = "free some space, or set REGARD_CACHE to another folder"
 
 
 class Corpus:
@@ -46,22 +39,19 @@ class Corpus:
         offsets: np.ndarray,
         facts: dict[str, Any],
         maps: list[mmap.mmap],
+        checksum: str = "",
         device: torch.device | None = None,
     ) -> None:
         self.tokens = len(tokens)
         self.rows = len(offsets) - 1
         self.facts = facts
+        self.checksum = checksum  # of the tokens and of where the rows begin; of a cached corpus only
         self.device = device or tokens.device
         self._home = tokens.device
         self._tokens = tokens
         self._host_offsets = offsets
         self._offsets = torch.from_numpy(offsets).to(tokens.device)
         self._maps = maps
-
-    @cached_property
-    def checksum(self) -> str:
-        """Return a checksum of the tokens and of where the rows begin."""
-        return digest(*(file[:] for file in self._maps))
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " rows"]:
@@ -102,8 +92,8 @@ class Corpus:
         device = torch.device(device)
         free = free_memory(device)
         if free is None or self._tokens.nbytes + self._host_offsets.nbytes <= SHARE * free:
-            return Corpus(self._tokens.to(device), self._host_offsets, self.facts, self._maps)
-        return Corpus(self._tokens, self._host_offsets, self.facts, self._maps, device)
+            return Corpus(self._tokens.to(device), self._host_offsets, self.facts, self._maps, self.checksum)
+        return Corpus(self._tokens, self._host_offsets, self.facts, self._maps, self.checksum, device)
 
     def release(self) -> None:
         """Return the mapped pages to the system; they are read again when needed."""
@@ -129,12 +119,12 @@ class Corpus:
         return found & 0xFFFF if self._tokens.dtype == torch.int16 else found  # uint16, which torch cannot index
 
 
-def read_corpus(folder: Path) -> Corpus | None:
+def read_corpus(folder: Path, checksum: str = "") -> Corpus | None:
     """Open the corpus in a folder; return None if there is none, or it is damaged."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
         sizes = {TOKENS: meta["tokens"] * np.dtype(meta["dtype"]).itemsize, OFFSETS: (meta["rows"] + 1) * 8}
-        if meta["format"] != FORMAT or any((folder / name).stat().st_size != size for name, size in sizes.items()):
+        if any((folder / name).stat().st_size != size for name, size in sizes.items()):
             return None
         tokens, offsets, facts = _map(folder / TOKENS), _map(folder / OFFSETS), meta["facts"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -143,7 +133,7 @@ def read_corpus(folder: Path) -> Corpus | None:
     flat = torch.frombuffer(tokens, dtype=dtype) if tokens else torch.empty(0, dtype=dtype)
     assert offsets is not None
     maps = [file for file in (tokens, offsets) if file]
-    return Corpus(flat, np.frombuffer(offsets, dtype=np.int64), facts, maps)
+    return Corpus(flat, np.frombuffer(offsets, dtype=np.int64), facts, maps, checksum)
 
 
 def _map(path: Path) -> mmap.mmap | None:
@@ -208,7 +198,7 @@ class CorpusWriter:
     def _finish(self) -> None:
         self._flush()
         assert self._closed == self._tokens, "the last row has not ended"
-        meta = {"format": FORMAT, "dtype": self._dtype.name, "tokens": self._tokens, "rows": self._rows}
+        meta = {"dtype": self._dtype.name, "tokens": self._tokens, "rows": self._rows}
         (self.folder / META).write_text(json.dumps(meta | {"facts": self.facts}), encoding="utf-8")
 
     def _flush(self) -> None:
@@ -238,39 +228,14 @@ class CorpusWriter:
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 
-def cache_folder() -> Path:
-    """Return the folder for data that can be made again: $REGARD_CACHE, $XDG_CACHE_HOME/regard or ~/.cache/regard."""
-    if own := os.environ.get("REGARD_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "regard"
+def cached_corpus(key: CacheKey, write: Callable[[CorpusWriter], None]) -> Corpus:
+    """Return the corpus that `key` describes: from the cache, or made by `write` and kept there."""
 
+    def make(folder: Path) -> None:
+        with CorpusWriter(folder) as writer:
+            write(writer)
 
-def file_key(path: Path) -> dict[str, Any]:
-    """Describe a file, or all files of a folder, by path, size and time, without reading them."""
-    try:
-        facts = path.stat()
-        inside = {"files": [file_key(each) for each in sorted(path.iterdir())]} if path.is_dir() else {}
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
-    return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns, **inside}
-
-
-def cached_corpus(key: Mapping[str, Any], write: Callable[[CorpusWriter], None]) -> Corpus:
-    """Return the corpus that `key` describes: from the cache, or made by `write` and kept there.
-
-    Of two processes that make it at the same time, the first to finish wins. A damaged corpus is replaced.
-    """
-    name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    folder = cache_folder() / "corpora" / name
-    corpus = read_corpus(folder)
-    if corpus is not None:
-        return corpus
-    make_folder(folder.parent, REMEDY)
-    with (
-        write_folder(folder, "replace" if folder.exists() else "keep", REMEDY) as part,
-        CorpusWriter(part) as writer,
-    ):
-        write(writer)
-    corpus = read_corpus(folder)
-    assert corpus is not None, "a corpus that was just written can be read"
+    entry = cached("corpora", key, make)
+    corpus = read_corpus(entry.folder, digest(*(entry.checksums[name] for name in (TOKENS, OFFSETS))))
+    assert corpus is not None, "a corpus with the right checksums can be read"
     return corpus

@@ -1,14 +1,11 @@
 """Image files, decoded once into a cache that is mapped into memory.
 
-A run does not need memory for all images. The key of the cache consists of the paths, sizes and times of the files and
-the image size, so a changed file is decoded again.
+A run does not need memory for all images. A changed file is decoded again (see `cache.py`).
 """
 
-import hashlib
-import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
@@ -19,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from regard.atomic import make_folder, write_folder
-from regard.data.corpus import cache_folder
+from regard.data.cache import CacheKey, cached
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIDE = 64  # of images of different sizes
 WORKERS = min(8, os.cpu_count() or 1)
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on the image is rotated by 90 degrees
-REMEDY = "free some space, or set REGARD_CACHE to another folder"
 
 ImageShape = tuple[int, int, int]  # height, width, channels
 Decoded = tuple[UInt8[np.ndarray, "kept H W C"], Bool[np.ndarray, "N"]]
@@ -44,13 +39,10 @@ def decode_splits(files: Mapping[str, Sequence[Path]], size: int | None) -> dict
     All splits get the size and the channels of "train": `size` x `size` if given, else the size that all images have,
     else 64 x 64; grey if all are grey, otherwise RGB.
     """
-    folder = cache_folder() / "images" / _key(files, size)
-    found = _open(folder, files)
-    if found is None:
-        _build(folder, files, size)
-        found = _open(folder, files)
-    assert found is not None
-    return found
+    from PIL import __version__ as decoder
+
+    entry = cached("images", CacheKey(files, {"size": size, "decoder": decoder}), partial(_decode_all, files, size))
+    return {split: _open(entry.folder, split) for split in files}
 
 
 def resize_images(pixels: UInt8[np.ndarray, "N H W C"], size: int) -> UInt8[np.ndarray, "N {size} {size} C"]:
@@ -67,33 +59,11 @@ def resize_images(pixels: UInt8[np.ndarray, "N H W C"], size: int) -> UInt8[np.n
 # --- the cache -------------------------------------------------------------------------------------------------------
 
 
-def _key(files: Mapping[str, Sequence[Path]], size: int | None) -> str:
-    def known(file: Path) -> tuple[str, int, int]:
-        status = file.stat()
-        return os.path.abspath(file), status.st_size, status.st_mtime_ns
-
-    key = {"size": size, "files": {split: [known(file) for file in paths] for split, paths in files.items()}}
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-
-
-def _open(folder: Path, splits: Iterable[str]) -> dict[str, Decoded] | None:
-    """Map the images of a cache folder into memory; return None if there are none, or they are damaged."""
-    found = {}
-    try:
-        for split in splits:
-            kept = np.load(folder / f"{split}-kept.npy", allow_pickle=False)
-            pixels = np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
-            found[split] = pixels[: int(kept.sum())], kept
-    except (OSError, ValueError, EOFError):
-        return None
-    return found
-
-
-def _build(folder: Path, files: Mapping[str, Sequence[Path]], size: int | None) -> None:
-    """Write the cache folder, completely or not at all; a damaged one is replaced."""
-    make_folder(folder.parent, REMEDY)
-    with write_folder(folder, "replace" if folder.exists() else "keep", REMEDY) as part:
-        _decode_all(files, size, part)
+def _open(folder: Path, split: str) -> Decoded:
+    """Map the images of a split into memory."""
+    kept = np.load(folder / f"{split}-kept.npy", allow_pickle=False)
+    pixels = np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
+    return pixels[: int(kept.sum())], kept
 
 
 def _decode_all(files: Mapping[str, Sequence[Path]], size: int | None, folder: Path) -> None:

@@ -20,6 +20,7 @@ from tokenizers import models
 
 from regard.atomic import make_folder, write_text
 from regard.config import Config, Count, Rate, Table
+from regard.data.bpe_dropout import BPEDropout
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
     CODE_POINTS,
@@ -104,7 +105,7 @@ class Tokenizer:
         self._plain = _without_special_names(backend)
         self.target = target
         self._plain_target = self._plain if target is None else _without_special_names(target)
-        self._varied = _without_special_names(backend, dropout) if dropout else self._plain
+        self._dropout = BPEDropout(self._plain, dropout) if dropout else None
         self._look_up = _table_lookup(backend)
         self.specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
         self._decoder = json.dumps(json.loads(backend.to_str())["decoder"], ensure_ascii=False)
@@ -146,9 +147,12 @@ class Tokenizer:
         """Return the ids of texts of the target side of pairs; few tokenizers treat it differently."""
         return self.encode(texts) if self.target is None else _ids(self._plain_target, texts)
 
-    def encode_varied(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Encode with BPE-dropout: each merge is skipped at random, so that a word is seen split in many ways."""
-        return _ids(self._varied, texts) if self._varied is not self._plain else self.encode(texts)
+    def encode_varied(self, texts: Sequence[str], seed: Sequence[int]) -> list[np.ndarray]:
+        """Encode with BPE-dropout: merges are left out at random, so that a word is seen split in many ways.
+
+        The same texts and the same numbers in `seed` give the same ids, in every process and on every machine.
+        """
+        return self.encode(texts) if self._dropout is None else self._dropout.encode(texts, seed)
 
     @overload
     def decode(self, rows: np.ndarray | Sequence[int]) -> str: ...
@@ -248,7 +252,7 @@ def _rounded(backend: tokenizers.Tokenizer) -> Table:
     return state
 
 
-def _without_special_names(backend: tokenizers.Tokenizer, dropout: float = 0.0) -> tokenizers.Tokenizer:
+def _without_special_names(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Copy a tokenizer and give its special tokens random names, so that no text can spell them; ids stay."""
     state = json.loads(backend.to_str())
     model = state["model"]
@@ -263,10 +267,6 @@ def _without_special_names(backend: tokenizers.Tokenizer, dropout: float = 0.0) 
         model["merges"] = [[left, right] for left, right in model["merges"] if left + right not in secret]
     if "unk_token" in model:
         model["unk_token"] = secret.get(model["unk_token"], model["unk_token"])
-    if dropout:
-        if model["type"] != "BPE":
-            raise ConfigError(f"{dropout} is for BPE only; this tokenizer is of the kind {model['type']}", "dropout")
-        model["dropout"] = dropout
     return tokenizers.Tokenizer.from_str(json.dumps(state | {"post_processor": None}))
 
 

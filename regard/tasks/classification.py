@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from regard.config import ColumnName, Count, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
-from regard.data.cache import digest
+from regard.data.cache import CacheKey, digest
 from regard.data.columns import LABELLED, FileReading
-from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tables import read_reading
@@ -31,10 +31,12 @@ from regard.tasks.text import (
     learn_tokenizer,
     lengths_of,
     paths,
+    room_for_text,
     shortened,
     shown,
     skips,
     telling,
+    text_key,
     with_skips,
 )
 
@@ -48,6 +50,7 @@ class ClassificationConfig(TaskConfig):
     recipe = "reader"
     models = ("encoder",)
     hub_task = "classification"
+    after_reading = ("longest", "classes", "smoothing")
     length_key = "longest"
     roles = LABELLED
     passes = 5
@@ -98,18 +101,20 @@ class ClassificationConfig(TaskConfig):
         """Read the tables, learn the tokenizer, tokenise."""
         skipped = Skipped()
 
+        key = text_key(self, files=self.train)
+
         def texts() -> Iterator[str]:
-            return (text for text, _ in self.read(self.train, Skipped()))
+            return (text for text, _ in self.read(key, Skipped()))
 
         say("learning the tokenizer")
-        learned = learn_tokenizer(tokenizer, paths(self.train), texts)
+        learned = learn_tokenizer(tokenizer, key, texts)
         say("tokenising")
-        train = self.tokenise(self.train, learned, skipped, self.classes)
+        train = self.tokenise(key, learned, skipped, self.classes)
         if len(train.classes) < 2:
             rule = f"all texts have the label {train.classes[0]!r}" if train.classes else "no labelled text is left"
             raise InputError(f"{self.train[0]}: {rule}; a classifier needs at least two classes")
         if self.valid:
-            valid = self.tokenise(self.valid, learned, skipped, train.classes)
+            valid = self.tokenise(text_key(self, files=self.valid), learned, skipped, train.classes)
         else:
             rows, held_out = hold_out(len(train.rows), seed)
             train, valid = train.take(rows), train.take(held_out)
@@ -118,36 +123,28 @@ class ClassificationConfig(TaskConfig):
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Classification":
         """Open other files to measure a model on; `classes` are those of the model."""
         skipped = Skipped()
-        valid = self.tokenise(tuple(files), tokenizer, skipped, self.classes)
+        valid = self.tokenise(text_key(self, files=files), tokenizer, skipped, self.classes)
         return Classification(self, tokenizer, skipped, valid, valid)
 
-    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[tuple[str, str]]:
+    def read(self, key: CacheKey, skipped: Skipped) -> Iterator[tuple[str, str]]:
         """Read all texts with their labels."""
         columns = self.column_options()
-        return chain.from_iterable(read_labelled(path, skipped, columns) for path in paths(files))
+        return chain.from_iterable(read_labelled(path, skipped, columns) for path in key.files["files"])
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how each table is read."""
         return [read_reading(path, self.column_options()) for path in paths(files or (*self.train, *self.valid))]
 
-    def tokenise(
-        self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]
-    ) -> "Labelled":
+    def tokenise(self, key: CacheKey, tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]) -> "Labelled":
         """Load the tokenised texts, or tokenise them: each between the start and the end token."""
-        key = {
-            "labelled": [file_key(path) for path in paths(files)],
-            "tokenizer": tokenizer.fingerprint(),
-            "columns": self.column_options().as_key(),
-            "longest": self.longest,
-        }
+        before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
+        limit = room_for_text(self.longest, (before, after))
         found = Skipped()
 
         def write(writer: CorpusWriter) -> None:
             names: dict[str, int] = {}
             labels: list[int] = []
-            before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
-            limit = self.longest - len(before) - len(after)
-            for chunk in chunks_of(self.read(files, found)):
+            for chunk in chunks_of(self.read(key, found)):
                 for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
                     labels.append(names.setdefault(label, len(names)))
                     if len(ids) > limit:
@@ -155,13 +152,13 @@ class ClassificationConfig(TaskConfig):
                     writer.add([np.concatenate((before, ids[:limit], after)).astype(np.int32)])
             writer.note(skipped=skips(found), labels=labels, names=list(names))
 
-        corpus = cached_corpus(key, write)
+        corpus = cached_corpus(key.adding(tokenizer=tokenizer.fingerprint(), longest=self.longest), write)
         with_skips(corpus.facts, skipped)
         names = list(corpus.facts["names"])
         known = classes or tuple(sorted(names))
         if unknown := [name for name in names if name not in known]:
             rule = f"the label {unknown[0]!r} does not occur in the training data (there: {', '.join(known[:10])})"
-            raise InputError(f"{files[0]}: {rule}")
+            raise InputError(f"{key.files['files'][0]}: {rule}")
         labels = np.array([known.index(names[label]) for label in corpus.facts["labels"]], np.int64)
         return Labelled(corpus, labels, known, np.arange(len(labels)))
 

@@ -49,6 +49,7 @@ class TaskConfig(Config):
     models: ClassVar[tuple[str, ...]]  # the kinds of models that can learn it
     hub_task: ClassVar[str | None] = None  # a Hugging Face model gets the head for this task: `Head` in hub/family.py
     file_keys: ClassVar[tuple[str, ...]] = ("train", "valid")  # the settings that name files
+    after_reading: ClassVar[tuple[str, ...]] = ()  # the settings that do not decide which texts the files give
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
     roles: ClassVar[tuple[Role, ...]] = ()  # what is read from tables; a setting of the task chooses each column
     module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of the user must have to be trained

@@ -72,7 +72,6 @@ class Language(LongTextTask):
 
     def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
-        self._units: tuple[int, int] | None = None
         self._engine = KeptEngine()
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
@@ -127,13 +126,7 @@ class Language(LongTextTask):
                 losses, carried[number] = self.loss(model, batch | before)
                 total += losses.loss.double()
         loss = float(total)
-        return {"loss": loss / count, **perplexities(loss, count, *self.units())}
-
-    def units(self) -> tuple[int, int]:
-        """Count the words and bytes of the validation text."""
-        if self._units is None:
-            self._units = self.valid.count_units(self.learned)
-        return self._units
+        return {"loss": loss / count, **perplexities(loss, count, *self.valid.units)}
 
     def samples(self, model: nn.Module) -> list[Sample]:
         """Generate the continuation of two pieces of validation text, if the model can."""

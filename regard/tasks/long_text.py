@@ -1,9 +1,10 @@
 """What language and masked modelling share: all texts as one long row of tokens, a part of it for validation."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -11,15 +12,15 @@ from torch import Tensor, nn
 
 from regard.config import ColumnName, Count, Table
 from regard.data.batches import Indices
-from regard.data.cache import digest
+from regard.data.cache import CacheKey, digest
 from regard.data.columns import DOCUMENTS, FileReading
-from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, with_skips
+from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, text_key, with_skips
 
 CHARACTERS_BELOW = 3_000_000  # bytes of text below which characters work better than pieces
 SHORTEST = 8  # tokens of a window, however little text there is
@@ -34,6 +35,7 @@ AT_ONCE = 4096  # tokens in a batch of validation: their logits must fit into me
 class TextConfig(TaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; in a table, each row is one."""
 
+    after_reading: ClassVar[tuple[str, ...]] = ("window",)
     length_key = "window"
     roles = DOCUMENTS
     letters: ClassVar[bool] = False  # whether characters are suggested for little text
@@ -84,15 +86,17 @@ class TextConfig(TaskConfig):
         """Read, learn the tokenizer, tokenise; return it, what was skipped, and the texts to train and validate on."""
         skipped = Skipped()
 
+        key = text_key(self, files=self.train)
+
         def texts() -> Iterator[str]:
-            return (piece.text for piece in self.read(self.train, Skipped()))
+            return (piece.text for piece in self.read(key, Skipped()))
 
         say("learning the tokenizer")
-        tokenizer = learn_tokenizer(config, paths(self.train), texts)
+        tokenizer = learn_tokenizer(config, key, texts)
         say("tokenising")
-        train = self.tokenise(self.train, tokenizer, skipped)
+        train = self.tokenise(key, tokenizer, skipped)
         if self.valid:
-            valid = self.tokenise(self.valid, tokenizer, skipped)
+            valid = self.tokenise(text_key(self, files=self.valid), tokenizer, skipped)
         else:
             train, valid = train.split()
         self.check(train, self.train, "training", "give more text or lower task.window")
@@ -102,7 +106,7 @@ class TextConfig(TaskConfig):
     def open_other(self, tokenizer: Tokenizer, files: list[str]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:
         """Read and tokenise other files to measure a model on."""
         skipped = Skipped()
-        text = self.tokenise(tuple(files), tokenizer, skipped)
+        text = self.tokenise(text_key(self, files=files), tokenizer, skipped)
         self.check(text, tuple(files), "measuring", "give more text")
         return tokenizer, skipped, text, text
 
@@ -112,10 +116,12 @@ class TextConfig(TaskConfig):
             rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
             raise InputError(f"{files[0]}: {rule}; {remedy}")
 
-    def read(self, files: tuple[str, ...], skipped: Skipped) -> Iterator[DocumentPart]:
+    def read(self, key: CacheKey, skipped: Skipped) -> Iterator[DocumentPart]:
         """Read the pieces of all texts."""
         columns = self.column_options()
-        return chain.from_iterable(read_documents(path, skipped, self.documents, columns) for path in paths(files))
+        return chain.from_iterable(
+            read_documents(path, skipped, self.documents, columns) for path in key.files["files"]
+        )
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how each file is read."""
@@ -123,44 +129,117 @@ class TextConfig(TaskConfig):
         names = files or (*self.train, *self.valid)
         return [documents_reading(path, self.documents, columns) for path in paths(names)]
 
-    def tokenise(self, files: tuple[str, ...], tokenizer: Tokenizer, skipped: Skipped) -> "Text":
-        """Load the tokenised text, or tokenise it: an end token comes before every text and after the last."""
-        key = {
-            "text": [file_key(path) for path in paths(files)],
-            "tokenizer": tokenizer.fingerprint(),
-            "documents": self.documents,
-            "columns": self.column_options().as_key(),
-            "counted": "words and bytes",
-        }
+    def tokenise(self, key: CacheKey, tokenizer: Tokenizer, skipped: Skipped) -> "Text":
+        """Load the tokenised text, or tokenise it: an end token comes before every text and after the last.
+
+        Words and bytes are counted in the text, because not every tokenizer decodes to the original text.
+        """
         found = Skipped()
 
         def write(writer: CorpusWriter) -> None:
             end = np.array([tokenizer.end], np.int32)
             begins = True
-            words = letters = 0
-            for chunk in chunks_of(self.read(files, found), 64):
+            tail = Tail()
+            for chunk in chunks_of(self.read(key, found), 64):
                 for piece, ids in zip(chunk, tokenizer.encode([piece.text for piece in chunk]), strict=True):
                     if begins:
                         writer.add_piece(end, ends=False)
                     writer.add_piece(ids, ends=piece.ends)
+                    tail.add(piece.text, len(ids), begins)
                     begins = piece.ends
-                    words += len(piece.text.split())
-                    letters += len(piece.text.encode())
             writer.add([end])
-            writer.note(skipped=skips(found), words=words, bytes=letters)
+            held_out = tail.held_out()
+            writer.note(
+                skipped=skips(found),
+                units=tail.units,
+                held_out=held_out,
+                held_out_units=tail.units_after(held_out, tokenizer),
+            )
 
-        corpus = cached_corpus(key, write)
+        corpus = cached_corpus(key.adding(tokenizer=tokenizer.fingerprint()), write)
         with_skips(corpus.facts, skipped)
-        return Text(corpus, 0, corpus.tokens)
+        return Text(corpus, 0, corpus.tokens, Units(*corpus.facts["units"]))
+
+
+class Units(NamedTuple):
+    """How long a text is in units that do not depend on a tokenizer."""
+
+    words: int
+    bytes: int
+
+    @staticmethod
+    def of(text: str) -> "Units":
+        """Count the units of a text."""
+        return Units(len(text.split()), len(text.encode()))
+
+
+@dataclass(frozen=True)
+class TailPiece:
+    """A piece of text: its tokens begin at `first` in the corpus, after an end token if it `begins` a text."""
+
+    text: str
+    first: int
+    tokens: int
+    begins: bool
+
+
+class Tail:
+    """Counts a text while it is tokenised, and decides which part of its end is held out for validation.
+
+    It keeps the text of the last pieces, so that words and bytes from any token on can be counted in the text itself.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: deque[TailPiece] = deque()
+        self.tokens = self.texts = 0
+        self.units = Units(0, 0)
+
+    def add(self, text: str, tokens: int, begins: bool) -> None:
+        """Add the next piece."""
+        self.texts += begins
+        self.tokens += begins
+        self.pieces.append(TailPiece(text, self.tokens, tokens, begins))
+        self.tokens += tokens
+        self.units = _sum(self.units, Units.of(text))
+        while len(self.pieces) > 1 and self.tokens - self.pieces[1].first > VALID_TOKENS:
+            self.pieces.popleft()
+
+    def held_out(self) -> int:
+        """Return the token from which on the text is held out: whole texts, if there are many and the last is not too
+        long.
+        """
+        tokens = self.tokens + 1  # with the end token after the last text
+        keep = min(max(int(tokens * VALID_SHARE), 1), VALID_TOKENS)
+        cut = tokens - keep
+        starts = (piece.first - 1 for piece in self.pieces if piece.begins)
+        whole = next((start for start in starts if start >= cut), tokens - 1)
+        return whole if self.texts > FEW and tokens - whole > keep // 2 else cut
+
+    def units_after(self, token: int, tokenizer: Tokenizer) -> Units:
+        """Count what follows a token near the end."""
+        total = Units(0, 0)
+        for piece in self.pieces:
+            inside = token + 1 - piece.first  # the first token of the piece that counts
+            if inside <= 0:
+                total = _sum(total, Units.of(piece.text))
+            elif inside < piece.tokens:
+                [spans] = tokenizer.spans([piece.text])
+                total = _sum(total, Units.of(piece.text[min(spans[inside - 1][1], spans[inside][0]) :]))
+        return total
+
+
+def _sum(one: Units, other: Units) -> Units:
+    return Units(one.words + other.words, one.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
 class Text:
-    """The tokens of a corpus from `begin` to `end`, as one long row."""
+    """The tokens of a corpus from `begin` to `end`, as one long row; `units` are counted after the first token."""
 
     corpus: Corpus
     begin: int
     end: int
+    units: Units
 
     @property
     def tokens(self) -> int:
@@ -174,13 +253,10 @@ class Text:
         return int(last - first) + (self.end < self.corpus.tokens) or 1
 
     def split(self) -> tuple["Text", "Text"]:
-        """Hold out the end for validation: whole texts, if there are many and the last is not too long."""
-        keep = min(max(int(self.tokens * VALID_SHARE), 1), VALID_TOKENS)
-        cut = self.end - keep
-        whole = int(self.corpus.starts[np.searchsorted(self.corpus.starts, cut)])
-        if self.texts > FEW and self.end - whole > keep // 2:
-            cut = whole
-        return Text(self.corpus, self.begin, cut), Text(self.corpus, cut, self.end)
+        """Hold out the end for validation, as `Tail` chose it."""
+        cut, valid = self.corpus.facts["held_out"], Units(*self.corpus.facts["held_out_units"])
+        train = Units(self.units.words - valid.words, self.units.bytes - valid.bytes)
+        return Text(self.corpus, self.begin, cut, train), Text(self.corpus, cut, self.end, valid)
 
     def checksum(self) -> str:
         """Return a checksum of the tokens and of where they begin and end in the corpus."""
@@ -207,23 +283,7 @@ class Text:
 
     def to(self, device: torch.device) -> "Text":
         """Move the tokens to a device."""
-        return Text(self.corpus.to(device), self.begin, self.end)
-
-    def count_units(self, tokenizer: Tokenizer) -> tuple[int, int]:
-        """Count words and bytes after the first token, which nothing predicts.
-
-        For a whole corpus they were counted as it was read, because not every tokenizer decodes to the original text.
-        """
-        if (self.begin, self.end) == (0, self.corpus.tokens):  # its first token is an end token, which is not text
-            return self.corpus.facts["words"], self.corpus.facts["bytes"]
-        words = letters = 0
-        for begin in range(self.begin + 1, self.end, 1 << 16):
-            (ids,) = self.corpus.windows(np.array([begin]), min(1 << 16, self.end - begin)).cpu().numpy()
-            apart = np.split(ids, np.flatnonzero(ids == tokenizer.end))  # so that words of two texts do not join
-            for text in tokenizer.decode(apart):
-                words += len(text.split())
-                letters += len(text.encode())
-        return words, letters
+        return Text(self.corpus.to(device), self.begin, self.end, self.units)
 
 
 class LongTextTask(Task):

@@ -27,6 +27,7 @@ class MaskedConfig(TextConfig):
     recipe = "reader"
     models = ("encoder",)
     hub_task = "masked"
+    after_reading = ("window", "rate")
     update_tokens = 4096
     passes = 20
 

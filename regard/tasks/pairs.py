@@ -1,21 +1,23 @@
 """Tokenised pairs of sentences: read once, kept in the cache, packed into rows."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from regard.data.batches import EMPTY, Indices
-from regard.data.cache import digest
+from regard.data.cache import CacheKey, cached, digest
 from regard.data.columns import ColumnOptions, FileReading
-from regard.data.corpus import Corpus, CorpusWriter, cached_corpus, file_key
+from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.read import Skipped, pairs_reading, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.models.template import text_template
-from regard.tasks.text import chunks_of, paths, skips, with_skips
+from regard.tasks.text import chunks_of, paths, room_for_text, skips, with_skips
+
+TEXTS = "texts.json"
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,6 @@ class PairFiles:
         """Return how each file is read."""
         return [pairs_reading(source, target, self.columns) for source, target in self.sides()]
 
-    def key(self) -> dict[str, Any]:
-        """Return what decides the pairs, for keys of the cache."""
-        files = [path for side in zip(*self.sides(), strict=True) for path in side if path is not None]
-        return {"pairs": [file_key(path) for path in files], "columns": self.columns.as_key()}
-
 
 def _longest(pair: tuple[np.ndarray, ...]) -> int:
     return max(map(len, pair))
@@ -57,18 +54,27 @@ class Pairs:
     Only the pairs with the numbers `pairs` are used.
     """
 
-    def __init__(self, corpus: Corpus, files: PairFiles, pairs: Indices) -> None:
-        self.corpus, self.files, self.pairs = corpus, files, pairs
+    def __init__(self, corpus: Corpus, files: PairFiles, key: CacheKey, pairs: Indices) -> None:
+        self.corpus, self.files, self.key, self.pairs = corpus, files, key, pairs
         self.count = len(pairs)
         self.lengths = corpus.lengths.reshape(-1, 2)[pairs]
 
     def texts(self) -> list[tuple[str, str]]:
-        """Read the pairs from their files, because not every tokenizer decodes to the original text."""
-        dropped = set(self.corpus.facts["dropped"])
-        kept = (pair for number, pair in enumerate(self.files.read(Skipped())) if number not in dropped)
-        wanted = set(self.pairs.tolist())
-        found = {number: pair for number, pair in enumerate(kept) if number in wanted}
-        return [found[number] for number in self.pairs.tolist()]
+        """Return the pairs as in their files, because not every tokenizer decodes to the original text.
+
+        They are read only once, from the same files as the tokens, and kept in the cache.
+        """
+
+        def write(folder: Path) -> None:
+            dropped = set(self.corpus.facts["dropped"])
+            kept = (pair for number, pair in enumerate(self.files.read(Skipped())) if number not in dropped)
+            wanted = set(self.pairs.tolist())
+            found = [pair for number, pair in enumerate(kept) if number in wanted]
+            (folder / TEXTS).write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+
+        key = self.key.adding(corpus=self.corpus.checksum, pairs=digest(self.pairs))
+        entry = cached("pairs", key, write)
+        return [(one, other) for one, other in json.loads((entry.folder / TEXTS).read_text(encoding="utf-8"))]
 
     def checksum(self) -> str:
         """Return a checksum of the tokens and of the numbers of the pairs that are used."""
@@ -82,38 +88,47 @@ class Pairs:
     def open(
         cls,
         files: PairFiles,
+        key: CacheKey,
         tokenizer: Tokenizer,
         longest: int,
         skipped: Skipped,
-        variant: int | None,
+        variant: int | None = None,
+        seed: int = 0,
     ) -> "Pairs":
         """Load the tokenised pairs, or tokenise them; `variant` numbers the results of BPE-dropout, 0 is without it.
 
-        All variants have the same pairs: a pair that dropout makes too long is tokenised without it. Pairs that are
-        too long are left out of training, and cut for validation (`variant` None): scores need the same sentences.
+        A variant follows from the seed. All variants have the same pairs: a pair that dropout makes too long is
+        tokenised without it. Pairs that are too long are left out of training, and cut for validation (`variant` None):
+        scores need the same sentences.
         """
-        key = {**files.key(), "tokenizer": tokenizer.fingerprint(), "longest": longest, "variant": variant}
-        key |= {"dropout": tokenizer.dropout} if variant else {}
+        end = (tokenizer.end,)
+        edges = text_template(tokenizer, (), end), ((), end)
+        limit = room_for_text(longest, *edges)
+        tokens_key = key.adding(tokenizer=tokenizer.fingerprint(), longest=longest, cut=variant is None)
+        if variant:
+            tokens_key = tokens_key.adding(dropout=tokenizer.dropout, seed=seed, variant=variant)
         found = Skipped()
 
         def write(writer: CorpusWriter) -> None:
-            end = (tokenizer.end,)
-            edges = text_template(tokenizer, (), end), ((), end)
-            limit = longest - max(len(before) + len(after) for before, after in edges)
             line, dropped = 0, []
 
             def whole(pair: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
                 for ids, (before, after) in zip(pair, edges, strict=True):
                     yield np.concatenate((before, ids[:limit], after)).astype(np.int32)
 
-            for chunk in chunks_of(files.read(found)):
+            for number, chunk in enumerate(chunks_of(files.read(found))):
                 texts = [[pair[side] for pair in chunk] for side in (0, 1)]
                 plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
-                varied = list(zip(*map(tokenizer.encode_varied, texts), strict=True)) if variant else plain
-                for pair, other in zip(plain, varied, strict=True):
+                fits = [_longest(pair) <= limit for pair in plain]
+                varied = plain
+                if variant:
+                    short = [[text if fit else "" for text, fit in zip(side, fits, strict=True)] for side in texts]
+                    seeds = [(seed, variant, number, side) for side in (0, 1)]
+                    varied = list(zip(*map(tokenizer.encode_varied, short, seeds), strict=True))
+                for pair, other, fit in zip(plain, varied, fits, strict=True):
                     line += 1
                     place = f"{files.source[0]}, pair {line}"
-                    if _longest(pair) <= limit:
+                    if fit:
                         writer.add(whole(other if _longest(other) <= limit else pair))
                     elif variant is None:
                         found.note(f"end of a pair of more than {longest} tokens", place)
@@ -123,18 +138,18 @@ class Pairs:
                         dropped.append(line - 1)
             writer.note(skipped=skips(found), dropped=dropped)
 
-        corpus = cached_corpus(key, write)
+        corpus = cached_corpus(tokens_key, write)
         if not variant:
             with_skips(corpus.facts, skipped)
-        return cls(corpus, files, np.arange(corpus.rows // 2))
+        return cls(corpus, files, key, np.arange(corpus.rows // 2))
 
     def take(self, index: Indices) -> "Pairs":
         """Return the same corpus with only some of the pairs."""
-        return Pairs(self.corpus, self.files, self.pairs[index])
+        return Pairs(self.corpus, self.files, self.key, self.pairs[index])
 
     def to(self, device: torch.device) -> "Pairs":
         """Move the tokens to a device."""
-        return Pairs(self.corpus.to(device), self.files, self.pairs)
+        return Pairs(self.corpus.to(device), self.files, self.key, self.pairs)
 
     def places(self, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
         """Return where in the corpus the tokens of packed rows are, and the pair of each; -1 where there is none."""

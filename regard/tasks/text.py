@@ -1,22 +1,24 @@
 """What the tasks on text share: learning a tokenizer from files, tokenising them once, choosing rows to show."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tokenizers
 import torch
 from torch import Tensor, nn
 
+from regard.config import to_table
 from regard.data.batches import Draw, Indices
-from regard.data.corpus import Corpus, cache_folder, file_key
+from regard.data.cache import CacheKey, cached
+from regard.data.corpus import Corpus
 from regard.data.device import to_device
 from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
-from regard.errors import InputError, RegardError
+from regard.errors import ConfigError, InputError, RegardError
+from regard.models.template import Ids
+from regard.tasks.defaults import TaskConfig
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import HELD_OUT, HELD_OUT_ROWS
 
@@ -24,19 +26,28 @@ CHUNK = 4096  # texts that are tokenised together
 LETTERS = 1 << 22  # characters of them, at most
 
 
-def learn_tokenizer(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """Learn a tokenizer from the texts of `files`, or load the one that was learned from them before."""
+def text_key(config: TaskConfig, **files: Sequence[str]) -> CacheKey:
+    """Return the key of the texts that a task reads from files, given by role; all that is made of them adds to it.
+
+    Every setting of the task counts, except for those that its class lists in `after_reading`. So a new setting can
+    never give the texts of another. Read the files of the key: those of a folder may change.
+    """
+    ignored = {*config.file_keys, *config.after_reading}
+    settings = {name: value for name, value in to_table(config).items() if name not in ignored}
+    roles = {role: paths(names) for role, names in files.items()}
+    return CacheKey(roles, {"task": settings, "library": tokenizers.__version__})
+
+
+def learn_tokenizer(config: TokenizerConfig, key: CacheKey, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """Learn a tokenizer from the texts that `key` describes, or load the one that was learned from them before."""
     if config.path is not None:
         return load_tokenizer(Path(config.path), config.dropout)
-    key = {"files": [file_key(path) for path in files], "config": asdict(config)}
-    name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    folder = cache_folder() / "tokenizers" / name
-    if not (folder / "tokenizer.json").exists():
-        _learn(config, files, texts).save(folder)
-    return load_tokenizer(folder, config.dropout)
+    made_from = key.adding(tokenizer=to_table(config))
+    entry = cached("tokenizers", made_from, lambda folder: _learn(config, key, texts).save(folder))
+    return load_tokenizer(entry.folder, config.dropout)
 
 
-def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], Iterable[str]]) -> Tokenizer:
+def _learn(config: TokenizerConfig, key: CacheKey, texts: Callable[[], Iterable[str]]) -> Tokenizer:
     """Learn a tokenizer; if there is no text to learn from, raise an error that names the file."""
     nothing = False
 
@@ -53,12 +64,22 @@ def _learn(config: TokenizerConfig, files: Sequence[Path], texts: Callable[[], I
     except RegardError:
         if not nothing:
             raise
-        raise InputError(f"{files[0]}: holds no text to learn from; give files that hold some") from None
+        first = next(path for paths in key.files.values() for path in paths)
+        raise InputError(f"{first}: holds no text to learn from; give files that hold some") from None
 
 
 def paths(names: Sequence[str]) -> list[Path]:
     """Return names as paths; a folder stands for the text files and tables in it."""
     return [path for name in names for path in files_below(Path(name))]
+
+
+def room_for_text(longest: int, *templates: tuple[Ids, Ids]) -> int:
+    """Return how many tokens of a text fit between the special tokens of each template."""
+    special = max(len(before) + len(after) for before, after in templates)
+    if longest <= special:
+        rule = f"{longest} must be at least {special + 1}: {special} for special tokens and one for the text"
+        raise ConfigError(rule, "task.longest")
+    return longest - special
 
 
 def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:

@@ -34,7 +34,7 @@ from regard.tasks.metric import translation_scores
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import can, hold_out, learn_tokenizer, paths, shortened, shown, spread, telling
+from regard.tasks.text import can, hold_out, learn_tokenizer, shortened, shown, spread, telling, text_key
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
 AT_ONCE = 128  # sentences that a validation translates at a time
@@ -51,6 +51,7 @@ class TranslationConfig(TaskConfig):
     models = ("seq2seq", "recurrent-seq2seq")
     hub_task = "translation"
     file_keys = ("source", "target", "valid_source", "valid_target")
+    after_reading = ("longest", "smoothing", "r_drop")
     length_key = "longest"
     roles = PAIRED
     module_methods = ("forward", "begin", "step", "longest")  # BLEU needs translations
@@ -148,22 +149,24 @@ class TranslationConfig(TaskConfig):
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
         """Read the pairs, learn the tokenizer, tokenise."""
         files = self.pair_files(self.source, self.target)
+        key = text_key(self, source=self.source, target=self.target)
         skipped = Skipped()
 
         def texts() -> Iterator[str]:
             return chain.from_iterable(files.read(Skipped()))
 
         say("learning the tokenizer")
-        learned = learn_tokenizer(tokenizer, [*paths(self.source), *paths(self.target)], texts)
+        learned = learn_tokenizer(tokenizer, key, texts)
         say("tokenising")
-        variants = VARIANTS if tokenizer.dropout else 1
-        train = [Pairs.open(files, learned, self.longest, skipped, one) for one in range(variants)]
+        variants = range(VARIANTS if tokenizer.dropout else 1)
+        train = [Pairs.open(files, key, learned, self.longest, skipped, variant, seed) for variant in variants]
         if train[0].count == 0:
             left_out = "; ".join(skipped.report())
             raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
         if self.valid_source:
             held = self.pair_files(self.valid_source, self.valid_target)
-            valid = Pairs.open(held, learned, self.longest, skipped, None)
+            key = text_key(self, source=self.valid_source, target=self.valid_target)
+            valid = Pairs.open(held, key, learned, self.longest, skipped)
             return Translation(self, learned, skipped, train, valid)
         rows, held_out = hold_out(train[0].count, seed)
         return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
@@ -173,7 +176,9 @@ class TranslationConfig(TaskConfig):
         if len(files) > 2 and not _are_tables(files):
             raise InputError("a translator is measured on a source file and a target file, or on tables of pairs")
         skipped = Skipped()
-        valid = Pairs.open(self.pair_files(*_sides(files)), tokenizer, self.longest, skipped, None)
+        source, target = _sides(files)
+        key = text_key(self, source=source, target=target)
+        valid = Pairs.open(self.pair_files(source, target), key, tokenizer, self.longest, skipped)
         return Translation(self, tokenizer, skipped, [valid], valid)
 
 
@@ -210,7 +215,7 @@ class Translation(Task):
             left_out = "; ".join(skipped.report())
             raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
-        self._texts: list[tuple[str, str]] | None = None
+        self.valid_texts = valid.texts()
         self._engine = KeptEngine()
 
     def facts(self) -> dict[str, int]:
@@ -219,8 +224,8 @@ class Translation(Task):
         return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
 
     def fingerprint(self) -> str:
-        """Combine the checksums of the pairs, in all variants."""
-        return digest(*(pairs.checksum() for pairs in (*self.train, self.valid)))
+        """Combine the checksums of the pairs, in all variants, and of the references."""
+        return digest(*(pairs.checksum() for pairs in (*self.train, self.valid)), repr(self.valid_texts))
 
     def amount(self) -> Amount:
         """Return the pairs and their target tokens."""
@@ -354,9 +359,7 @@ class Translation(Task):
 
     def texts(self, rows: Indices, side: int) -> list[str]:
         """Return one side (0: source, 1: target) of validation rows, as in the file."""
-        if self._texts is None:
-            self._texts = self.valid.texts()
-        return [self._texts[row][side] for row in rows]
+        return [self.valid_texts[row][side] for row in rows]
 
     def samples(self, model: nn.Module) -> list[Sample]:
         """Translate three sentences."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,10 @@ class Vision(Task):
 
     def fingerprint(self) -> str:
         """Compute the checksum of the images, the labels, and the numbers of the images that are used."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         sides = ((self.train, self.train_rows), (self.valid, self.valid_rows))
         parts = (digest(images.pixels, images.labels, rows) for images, rows in sides)
         return digest(*self.config.classes, *parts)

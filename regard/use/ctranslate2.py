@@ -4,20 +4,17 @@ A folder that `regard convert --to ctranslate2` wrote also contains the tokenize
 is used like a run. For a run or a Hugging Face folder, such a folder is written once into the cache, in float32.
 """
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.atomic import make_folder, write_folder
 from regard.config import from_table, to_json
-from regard.data.corpus import cache_folder, file_key
+from regard.data.cache import CacheKey, cached, digest
 from regard.data.tokenizer import load_tokenizer
 from regard.errors import InputError, RegardError
 from regard.hub.ctranslate2 import (
@@ -102,22 +99,20 @@ def through_ctranslate2(bundle: Bundle, source: Path, device: torch.device) -> B
     reason = ctranslate2_obstacle(bundle.model.config)
     if reason is not None:
         raise RegardError(f"{source}: cannot be run by CTranslate2: {reason}; use another --engine")
-    folder = cache_folder() / "ctranslate2" / _key(bundle, source)
-    if not is_ctranslate2(folder):
-        remedy = "free some space, or set REGARD_CACHE to another folder"
-        make_folder(folder.parent, remedy)
-        with write_folder(folder, existing="replace", remedy=remedy) as part:
-            write_ctranslate2_folder(bundle, source, part)
-    return replace(
-        bundle, model=build_empty(bundle.model.config), device=device, external=CTranslate2Engine(folder, device)
+    files = [path for path in sorted(source.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]
+    weights = (
+        tensor.detach().reshape(-1).contiguous().view(torch.uint8) for tensor in bundle.model.state_dict().values()
     )
-
-
-def _key(bundle: Bundle, source: Path) -> str:
-    """Return a name for the converted model that follows from its source files."""
-    files = [file_key(path) for path in sorted(source.iterdir()) if path.suffix in (".safetensors", ".bin", ".json")]
-    key = {"files": files, "tokenizer": bundle.need_tokenizer().fingerprint(), "format": FORMAT}
-    return sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    settings = {
+        "weights": digest(*(tensor.cpu().numpy() for tensor in weights)),  # those of any step, not only of the files
+        "tokenizer": bundle.need_tokenizer().fingerprint(),
+        "format": FORMAT,
+    }
+    key = CacheKey({"files": files}, settings)
+    entry = cached("ctranslate2", key, lambda folder: write_ctranslate2_folder(bundle, source, folder))
+    return replace(
+        bundle, model=build_empty(bundle.model.config), device=device, external=CTranslate2Engine(entry.folder, device)
+    )
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

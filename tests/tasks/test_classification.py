@@ -195,3 +195,11 @@ def test_the_probe_is_a_row_that_is_held_out(tmp_path):
     corpus, rows = task.valid.corpus, task.valid.rows
     held_out = [corpus.padded(rows[[n]], int(corpus.lengths[rows[n]]), 0).tolist() for n in range(len(rows))]
     assert task.probe()["tokens"].tolist() in held_out
+
+
+def test_a_limit_without_room_for_text_is_refused(tmp_path):
+    rows = [f"{line}\t{len(line) % 2}" for line in sentences(20)]
+    files = (write(tmp_path / "a.tsv", ["text\tlabel", *rows]),)
+    with pytest.raises(ConfigError, match="longest: 2 must be at least 3: 2 for special tokens and one for the text"):
+        prepare("classification", train=files, longest=2)
+    assert prepare("classification", train=files, longest=3).train.lengths.max() == 3

@@ -245,9 +245,41 @@ def test_words_and_bytes_are_those_of_the_file(tmp_path):
     task = prepare("language", train=(write(tmp_path / "a.txt", ["red dog runs"] * 20),), window=4)
     other = write(tmp_path / "b.txt", ["red däg's", "purple dog"])
     opened = task.config.evaluation(task.tokenizer, [other])
-    assert opened.units() == (4, len(Path(other).read_bytes()))
+    assert opened.valid.units == (4, len(Path(other).read_bytes()))
     lines = task_of(tmp_path, "ab cd\n" * 40)  # the last three are held out
-    assert lines.units() == (6, 15)
+    assert lines.valid.units == (6, 15)
+
+
+def units(lines: list[str]) -> tuple[int, int]:
+    return sum(len(line.split()) for line in lines), sum(len(line.encode()) for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "byte", "bpe", "unigram"])
+def test_held_out_words_and_bytes_are_counted_in_the_text(tmp_path, kind: str):
+    """Unknown words, letters and blanks cannot be decoded; every tokenizer is measured by the same words and bytes."""
+    lines = [f"don't  {line} {'x' * number} ä" for number, line in enumerate(sentences(60))]
+    train = (write(tmp_path / "a.txt", lines),)
+    tokenizer = TokenizerConfig(kind, 300 if kind == "bpe" else 40)
+    task = prepare("language", tokenizer, train=train, window=4, documents="line")
+    held_out = task.valid.texts
+    assert 1 < held_out < 12
+    assert task.valid.units == units(lines[-held_out:])
+    assert task.train.units == units(lines[:-held_out])
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "byte", "bpe", "unigram"])
+def test_words_and_bytes_after_a_cut_inside_a_text(tmp_path, kind: str):
+    text = " ".join(f"word{number} ä don't" for number in range(200))
+    path = tmp_path / "a.txt"
+    path.write_text(text, encoding="utf-8")
+    task = prepare("language", TokenizerConfig(kind, 300 if kind == "bpe" else 40), train=(str(path),), window=4)
+    spans = task.tokenizer.spans([text])[0]
+    first = (
+        task.valid.begin
+    )  # the text begins after one end token, so this is the token that nothing predicts, plus one
+    rest = text[spans[first - 1][1] :] if spans[first][0] >= spans[first - 1][1] else text[spans[first][0] :]
+    assert task.valid.units == (len(rest.split()), len(rest.encode()))
+    assert len(rest) < len(text) // 4
 
 
 def test_evaluation_opens_other_files_with_the_same_tokenizer(tmp_path):

@@ -1,5 +1,9 @@
 """What the tasks on text share."""
 
+import dataclasses
+import os
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +14,7 @@ from regard.data.batches import EMPTY, Draw
 from regard.data.read import Skipped
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import build
+from regard.tasks.kinds import TASKS
 from regard.tasks.loss import IGNORE
 from regard.tasks.text import (
     chunks_of,
@@ -21,11 +26,13 @@ from regard.tasks.text import (
     skips,
     spread,
     telling,
+    text_key,
     with_skips,
 )
 
 from ..laws.cases import SHRINK, VARIANTS
-from .corpora import sentences, write
+from ..processes import Forked
+from .corpora import prepare, sentences, write
 
 
 @given(st.integers(2, 300), st.integers(0, 2**32))
@@ -112,6 +119,10 @@ def test_one_other_mixer_is_enough_not_to_keep_them_apart():
     assert not build(recipe, *changes).packs_documents
 
 
+def key_of(path):
+    return text_key(TASKS["language"](train=(str(path),)), files=[str(path)])
+
+
 def test_a_tokenizer_is_learned_once_for_the_same_files(tmp_path):
     path = tmp_path / "a.txt"
     write(path, sentences(20))
@@ -121,22 +132,114 @@ def test_a_tokenizer_is_learned_once_for_the_same_files(tmp_path):
         asked.append(1)
         return path.read_text().splitlines()
 
-    first = learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)
-    again = learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)
+    first = learn_tokenizer(TokenizerConfig("bpe", 270), key_of(path), texts)
+    again = learn_tokenizer(TokenizerConfig("bpe", 270), key_of(path), texts)
     assert len(asked) == 1
     assert again.fingerprint() == first.fingerprint()
-    learn_tokenizer(TokenizerConfig("bpe", 265), [path], texts)  # another tokenizer,
+    learn_tokenizer(TokenizerConfig("bpe", 265), key_of(path), texts)  # another tokenizer,
     write(path, sentences(21))
-    learn_tokenizer(TokenizerConfig("bpe", 270), [path], texts)  # or other content
+    learn_tokenizer(TokenizerConfig("bpe", 270), key_of(path), texts)  # or other content
     assert len(asked) == 3
+
+
+COLUMNS = [
+    "title\tbody\tlabel",
+    *(f"{'abcdefgh'[place:]}\t{'mnopqrst'[place:]}\t{place % 2}" for place in range(7)),
+]
+
+
+@pytest.mark.parametrize(("kind", "option"), [("language", "column"), ("masked", "column"), ("classification", "text")])
+def test_a_tokenizer_is_learned_from_the_column_that_is_read(tmp_path, kind: str, option: str):
+    table = write(tmp_path / "a.tsv", COLUMNS)
+    lengths = {"window": 3} if kind != "classification" else {}
+    for column, letters in (("title", "abcdefgh"), ("body", "mnopqrst")):
+        task = prepare(kind, TokenizerConfig("char"), train=(table,), **{option: column}, **lengths)
+        assert set(task.tokenizer.names(task.tokenizer.size)[5:]) == set(letters)
+
+
+def test_a_tokenizer_is_learned_from_the_texts_of_its_task(tmp_path):
+    table = write(tmp_path / "a.tsv", COLUMNS)
+    letters = [
+        set(prepare(kind, TokenizerConfig("char"), **files, **more).tokenizer._backend.get_vocab())
+        for kind, files, more in (
+            ("language", {"train": (table,)}, {"column": "title", "window": 3}),
+            ("classification", {"train": (table,)}, {"text": "body"}),
+        )
+    ]
+    assert [len(found & set("ah")) for found in letters] == [2, 0]
+    assert [len(found & set("mt")) for found in letters] == [0, 2]
+
+
+def test_every_setting_of_a_task_counts_unless_it_is_known_not_to(tmp_path):
+    """A setting that is added later must not give the texts of another setting."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Spoken(TASKS["language"]):
+        accent: str = ""
+
+    path = write(tmp_path / "a.txt", ["a"])
+    names = {
+        text_key(Spoken(train=(path,), **values), files=[path]).name()
+        for values in ({}, {"accent": "northern"}, {"documents": "line"}, {"window": 3})
+    }
+    assert len(names) == 3
+    for config in TASKS.values():
+        fields = {field.name for field in dataclasses.fields(config)}
+        assert {*config.after_reading, *config.file_keys} <= fields
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", None])
+def test_a_damaged_tokenizer_is_learned_again(tmp_path, damage: bytes | None):
+    path = write(tmp_path / "a.txt", sentences(20))
+    first = prepare("language", train=(path,), window=4)
+    [tokenizer] = (tmp_path / "cache" / "tokenizers").glob("*/tokenizer.json")
+    tokenizer.write_bytes(bytes(tokenizer.stat().st_size) if damage is None else damage)
+    assert prepare("language", train=(path,), window=4).tokenizer.fingerprint() == first.tokenizer.fingerprint()
+
+
+def test_zeros_in_place_of_tokens_are_noticed(tmp_path):
+    """As after a crash: the right size, but nothing in it."""
+    path = write(tmp_path / "a.txt", sentences(20))
+    first = prepare("language", train=(path,), window=4).train.windows(np.array([0]), 9).tolist()
+    [tokens] = (tmp_path / "cache" / "corpora").glob("*/tokens.bin")
+    tokens.write_bytes(bytes(tokens.stat().st_size))
+    assert prepare("language", train=(path,), window=4).train.windows(np.array([0]), 9).tolist() == first
+
+
+def test_other_content_of_the_same_size_and_time_is_read(tmp_path):
+    path = tmp_path / "a.txt"
+    found = []
+    for letter in "ab":
+        write(path, [letter * 9] * 20)
+        os.utime(path, ns=(1, 1))
+        task = prepare("language", TokenizerConfig("char"), train=(str(path),), window=4)
+        found.append(task.tokenizer.decode(task.train.windows(np.array([1]), 9)[0].tolist()))
+    assert found == ["a" * 9, "b" * 9]
+
+
+def _prepare_with_dropout(folder):
+    tokenizer = TokenizerConfig("bpe", 280, dropout=0.5)
+    print(prepare("translation", tokenizer, 3, source=(f"{folder}/a.de",), target=(f"{folder}/a.en",)).fingerprint())
+
+
+def test_eight_processes_prepare_the_same_data_on_an_empty_cache(tmp_path, monkeypatch):
+    write(tmp_path / "a.de", sentences(60))
+    write(tmp_path / "a.en", sentences(60, seed=1))
+    ended = [process.end() for process in [Forked(_prepare_with_dropout, tmp_path) for _ in range(8)]]
+    assert [each.code for each in ended] == [0] * 8, ended[0].said
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "another"))
+    alone = Forked(_prepare_with_dropout, tmp_path).end()
+    assert {each.said.split()[-1] for each in ended} == {alone.said.split()[-1]}
+    assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == 1
+    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 8
 
 
 def test_a_tokenizer_with_a_path_is_only_read(tmp_path):
     path = tmp_path / "a.txt"
     write(path, sentences(20))
-    first = learn_tokenizer(TokenizerConfig("bpe", 270), [path], lambda: path.read_text().splitlines())
+    first = learn_tokenizer(TokenizerConfig("bpe", 270), key_of(path), lambda: path.read_text().splitlines())
     first.save(tmp_path / "mine")
-    found = learn_tokenizer(TokenizerConfig(path=str(tmp_path / "mine"), dropout=0.5), [path], lambda: 1 / 0)
+    found = learn_tokenizer(TokenizerConfig(path=str(tmp_path / "mine"), dropout=0.5), key_of(path), lambda: 1 / 0)
     assert found.fingerprint() == first.fingerprint()
     assert found.dropout == 0.5
 

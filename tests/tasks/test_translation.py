@@ -251,6 +251,19 @@ def test_variants_are_the_same_pairs_tokenised_in_other_ways(varied):
     assert all((pairs.lengths.sum(0) > varied.train[0].lengths.sum(0)).all() for pairs in varied.train[1:])
 
 
+def test_dropout_follows_from_the_seed_whatever_is_in_the_cache(tmp_path, monkeypatch):
+    tokenizer = TokenizerConfig("bpe", 280, dropout=0.5)
+    files = dict(zip(("source", "target"), ((name,) for name in write_pairs(tmp_path, "train", 40, 0)), strict=True))
+
+    def fingerprint(cache: str, seed: int) -> str:
+        monkeypatch.setenv("REGARD_CACHE", str(tmp_path / cache))
+        return prepare("translation", tokenizer, seed, **files).fingerprint()
+
+    first = fingerprint("one", 3)
+    assert fingerprint("one", 3) == fingerprint("another", 3) == first
+    assert fingerprint("one", 4) != first
+
+
 def test_validation_is_not_varied(varied):
     assert varied.valid.corpus is varied.train[0].corpus
     assert not set(varied.valid.pairs) & {pair for pairs in varied.train for pair in pairs.pairs}
@@ -383,3 +396,31 @@ def test_a_model_takes_the_probe_of_held_out_pairs(tmp_path, recipe):
     assert all(torch.equal(inputs[name], tensor) for name, tensor in task_of(tmp_path, valid=None).probe().items())
     logits = model_for(task, recipe)(*inputs.values())
     assert logits.shape == (*inputs["target"].shape, task.tokenizer.size)
+
+
+# --- the files change after they were read ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("valid", [13, None])
+@pytest.mark.parametrize("change", ["shorter", "longer", "gone"])
+def test_references_are_those_that_were_tokenised(tmp_path, valid: int | None, change: str):
+    """The first validation comes late; the files may have changed by then."""
+    tokenizer = TokenizerConfig("byte")  # decodes to the text
+    task = task_of(tmp_path, count=100, valid=valid, tokenizer=tokenizer)
+    rows = np.arange(task.valid.count)
+    for path in (*tmp_path.glob("*.de"), *tmp_path.glob("*.en")):
+        lines = path.read_text().splitlines()
+        if change == "gone":
+            path.unlink()
+        else:
+            write(path, lines[50:] if change == "shorter" else ["one more", *lines])
+    for side in (0, 1):
+        corpus_rows = task.valid.row(rows, side)
+        tokens = [task.valid.corpus.padded(corpus_rows[[row]], 200, task.special.pad)[0].tolist() for row in rows]
+        assert task.texts(rows, side) == task.special.decode(tokens)
+
+
+@pytest.mark.parametrize("valid", [13, None])
+def test_a_limit_without_room_for_text_is_refused(tmp_path, valid: int | None):
+    with pytest.raises(ConfigError, match="longest: 1 must be at least 2: 1 for special tokens and one for the text"):
+        task_of(tmp_path, valid=valid, longest=1)
