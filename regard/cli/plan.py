@@ -42,6 +42,10 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""
     rows["training"] = f"{training.steps:,} updates{asked} of {training.tokens:,} tokens, {optimizer}, {schedule}"
+    if training.patience is not None:
+        updates = training.patience * training.validate_every
+        rule = f"after {training.patience} validations ({updates:,} updates) without a better metric or loss"
+        rows["stops early"] = f"{rule}; the best model is kept"
     rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
     rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)

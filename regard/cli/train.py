@@ -303,5 +303,6 @@ def _start(
     console.print(source_table(plan))
     whole = duration(trial.seconds * plan.config.train.steps)
     speed = f"about {1000 * trial.seconds:.0f} ms an update"
-    console.print(f"memory {size(trial.memory)}, {speed}, {whole} in all")
+    first = f", after {duration(trial.compiling)} of compiling" if trial.compiling else ""
+    console.print(f"memory {size(trial.memory)}, {speed}, {whole} in all{first}")
     console.print("without the validations. Nothing was written.", style="dim")

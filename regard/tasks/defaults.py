@@ -55,6 +55,7 @@ class TaskConfig(Config):
     module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of the user must have to be trained
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
+    patience_share: ClassVar[float] = 0.25  # the share of a run without a better validation after which it stops
 
     def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
         """Read the files, learn the tokenizer (from its config; None if the task has none) and tokenise."""

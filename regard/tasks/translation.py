@@ -56,6 +56,7 @@ class TranslationConfig(TaskConfig):
     roles = PAIRED
     module_methods = ("forward", "begin", "step", "longest")  # BLEU needs translations
     passes = 40
+    patience_share = 0.4  # BLEU of a few hundred sentences is a noisy measure
 
     source: tuple[str, ...]
     """Files of source sentences, one per line; or tables with both sides."""
@@ -143,8 +144,8 @@ class TranslationConfig(TaskConfig):
         return "linear" if pretrained or optimizer == "muon" else "inverse-sqrt"
 
     def suggest_training(self) -> Table:
-        """Return averaging of the last validations, and patience."""
-        return {"average": 5, "patience": 8}
+        """Return averaging of the last validations."""
+        return {"average": 5}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
         """Read the pairs, learn the tokenizer, tokenise."""

@@ -40,7 +40,7 @@ class TrainConfig(Config):
     valid_rows: Count = 500
     """Rows that a validation translates for BLEU while training."""
     patience: Count | None = None
-    """Stop after this many validations without a better one; absent: never."""
+    """Stop after this many validations in which neither the metric nor the loss was better; absent: never."""
     checkpoint_every: Count
     """Updates between two checkpoints."""
     log_every: Count = 10

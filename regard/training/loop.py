@@ -5,10 +5,11 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 """
 
 import shlex
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -27,11 +28,12 @@ from regard.training.checkpoint import save_checkpoint
 from regard.training.log import Log
 from regard.training.memory import memory_in_use
 from regard.training.probe import Snapshots
-from regard.training.progress import Progress, Standing
+from regard.training.progress import Progress, Standing, duration
 from regard.training.ranks import Ranks
 from regard.training.run import Run
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
+from regard.training.time_left import TimeLeft, validations_between
 from regard.training.update import Outcome, Update, copy_weights, seed_generators
 from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
@@ -54,7 +56,10 @@ class Trainer:
         self.step = self.epoch = self.drawn = 0  # updates done; epochs done; draws of this epoch done
         self.best: float | None = None
         self.best_step = 0
+        self.lowest_loss = inf
+        self.improved_step = 0  # of the last validation with a better metric or a lower loss
         self.seconds = 0.0
+        self.time_left = TimeLeft()
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
@@ -76,7 +81,9 @@ class Trainer:
                 stopped = self.ranks.largest(stop.number or 0)  # a signal may have reached some processes only
                 with self.window.paused():
                     if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
+                        started = time.perf_counter()
                         self._validate(log)
+                        self.time_left.add_validation(time.perf_counter() - started)
                     self._snapshot()  # before a checkpoint, so that a resumed run does not miss it
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
@@ -85,6 +92,9 @@ class Trainer:
             if self.window.updates:
                 self.show(log, self.window)
                 self.window = LogWindow()
+            if self.step < self.config.steps:
+                rule = f"no validation was better since step {self.improved_step}"
+                self._say(f"step {self.step}: training ends early: {rule} (train.patience={self.config.patience})")
             self.save()
             stop.saved = True
             return self._finish()
@@ -93,8 +103,9 @@ class Trainer:
         """Do one update."""
         draw, epoch, drawn = next(draws)
         seed_generators(self.ranks.device, self.config.seed, self.step + 1, part=-1)
-        split = self.update.split
-        outcome = self.update(self.feed.batch(draw, epoch), self.step + 1)
+        split, batch, started = self.update.split, self.feed.batch(draw, epoch), time.perf_counter()
+        outcome = self.update(batch, self.step + 1)
+        self.time_left.add_update(draw.shape, time.perf_counter() - started)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.split > split:
@@ -116,9 +127,9 @@ class Trainer:
             epoch, done = epoch + 1, 0
 
     def is_done(self) -> bool:
-        """Return whether all steps are done, or validations have not improved for too long."""
+        """Return whether all steps are done, or neither metric nor loss has improved for too many validations."""
         patience = self.config.patience
-        exhausted = patience is not None and self.step - self.best_step >= patience * self.config.validate_every
+        exhausted = patience is not None and self.step - self.improved_step >= patience * self.config.validate_every
         return self.step >= self.config.steps or exhausted
 
     def show(self, log: Log | None, window: LogWindow) -> None:
@@ -139,7 +150,11 @@ class Trainer:
             values |= {"tokens_per_second": speed, "memory": float(memory)}
             log.write(self.step, "train", values)
             notify(self.callbacks, "on_update", self.step, values)
-        left = (self.config.steps - self.step) * self.seconds / max(self.step, 1)
+        if self.update.compiles and self.step == window.updates:
+            self._say(f"compiling took {duration(self.time_left.compiling)}")
+        self.time_left.add_window(window.updates, seconds)
+        validations = validations_between(self.step, self.config.steps, self.config.validate_every)
+        left = self.time_left.estimate(self.config.steps - self.step, validations + 1)  # and one at the very end
         if self.ranks.first:
             standing = Standing(
                 self.step, self.config.steps, mean, rate, speed, memory, left, self.metric, self.task.unit
@@ -174,6 +189,9 @@ class Trainer:
                 keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
         if is_best:
             self.best_step = self.step
+        if is_best or values.get("loss", inf) < self.lowest_loss:
+            self.improved_step = self.step
+        self.lowest_loss = min(self.lowest_loss, values.get("loss", inf))
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values)
@@ -269,6 +287,8 @@ class Trainer:
             "drawn": self.drawn,
             "best": self.best,
             "best_step": self.best_step,
+            "lowest_loss": self.lowest_loss if isfinite(self.lowest_loss) else None,
+            "improved_step": self.improved_step,
             "split": self.update.split,
             "seconds": self.seconds,
             "window": self.window.facts(self.ranks) if self.window.updates else None,
@@ -311,6 +331,9 @@ class Trainer:
         self.update.load(found.tensors, facts["split"], rows=len(next(self.feed.order.epoch(0)).rows))
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best, self.best_step = facts["best"], facts["best_step"]
+        self.improved_step = facts.get("improved_step", self.best_step)
+        lowest = facts.get("lowest_loss")
+        self.lowest_loss = inf if lowest is None else lowest
         self.seconds = facts["seconds"]
         if facts["window"] is not None:
             self.window = LogWindow.load(facts["window"], self.ranks)

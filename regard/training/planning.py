@@ -59,6 +59,8 @@ LEAST_STEPS = 100  # updates of a run, however little data there is
 FEW_STEPS = 500  # updates in which a model hardly begins to learn
 PRETRAINED_PASSES = 3  # passes over the data for a model that starts from trained weights
 ACCELERATED = 4  # factor for the tokens of an update on an accelerator
+LEAST_PATIENCE = 5  # validations without a better one, however few there are
+LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
 AUTO_SIZES = {
     "tiny": 200_000,
@@ -327,7 +329,12 @@ def choose_training(draft: Draft) -> None:
     for table, source in suggested:
         draft.note("train", table, source)
     plan = {key: value for table, _ in suggested for key, value in table.items()}
-    draft.train_table = _with_user_training(draft, plan)
+    every = plan["validate_every"]
+    for _ in range(2):  # the user may choose how often to validate
+        plan["patience"] = suggest_patience(config.patience_share, steps, every)
+        draft.note("train.patience", plan["patience"], _by("train.steps, train.validate_every", suggest_patience))
+        draft.train_table = _with_user_training(draft, plan)
+        every = draft.train_table["validate_every"]
 
 
 def fit_to_minutes(draft: Draft) -> None:
@@ -337,7 +344,8 @@ def fit_to_minutes(draft: Draft) -> None:
     draft.say("trying a few updates")
     trial = time_updates(_run_config(draft), draft.task, draft.ranks, draft.request.model)
     slowest = draft.ranks.largest(ceil(trial.seconds * 1e6)) / 1e6  # all processes must agree
-    steps = max(1, int(60 * draft.choices.minutes * UPDATE_SHARE / slowest))
+    seconds = 60 * draft.choices.minutes * UPDATE_SHARE - draft.ranks.largest(ceil(trial.compiling))
+    steps = max(1, int(seconds / slowest))
     draft.choices = replace(draft.choices, steps=steps)
     draft.warnings.clear()
     choose_training(draft)
@@ -393,6 +401,13 @@ def suggest_intervals(steps: int) -> Table:
     """Return the number of updates between validations and between checkpoints."""
     every = max(10, ceil(steps / VALIDATIONS))
     return {"validate_every": every, "checkpoint_every": every}
+
+
+def suggest_patience(share: float, steps: int, every: int) -> int:
+    """Return after how many validations without a better one a run stops: a share of all, but not too few."""
+    if type(every) is not int or every < 1:  # a mistake, which is reported later
+        return LEAST_PATIENCE
+    return max(LEAST_PATIENCE, ceil(max(share * steps, LEAST_PATIENT_STEPS) / every))
 
 
 def _by(reason: str, function: Callable[..., Any]) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from copy import deepcopy
-from itertools import islice
+from statistics import median
 from typing import NamedTuple
 
 from torch import nn
@@ -27,21 +27,28 @@ def build_model(config: RunConfig, ranks: Ranks) -> Model:
 class Trial(NamedTuple):
     """The time and the memory that an update takes."""
 
-    seconds: float
+    seconds: float  # of an update, without compiling
     memory: int  # bytes in use
+    compiling: float = 0.0  # seconds until all shapes of batches are compiled, once for a run
 
 
-def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module | None = None, count: int = 3) -> Trial:
-    """Run a few updates on a new model, or a copy of a module, fewer if they take long, and measure the fastest."""
+def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module | None = None, count: int = 5) -> Trial:
+    """Repeat one update on a new model, or a copy of a module, fewer times if it takes long, and measure it.
+
+    The first update compiles or allocates, so it is counted apart; the time is the median of the others.
+    """
     model = build_model(config, ranks) if module is None else deepcopy(module).to(ranks.device)
     task.to(ranks.device)
     feed = task.feed(model, config.train.tokens, config.train.seed)
     update = Update(model, task, config.train, ranks, len(feed.order.shapes))
-    times = []
-    for step, draw in enumerate(islice(feed.order.epoch(0), count + 1), 1):
+    batch = feed.batch(next(feed.order.epoch(0)), 0)
+    times: list[float] = []
+    for step in range(1, count + 2):
         started = time.perf_counter()
-        float(update(feed.batch(draw, 0), step).loss)
+        float(update(batch, step).loss)
         times.append(time.perf_counter() - started)
-        if ranks.largest(int(sum(times) > ENOUGH_SECONDS)):
+        if ranks.largest(int(sum(times[update.compiles :]) > ENOUGH_SECONDS)):
             break
-    return Trial(min(times), memory_in_use(ranks.device))
+    seconds = median(times[1:] or times)
+    compiling = max(times[0] - seconds, 0.0) * len(feed.order.shapes) if update.compiles else 0.0
+    return Trial(seconds, memory_in_use(ranks.device), compiling)

@@ -133,6 +133,27 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatc
     assert [record["step"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"] == [5, 10, 15, 18]
 
 
+def test_a_run_goes_on_while_its_loss_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The accuracy stays at chance for a while before it rises; then both get worse: the model overfits."""
+    found = planned("classification", tmp_path, "train.steps=100", "train.validate_every=3", "train.patience=2")
+    trainer, said = make_trainer(found, tmp_path / "run")
+    values = iter([(3.0, 0.5), (2.9, 0.5), (2.8, 0.5), (2.7, 0.5), (2.6, 0.7), (2.8, 0.6), (2.9, 0.7)])
+
+    def measure(model: Model, rows: int | None = None) -> dict[str, float]:
+        loss, accuracy = next(values, (9.0, 0.1))
+        return {"loss": loss, "accuracy": accuracy}
+
+    monkeypatch.setattr(trainer.task, "measure", measure)
+    trainer.train()
+    assert (trainer.step, trainer.best_step, trainer.improved_step) == (21, 15, 15)
+    end = "step 21: training ends early: no validation was better since step 15 (train.patience=2)"
+    assert end in said.getvalue()
+    again, _ = make_trainer(found, tmp_path / "run")
+    assert again.resume()
+    assert again.is_done()
+    assert (again.improved_step, again.lowest_loss) == (15, 2.6)
+
+
 # --- what is logged --------------------------------------------------------------------------------------------------
 
 

@@ -403,3 +403,14 @@ def test_windows_and_texts_are_no_longer_than_the_table(tmp_path, kind: str):
     table.pop("window", None)
     found = plan(table, *SHORT, *SMALL[:1], "model.depth=1").config
     assert getattr(found.task, "longest" if kind == "classification" else "window") == 9
+
+
+@pytest.mark.parametrize(("kind", "patience"), [("language", 5), ("classification", 5), ("translation", 8)])
+def test_every_task_stops_when_nothing_gets_better(tmp_path, kind, patience):
+    found = plan(data(kind, tmp_path), "train.steps=400").config.train
+    assert (found.patience, found.validate_every) == (patience, 20)
+    often = plan(data(kind, tmp_path), "train.steps=400", "train.validate_every=1").config.train
+    assert often.patience == 400 * patience // 20  # the same share of the run
+    few = plan(data(kind, tmp_path), "train.steps=20").config.train
+    assert (few.patience, few.validate_every) == (5, 10)
+    assert plan(data(kind, tmp_path), "train.patience=none").config.train.patience is None

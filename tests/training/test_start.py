@@ -439,6 +439,17 @@ def test_updates_that_take_long_are_tried_once(text, monkeypatch):
     assert next(clock) == 60  # one update, with a reading before and after it
 
 
+def test_the_time_of_an_update_is_measured_after_compiling(text, monkeypatch):
+    """The first update takes a minute, since it compiles; the others take 20 ms."""
+    readings = iter([0.0, 60.0] + [60 + 0.02 * (number // 2) for number in range(1, 99)])
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=readings.__next__))
+    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
+    found = plan(text, *BRIEF, *TINY, "train.compile=always")
+    measured = trial.time_updates(found.config, found.task, ALONE)
+    assert measured.seconds == pytest.approx(0.02)
+    assert measured.compiling == pytest.approx(60 - 0.02)
+
+
 # --- resuming --------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,49 @@
+"""Estimate how long a run still takes, from what its updates and validations have taken."""
+
+from collections import deque
+from collections.abc import Hashable
+from math import nan
+from statistics import median
+
+RECENT = 9  # log lines, and validations, that the estimate follows: other programs may come and go
+
+
+class TimeLeft:
+    """Seconds per update and per validation. The first update of each shape compiles, so it is counted apart."""
+
+    def __init__(self) -> None:
+        self.compiling = 0.0  # seconds of all first updates
+        self._shapes: set[Hashable] = set()
+        self._first, self._first_seconds = 0, 0.0  # first updates since the last log line
+        self._updates: deque[float] = deque(maxlen=RECENT)
+        self._validations: deque[float] = deque(maxlen=RECENT)
+
+    def add_update(self, shape: Hashable, seconds: float) -> None:
+        """Note an update of this shape, and how long calling it took."""
+        if shape not in self._shapes:
+            self._shapes.add(shape)
+            self._first += 1
+            self._first_seconds += seconds
+            self.compiling += seconds
+
+    def add_window(self, updates: int, seconds: float) -> None:
+        """Note that the updates since the last log line took this long together."""
+        if updates > self._first:
+            self._updates.append(max(seconds - self._first_seconds, 0.0) / (updates - self._first))
+        self._first, self._first_seconds = 0, 0.0
+
+    def add_validation(self, seconds: float) -> None:
+        """Note how long a validation took."""
+        self._validations.append(seconds)
+
+    def estimate(self, updates: int, validations: int) -> float:
+        """Return the seconds for the updates and validations that are left; NaN as long as nothing is known."""
+        if not self._updates:
+            return nan
+        each = median(self._validations) if self._validations else 0.0
+        return updates * median(self._updates) + validations * each
+
+
+def validations_between(step: int, steps: int, every: int) -> int:
+    """Return how many validations follow after a step: every so many updates, and at the end."""
+    return steps // every - step // every + (steps % every != 0 and step < steps)

@@ -1,0 +1,55 @@
+"""The time left: compiling is not taken for speed, and validations are counted."""
+
+from math import isnan
+
+import pytest
+
+from regard.training.time_left import TimeLeft, validations_between
+
+
+def test_compiling_is_not_taken_for_the_speed_of_updates():
+    """Ten updates, the first of which compiles for a minute; 590 are left."""
+    left = TimeLeft()
+    left.add_update((64,), 60.0)
+    for _ in range(9):
+        left.add_update((64,), 0.001)
+    left.add_window(10, 60.0 + 9 * 0.1)
+    assert left.estimate(590, 0) == pytest.approx(59.0)
+    assert left.compiling == 60.0
+
+
+def test_every_shape_compiles_once():
+    left = TimeLeft()
+    left.add_update((8,), 20.0)
+    left.add_update((16,), 30.0)
+    left.add_window(2, 50.0)
+    assert isnan(left.estimate(10, 0))  # nothing but compiling so far
+    left.add_update((8,), 0.0)
+    left.add_update((24,), 40.0)
+    left.add_window(2, 40.5)
+    assert left.estimate(10, 0) == pytest.approx(5.0)
+
+
+def test_the_validations_that_are_left_are_counted():
+    """4 min of updates took 5 min 19 s, with a validation of 4 s every 23 updates."""
+    left = TimeLeft()
+    left.add_window(10, 10 * 240 / 450)
+    left.add_validation(4.0)
+    validations = validations_between(0, 450, 23)
+    assert validations == 20
+    assert left.estimate(450, validations) == pytest.approx(240 + 20 * 4)
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "every", "count"),
+    [(0, 20, 10, 2), (10, 20, 10, 1), (20, 20, 10, 0), (0, 25, 10, 3), (25, 25, 10, 0)],
+)
+def test_validations_come_at_intervals_and_at_the_end(step: int, steps: int, every: int, count: int):
+    assert validations_between(step, steps, every) == count
+
+
+def test_a_pause_of_the_machine_is_forgotten():
+    left = TimeLeft()
+    for seconds in (1.0, 1.0, 100.0, 1.0, 1.0):
+        left.add_window(10, seconds)
+    assert left.estimate(10, 0) == pytest.approx(1.0)
