@@ -150,7 +150,7 @@ class Trainer:
             values |= {"tokens_per_second": speed, "memory": float(memory)}
             log.write(self.step, "train", values)
             notify(self.callbacks, "on_update", self.step, values)
-        if self.update.compiles and self.step == window.updates:
+        if self.update.execution.compiles and self.step == window.updates:
             self._say(f"compiling took {duration(self.time_left.compiling)}")
         self.time_left.add_window(window.updates, seconds)
         validations = validations_between(self.step, self.config.steps, self.config.validate_every)

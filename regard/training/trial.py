@@ -42,13 +42,15 @@ def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module 
     feed = task.feed(model, config.train.tokens, config.train.seed)
     update = Update(model, task, config.train, ranks, len(feed.order.shapes))
     batch = feed.batch(next(feed.order.epoch(0)), 0)
+    compiles = update.execution.compiles or update.execution.captures
     times: list[float] = []
     for step in range(1, count + 2):
         started = time.perf_counter()
         float(update(batch, step).loss)
         times.append(time.perf_counter() - started)
-        if ranks.largest(int(sum(times[update.compiles :]) > ENOUGH_SECONDS)):
+        if ranks.largest(int(sum(times[compiles:]) > ENOUGH_SECONDS)):
             break
     seconds = median(times[1:] or times)
-    compiling = max(times[0] - seconds, 0.0) * len(feed.order.shapes) if update.compiles else 0.0
+    first = sum(times) - len(times) * seconds  # what compiling, or capturing, took
+    compiling = max(first, 0.0) * len(feed.order.shapes) if compiles else 0.0
     return Trial(seconds, memory_in_use(ranks.device), compiling)
