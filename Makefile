@@ -4,6 +4,7 @@
 # make lint   style and types
 # make page   the viewer's page: types, tests, and that the committed build is the build of this source
 # make bench  speed and memory, as ratios in one run
+# make fuzz   random commands on damaged files for an hour; MINUTES=5 for less
 #
 # `demo` needs Python 3.11 or newer. `check` and `lint` add the tools for development to the same .venv. `test` also
 # needs Node (20.19 or newer) and Chromium; see CONTRIBUTING.md.
@@ -17,7 +18,7 @@ USER := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo check test lint page node browser bench clean
+.PHONY: demo check test lint page node browser bench fuzz clean
 
 demo: $(USER)
 	$(BIN)/regard show transformer-base
@@ -63,6 +64,11 @@ browser:
 
 bench: $(DEV)
 	$(BIN)/python -m bench
+
+MINUTES ?= 60
+
+fuzz: $(DEV)
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --workers $(WORKERS)
 
 clean:
 	rm -rf .venv web/node_modules build
