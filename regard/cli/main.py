@@ -25,7 +25,7 @@ from regard.cli.recipes import recipes_command
 from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate_command
-from regard.errors import RegardError
+from regard.errors import ConfigError, RegardError, harmless
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
@@ -105,9 +105,14 @@ def _options(
 
 
 def _print_error(text: str, error: BaseException) -> None:
-    """Print an error in one line, with what the code that it passed through has noted."""
+    """Print an error in one line, or one for each mistake in a recipe, with what code that it passed through has noted.
+
+    Names and contents of files may hold line breaks and escape sequences, which are shown as such.
+    """
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    print(f"regard: {text}{notes}", file=sys.stderr)
+    text = f"regard: {text}{notes}"
+    lines = re.split(r"\n(?=[\w.\[\]-]+: )", text) if isinstance(error, ConfigError) else [text]
+    print("\n".join(map(harmless, lines)), file=sys.stderr)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -149,8 +154,13 @@ def main() -> None:
             remedy = MORE_MEMORY["train" if "train" in sys.argv[1:] else "verbs"]
             _print_error(f"not enough memory{_asked_for(error)}; {remedy}", error)
             sys.exit(2)
-        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EPIPE):
+        if not isinstance(error, OSError):
             raise
+        if error.errno not in (errno.ENOSPC, errno.EPIPE):
+            if error.filename is None or error.strerror is None:
+                raise
+            _print_error(f"{os.fsdecode(error.filename)}: {error.strerror}; check its name and permissions", error)
+            sys.exit(2)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
         if error.errno == errno.EPIPE:
             sys.exit(PIPE_CLOSED)

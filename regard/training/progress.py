@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from time import monotonic
 from types import TracebackType
-from unicodedata import bidirectional, category
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from regard.errors import harmless
 from regard.tasks.sample import Sample
 
 SECONDS_BETWEEN_DRAWINGS = 0.2
 SHOWN_SAMPLES = 3
 NARROWEST_BAR, WIDEST_BAR = 8, 40
 GAP = "  "
-DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 # The columns in their order on the line; a narrow terminal drops those at the end of IMPORTANCE first.
 PLAIN = ("step", "loss", "metric", "speed", "memory", "left")
@@ -151,17 +150,6 @@ class Progress:
             self._console.print(line, soft_wrap=not self._lively)
         except (BrokenPipeError, SystemExit):  # rich turns the first into the second
             self._console.quiet = True  # the reader (`| head`) has closed the pipe; the run continues
-
-
-def harmless(text: str, encoding: str = "utf-8") -> str:
-    """Replace control characters, and characters that the terminal's encoding lacks, by visible escapes."""
-    safe = "".join(repr(letter)[1:-1] if _is_control(letter) else letter for letter in text)
-    return safe.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _is_control(letter: str) -> bool:
-    """Return whether a character is a control character, a line end or a change of writing direction."""
-    return category(letter) in {"Cc", "Cs", "Zl", "Zp"} or bidirectional(letter) in DIRECTION_CONTROLS
 
 
 def _cells(standing: Standing, encoding: str) -> dict[str, str]:

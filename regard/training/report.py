@@ -8,11 +8,11 @@ from pathlib import Path
 
 from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode_figure
 from regard.draw.file import write_bytes
-from regard.errors import RegardError
+from regard.errors import RegardError, harmless
 from regard.runs.layout import CURVES, METRICS, REPORT
 from regard.runs.records import Record, read_metrics, read_samples
 from regard.tasks.metric import HIGHER_IS_BETTER, better
-from regard.training.progress import SHOWN_SAMPLES, harmless, short_number
+from regard.training.progress import SHOWN_SAMPLES, short_number
 
 Facts = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 Points = dict[int, float]

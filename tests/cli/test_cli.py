@@ -13,6 +13,7 @@ import pytest
 from regard.recipe_files import recipe_names
 
 from ..processes import patient
+from .command import Command
 
 
 def regard(*arguments: str, cwd=None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -119,6 +120,18 @@ def test_a_mistake_is_one_message_and_no_traceback(arguments, message, tmp_path)
     assert done.stderr.startswith("regard: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "shown"), [("a\nb", r"a\nb"), ("\x1b[2J", r"\x1b[2J"), ("\u202eb", r"\u202eb"), ("\udcff", r"\udcff")]
+)
+def test_an_error_shows_line_breaks_and_escape_sequences_instead_of_sending_them(folder, shown, monkeypatch, capsys):
+    assert f"{shown}: no such folder" in Command(monkeypatch, capsys).refused("generate", "x", "-m", folder)
+
+
+def test_a_name_that_the_file_system_refuses_is_one_line(monkeypatch, capsys):
+    said = Command(monkeypatch, capsys).refused("generate", "x", "-m", "a" * 300)
+    assert said == f"{'a' * 300}/recipe.toml: File name too long; check its name and permissions"
 
 
 def test_several_mistakes_are_reported_together():

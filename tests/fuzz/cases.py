@@ -167,7 +167,8 @@ def bases() -> dict[str, list[list[str]]]:
     found: dict[str, list[list[str]]] = {}
     for line in COMMANDS.strip().splitlines():
         words = shlex.split(line)
-        name = next(name for name in verbs() if name and words[: len(_words(name))] == _words(name))
+        names = [name for name in verbs() if name and words[: len(_words(name))] == _words(name)]
+        name = max(names, key=lambda name: len(_words(name)))
         found.setdefault(name, []).append(words[len(_words(name)) :])
     return found
 

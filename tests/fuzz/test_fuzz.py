@@ -73,7 +73,7 @@ def act(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch, program: str, *outputs:
         ("print('regard: train.x: a\\ntrain.y: b', file=sys.stderr); sys.exit(2)", None),
         ("print('regard: \\x1b[2J', file=sys.stderr); sys.exit(2)", "the error has an escape sequence"),
         ("import os; os.write(2, b'thread panicked at x')", "standard error has 'panicked at'"),
-        ("import warnings; warnings.warn('x')", "standard error has '<string>:1: UserWarning'"),
+        ("print('a.py:1: UserWarning: x', file=sys.stderr)", "standard error has 'a.py:1: UserWarning'"),
         ("Path('new').touch()", "touched here/new"),
         ("Path('a.txt').unlink()", "touched here/a.txt"),
         ("Path('language/model.safetensors').touch()", "touched here/language/model.safetensors"),

@@ -4,6 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
+import matplotlib.font_manager  # noqa: F401  # writes its cache when it is imported
 import numpy as np
 
 from ..tasks.corpora import sentences, write

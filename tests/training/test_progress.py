@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from regard.errors import harmless
 from regard.tasks.sample import Sample
 from regard.training import progress as progress_module
-from regard.training.progress import Progress, Standing, harmless
+from regard.training.progress import Progress, Standing
 
 from ..processes import PATIENCE
 
