@@ -237,12 +237,15 @@ def resume_command(
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of its training, such as train.steps=2000.")
     ] = None,
+    accept_changed_data: Annotated[
+        bool, typer.Option("--accept-changed-data", help="Continue although the data is not that of the checkpoint.")
+    ] = False,
     device: DeviceName = "auto",
 ) -> None:
     """Continue a run that was stopped; only settings of its training may change: train.steps=2000."""
     from regard.training.start import resume
 
-    resume(folder, *(changes or []), device=device, console=make_console())
+    resume(folder, *(changes or []), device=device, console=make_console(), accept_changed_data=accept_changed_data)
 
 
 def _start_task(

@@ -84,6 +84,15 @@ def cost(model: Model, length: int | None = None) -> Cost:
     return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
 
 
+def forward_flops(model: nn.Module, length: int) -> int | None:
+    """Count the FLOPs of a forward pass over one row of `length` tokens, or one image; None if not all are known."""
+    if not isinstance(model, Model):
+        return None
+    length = length if model.image is None else model.image.vectors
+    tree = _node(model, "", length, length)
+    return None if tree.uncounted else tree.flops
+
+
 def _node(module: nn.Module, name: str, tokens: int, keys: int) -> Node:
     """Count a module and all below it; `tokens` vectors pass through it, and attention sees `keys`."""
     through = getattr(module, "tokens_through", lambda child, tokens, keys: tokens)

@@ -2,7 +2,7 @@
 
     step-00000100/
       state.safetensors    tensors by name: model/..., optimizer/..., average/... (moving average), carried/...
-      facts.json           {"format": 1, "facts": everything else}
+      facts.json           {"format": 2, "facts": everything else}
       checksums.json       SHA-256 of both, written last
 
 A model that is sharded over processes is saved as one file per process in place of the state:
@@ -27,7 +27,7 @@ from regard.atomic import sha256
 from regard.errors import RegardError
 from regard.runs.layout import step_name
 
-FORMAT = 1
+FORMAT = 2
 STATE, FACTS, CHECKSUMS = "state.safetensors", "facts.json", "checksums.json"
 CHECKPOINT_NAME = re.compile(r"step-(\d{8,})(\.old)?")
 SHARD = re.compile(r"shard-.*\.safetensors")

@@ -1,6 +1,6 @@
-"""`metrics.jsonl` and `samples.jsonl`: what a run measured, and what its model produced, read back.
+"""`metrics.jsonl`, `samples.jsonl` and `sessions.jsonl`: what a run measured, made and ran on, read back.
 
-Both hold one JSON object per line, so they survive a crash (at worst the last line is cut) and any tool reads them.
+They hold one JSON object per line, so they survive a crash (at worst the last line is cut) and any tool reads them.
 """
 
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
-from regard.runs.layout import METRICS, SAMPLES
+from regard.runs.layout import METRICS, SAMPLES, SESSIONS
 from regard.tasks.sample import Sample
 
 Record = dict[str, Any]
@@ -17,6 +17,11 @@ Record = dict[str, Any]
 def read_metrics(folder: Path) -> list[Record]:
     """Read every line of `metrics.jsonl`, in order; an empty list if the file does not exist yet."""
     return read_records(folder / METRICS)
+
+
+def read_sessions(folder: Path) -> list[Record]:
+    """Read `sessions.jsonl`: one record for each time that a process began to train the run (training/session.py)."""
+    return read_records(folder / SESSIONS)
 
 
 def read_samples(folder: Path) -> dict[int, list[Sample]]:

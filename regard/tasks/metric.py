@@ -25,6 +25,9 @@ HIGHER_IS_BETTER = {
     "bits_per_byte": False,
 }
 
+# Measured, but not put forward: perplexity per word says little about models of characters.
+DETAILS = frozenset({"bleu_lowercase", "word_perplexity"})
+
 
 def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
     """Score translations, as plain text, against one reference each; from 0 to 100."""

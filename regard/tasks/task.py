@@ -93,6 +93,10 @@ class Task(ABC):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute what is minimised, and the state that the next batch of these rows is given."""
 
+    def passes(self) -> int:
+        """Return how often an update runs the model on each row."""
+        return 1
+
     @abstractmethod
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""

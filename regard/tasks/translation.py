@@ -315,6 +315,10 @@ class Translation(Task):
         again = model(batch["source"], batch["target"], **inputs)
         return r_drop(logits, again, batch["labels"], self.config.r_drop, smoothing), {}
 
+    def passes(self) -> int:
+        """Return 2 with R-Drop, else 1."""
+        return 1 if self.config.r_drop == 0.0 else 2
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""

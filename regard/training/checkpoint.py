@@ -67,7 +67,7 @@ def save_checkpoint(
             path.rename(folder / f"{path.name}.old")
         part.rename(path)
         _sync(folder)
-        _prune(folder, step, keep)
+        prune_checkpoints(folder, step, keep)
     except OSError as error:
         raise RegardError(_save_error(folder, step, tensors, error)) from None
     finally:
@@ -87,8 +87,11 @@ def _clean_up(folder: Path) -> None:
             old.rename(whole)
 
 
-def _prune(folder: Path, step: int, keep: int) -> None:
-    """Remove older checkpoints. Later steps stay: they belong to a run that was then resumed from an earlier step."""
+def prune_checkpoints(folder: Path, step: int, keep: int) -> None:
+    """Remove all but the `keep` newest checkpoints up to a step.
+
+    Later steps stay: they belong to a run that was then resumed from an earlier step.
+    """
     _clean_up(folder)
     for old in [earlier for earlier in checkpoint_steps(folder) if earlier <= step][:-keep]:
         _remove(folder / step_name(old))

@@ -43,6 +43,8 @@ class TrainConfig(Config):
     """Stop after this many validations in which neither the metric nor the loss was better; absent: never."""
     checkpoint_every: Count
     """Updates between two checkpoints."""
+    keep: Count = 1
+    """Checkpoints that a finished run keeps, for `--step`; while training there are at least two."""
     log_every: Count = 10
     """Updates between two lines of the log."""
     balance: NotNegative = 0.001

@@ -5,9 +5,10 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 """
 
 import shlex
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf, isfinite
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Draw
 from regard.errors import RegardError
+from regard.models.count import forward_flops
 from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
@@ -24,7 +26,7 @@ from regard.tasks.metric import better
 from regard.tasks.task import Task
 from regard.training.averaging import keep_weights, last_weights, mean_of
 from regard.training.callbacks import notify
-from regard.training.checkpoint import save_checkpoint
+from regard.training.checkpoint import prune_checkpoints, save_checkpoint
 from regard.training.log import Log
 from regard.training.memory import memory_in_use
 from regard.training.probe import Snapshots
@@ -39,6 +41,7 @@ from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
 
 RELEASE_EVERY = 50  # updates after which mapped pages are released, so that resident memory stays bounded
+KEPT = 2  # checkpoints while training: the older one is used if the newer one is damaged
 BAD_IN_A_ROW = 5  # updates in a row that were not finite, after which a run stops
 
 
@@ -58,12 +61,17 @@ class Trainer:
         self.best_step = 0
         self.lowest_loss = inf
         self.improved_step = 0  # of the last validation with a better metric or a lower loss
-        self.seconds = 0.0
         self.time_left = TimeLeft()
+        self.best_weights = ""  # which they are: "step 450", or an average
+        self.seconds = 0.0  # of all updates
+        self.tokens = 0  # that updates have learned from, up to the last line of the log
+        self.flops: int | None = 0  # of all updates; None if they are not known
+        self.fingerprint = task.fingerprint()
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
         self.metric: str | None = None
+        self._row_flops: dict[tuple[int, ...], int | None] = {}  # by the shape of a draw
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +105,9 @@ class Trainer:
                 self._say(f"step {self.step}: training ends early: {rule} (train.patience={self.config.patience})")
             self.save()
             stop.saved = True
-            return self._finish()
+            found = self._finish()
+            self._tidy()
+            return found
 
     def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
         """Do one update."""
@@ -106,6 +116,7 @@ class Trainer:
         split, batch, started = self.update.split, self.feed.batch(draw, epoch), time.perf_counter()
         outcome = self.update(batch, self.step + 1)
         self.time_left.add_update(draw.shape, time.perf_counter() - started)
+        self._count_flops(draw)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.split > split:
@@ -144,10 +155,11 @@ class Trainer:
         rate = self.config.optimizer.rate * self.config.schedule.factor(self.step, self.config.steps)
         speed = count / self.ranks.world / seconds
         mean = loss * self.ranks.world / count if count else float("nan")
+        self.tokens += round(count / self.ranks.world)
         memory = memory_in_use(self.ranks.device)
         if log is not None and isfinite(mean):
             values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
-            values |= {"tokens_per_second": speed, "memory": float(memory)}
+            values |= {"tokens_per_second": speed, "memory": float(memory)} | self._spent(self.tokens, self.seconds)
             log.write(self.step, "train", values)
             notify(self.callbacks, "on_update", self.step, values)
         if self.update.execution.compiles and self.step == window.updates:
@@ -160,6 +172,26 @@ class Trainer:
                 self.step, self.config.steps, mean, rate, speed, memory, left, self.metric, self.task.unit
             )
             self.progress.step(standing)
+
+    def _count_flops(self, draw: Draw) -> None:
+        """Add the FLOPs of an update: forward, and twice as many backward, over all rows as they are padded."""
+        if draw.shape not in self._row_flops:
+            self._row_flops[draw.shape] = forward_flops(self.model, max(draw.shape, default=1))
+        row = self._row_flops[draw.shape]
+        more = None if row is None else 3 * row * len(draw.rows) * self.task.passes()
+        self.flops = None if self.flops is None or more is None else self.flops + more
+
+    def _spent(self, tokens: int, seconds: float) -> dict[str, float | int]:
+        """Return what all updates so far have cost, for the log."""
+        flops = {} if self.flops is None else {"flops": self.flops}
+        return {"tokens": tokens, "seconds": round(seconds, 3), **flops}
+
+    def _spent_now(self) -> dict[str, float | int]:
+        """Return what all updates so far have cost, with those since the last line of the log."""
+        if not self.window.updates:
+            return self._spent(self.tokens, self.seconds)
+        count = round(float(self.window.sums()[1]))  # which is the same in all processes
+        return self._spent(self.tokens + count, self.seconds + self.window.seconds())
 
     def _check_updates(self) -> None:
         """Stop after too many updates in a row that were not finite."""
@@ -188,13 +220,13 @@ class Trainer:
             if self.config.average and self.ranks.first:
                 keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
         if is_best:
-            self.best_step = self.step
+            self.best_step, self.best_weights = self.step, f"step {self.step}"
         if is_best or values.get("loss", inf) < self.lowest_loss:
             self.improved_step = self.step
         self.lowest_loss = min(self.lowest_loss, values.get("loss", inf))
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
-            log.write(self.step, "valid", values)
+            log.write(self.step, "valid", values | self._spent_now())
             log.samples(self.step, samples)
             notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
@@ -263,6 +295,7 @@ class Trainer:
             if self.ranks.first:
                 self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
             if is_best:
+                self.best_weights = f"the average of the last {len(files)} validations"
                 self.save()  # a run that is resumed from here must beat the average
         if self.best is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
@@ -273,6 +306,13 @@ class Trainer:
                 found = self.task.within_memory(partial(self.task.measure, own.eval()))
                 return Evaluation(found, data=self.task.facts())
         return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
+
+    def _tidy(self) -> None:
+        """Remove what only a run in progress needs: weights to be averaged, and all but the last checkpoints."""
+        if self.ranks.first:
+            shutil.rmtree(self.run.folder / AVERAGING, ignore_errors=True)
+            with suppress(OSError):
+                prune_checkpoints(self.run.folder / CHECKPOINTS, self.step, self.config.keep)
 
     # --- saving and resuming -----------------------------------------------------------------------------------------
 
@@ -289,11 +329,15 @@ class Trainer:
             "best_step": self.best_step,
             "lowest_loss": self.lowest_loss if isfinite(self.lowest_loss) else None,
             "improved_step": self.improved_step,
+            "best_weights": self.best_weights,
             "split": self.update.split,
             "seconds": self.seconds,
+            "tokens": self.tokens,
+            "flops": self.flops,
             "window": self.window.facts(self.ranks) if self.window.updates else None,
             "bad_in_a_row": int(self.bad_in_a_row),
             "data": self.task.facts(),
+            "fingerprint": self.fingerprint,
         }
 
     def save(self) -> None:
@@ -303,28 +347,41 @@ class Trainer:
         is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
         if self.ranks.largest(int(not is_good)):
             raise RegardError(f"step {self.step}: the weights are no longer finite; {self._how_to_continue()}")
+        keep = max(KEPT, self.config.keep)
         if self.update.sharded:
-            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, ranks=self.ranks)
+            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, keep, self.ranks)
         elif self.ranks.first:
-            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts)
+            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, keep)
         self.ranks.wait()
 
-    def resume(self) -> bool:
+    def resume(self, accept_changed_data: bool = False) -> bool:
         """Continue from the newest good checkpoint, if there is one."""
         warn = partial(self._say, style="yellow")
         found = load_checkpoint(self.run.folder / CHECKPOINTS, warn, self.state())
         if found is None:
             return False
+        changed = self._changed_data(found.facts)
+        if changed and not accept_changed_data:
+            remedy = "restore the files, or accept the change with --accept-changed-data"
+            raise RegardError(f"{self.run.folder}: the data has changed since the checkpoint: {changed}; {remedy}")
         self.load(found)
+        if changed:
+            self._say(f"the data has changed: {changed}; the best weights are chosen again from here on", "yellow")
+            self.best, self.best_step = None, self.step
+            self.lowest_loss, self.improved_step = inf, self.step
         return True
+
+    def _changed_data(self, facts: Mapping[str, Any]) -> str:
+        """Return how the data differs from that of a checkpoint; empty if it does not."""
+        before, now = (_listed(counts) for counts in (facts["data"], self.task.facts()))
+        if before != now:
+            return f"it had {before}, and now {now}"
+        same = facts["fingerprint"] == self.fingerprint
+        return "" if same else f"it still has {now}, but other content or another order"
 
     def load(self, found: Checkpoint) -> None:
         """Restore a checkpoint."""
         facts = found.facts
-        if facts["data"] != self.task.facts():
-            before, now = (", ".join(f"{k} {v:,}" for k, v in d.items()) for d in (facts["data"], self.task.facts()))
-            remedy = "restore the files, or begin a new run with --init-from"
-            raise RegardError(f"{self.run.folder}: the data has changed: it had {before}, and now {now}; {remedy}")
         if not self.update.fits(found.tensors):
             what = "the checkpoint is of another model than recipe.toml describes"
             raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
@@ -334,7 +391,8 @@ class Trainer:
         self.improved_step = facts.get("improved_step", self.best_step)
         lowest = facts.get("lowest_loss")
         self.lowest_loss = inf if lowest is None else lowest
-        self.seconds = facts["seconds"]
+        self.best_weights = facts["best_weights"]
+        self.seconds, self.tokens, self.flops = facts["seconds"], facts["tokens"], facts["flops"]
         if facts["window"] is not None:
             self.window = LogWindow.load(facts["window"], self.ranks)
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])
@@ -348,6 +406,10 @@ class Trainer:
         finally:
             if log is not None:
                 log.close()
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _title(metric: str) -> str:

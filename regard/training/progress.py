@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from regard.errors import harmless
+from regard.tasks.metric import DETAILS
 from regard.tasks.sample import Sample
 
 SECONDS_BETWEEN_DRAWINGS = 0.2
@@ -91,12 +92,19 @@ class Progress:
         `method` says how they were measured: "greedy, 500 of 2,000 pairs".
         """
         line = Text(f"valid {step:{len(str(self._steps))}}").append(" best" if best else "     ", "bold green")
+        self._print(self._with_values(line, values, method))
+
+    def result(self, weights: str, values: Mapping[str, float | int], method: str = "") -> None:
+        """Print what the run ends with: the values of its best weights."""
+        self._print(self._with_values(Text(f"weights of {weights}:"), values, method))
+
+    def _with_values(self, line: Text, values: Mapping[str, float | int], method: str) -> Text:
         for name, value in values.items():
+            if name in DETAILS:
+                continue
             text = f"{harmless(name, self._console.encoding)} {short_number(value)}"
             line.append(GAP + self._aligned(f"valid {name}", text))
-        if method:
-            line.append(f"{GAP}({method})", "dim")
-        self._print(line)
+        return line.append(f"{GAP}({method})", "dim") if method else line
 
     def samples(self, samples: Sequence[Sample]) -> None:
         """Print a few samples, a line for each text, cut to the width of the terminal."""

@@ -1,7 +1,7 @@
 """Report a run: the learning curves as a picture, and an HTML page with scores, curves, samples and settings."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from math import nan
 from pathlib import Path
@@ -11,7 +11,7 @@ from regard.draw.file import write_bytes
 from regard.errors import RegardError, harmless
 from regard.runs.layout import CURVES, METRICS, REPORT
 from regard.runs.records import Record, read_metrics, read_samples
-from regard.tasks.metric import HIGHER_IS_BETTER, better
+from regard.tasks.metric import DETAILS, HIGHER_IS_BETTER, better
 from regard.training.progress import SHOWN_SAMPLES, short_number
 
 Facts = Sequence[tuple[str, Sequence[tuple[str, str]]]]
@@ -27,18 +27,22 @@ def draw_curves(folder: Path) -> Path:
     return path
 
 
-def write_report(folder: Path, title: str, facts: Facts, method: str = "") -> Path:
+def write_report(
+    folder: Path, title: str, scores: Mapping[str, float], measured: str, facts: Facts, method: str = ""
+) -> Path:
     """Write `report.html`: scores, curves, samples and facts in one page that needs no network and no script.
 
-    `method` says how the validations of the curves measured: "greedy, 500 of 2,000 pairs".
+    `scores` are of the best weights, the most important first; `measured` says which weights these are, and how they
+    were measured. `method` says how the validations of the curves measured: "greedy, 500 of 2,000 pairs".
     """
     path = folder / REPORT
     records = _logged(folder)
     sections = [
         f"<h1>{_text(title)}</h1>",
-        *_scores(records),
-        f"<p>Validations while training: {_text(method)}.</p>" if method else "",
+        f"<p>{_text(measured)}</p>",
+        *_cards(scores, records),
         "<h2>Learning curves</h2>",
+        f"<p>Validations while training: {_text(method)}.</p>" if method else "",
         _pictures(records),
         *_samples(folder),
         *_tables(facts),
@@ -67,7 +71,7 @@ def _curve(records: list[Record], kind: str, name: str) -> Points:
 def _metrics(records: list[Record]) -> list[str]:
     """List what validation measured besides the loss, in the order of the log."""
     names = dict.fromkeys(name for record in records if record.get("kind") == "valid" for name in record)
-    return [name for name in names if name in HIGHER_IS_BETTER and name != "loss"]
+    return [name for name in names if name in HIGHER_IS_BETTER and name != "loss" and name not in DETAILS]
 
 
 def _best(name: str, curve: Points) -> int | None:
@@ -111,23 +115,20 @@ def _text(text: str) -> str:
     return escape("\n".join(map(harmless, text.split("\n"))))
 
 
-def _scores(records: list[Record]) -> Iterator[str]:
-    """Yield a card for each metric of validation, with its best and last value, and one for the training loss."""
+def _cards(scores: Mapping[str, float], records: list[Record]) -> Iterator[str]:
+    """Yield a card for each score of the best weights, with its best value while training; then the training loss."""
     cards = []
-    for name in [*_metrics(records), "loss"]:
+    for name, value in scores.items():
         curve = _curve(records, "valid", name)
-        best = _best(name, curve)
-        if best is not None:
-            last, value = list(curve.items())[-1]
-            end = "the last validation" if best == last else f"{short_number(value)} at step {last}"
-            title = "Validation loss" if name == "loss" else _name(name)
-            cards.append((curve[best], title, f"best at step {best}<br>{end}"))
+        best = _best(name, curve) if name in HIGHER_IS_BETTER else None
+        when = "" if best is None else f"while training {short_number(curve[best])}, at step {best}"
+        cards.append((value, "Validation loss" if name == "loss" else _name(name), when))
     if training := _curve(records, "train", "loss"):
         last, value = list(training.items())[-1]
         cards.append((value, "Training loss", f"at step {last}"))
     yield '<div class="cards">'
     for value, title, when in cards:
-        yield f'<div class="card"><b>{short_number(value)}</b> {title}<small>{when}</small></div>'
+        yield f'<div class="card"><b>{short_number(value)}</b> {_text(title)}<small>{when}</small></div>'
     yield "</div>"
 
 

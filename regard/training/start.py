@@ -14,13 +14,13 @@ from torch import nn
 
 from regard.config import Table, from_table, kind_of, to_table
 from regard.errors import ConfigError, RegardError
-from regard.models.count import cost
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
 from regard.runs.layout import REPORT
 from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
 from regard.tasks.defaults import suggest_schedule
+from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
 from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
@@ -30,8 +30,10 @@ from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import draw_curves, write_report
+from regard.training.report_facts import report_facts
 from regard.training.request import RunRequest
 from regard.training.run import Run, open_run, write_config
+from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
@@ -150,6 +152,7 @@ def begin(planned: PlannedRun, console: Console, callbacks: Sequence[Any] = ()) 
             clear_run(folder)
             plan.task.save(folder)
             write_config(folder, plan.config)
+            note_session(folder, 0, ranks, task_files(plan.config.task))
         ranks.wait()
         if plan.pretrained is not None or plan.module is not None:
             trainer.save()  # otherwise --resume before the first checkpoint would start without these weights
@@ -163,10 +166,12 @@ def resume(
     callbacks: Sequence[Any] = (),
     device: str = "auto",
     console: Console | None = None,
+    accept_changed_data: bool = False,
 ) -> Run:
     """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`.
 
-    A run that trained a module of your own needs that `model` again.
+    A run that trained a module of your own needs that `model` again. If the data is not that of the checkpoint, it is
+    an error; with `accept_changed_data` the run continues on the new data.
     """
     check_callbacks(callbacks)
     console = console or Console()
@@ -181,13 +186,17 @@ def resume(
             task = run.task(device="cpu")
         with _progress(console, run) as progress:
             trainer = _trainer(run, task, module, ranks, progress, callbacks)
-            if not trainer.resume():
+            if not trainer.resume(accept_changed_data):
                 progress.say("there is no checkpoint yet; the run starts from the beginning")
             elif trainer.is_done():
                 remedy = "to train longer, raise train.steps (or train.patience)"
                 progress.say(f"training ended at step {trainer.step}; the model is only measured again; {remedy}")
             if overrides and ranks.first:  # only now, so that a change that does not fit the checkpoint is not kept
                 write_config(run.folder, run.config)
+            if ranks.first:
+                note_session(
+                    run.folder, trainer.step, ranks, task_files(run.config.task) if accept_changed_data else ()
+                )
             return _train(trainer)
 
 
@@ -255,8 +264,8 @@ def _train(trainer: Trainer) -> Run:
     if trainer.ranks.first:
         run, progress = trainer.run, trainer.progress
         progress.say(f"done: {run.folder}", "bold")
-        progress.validation(trainer.best_step, found, True, found.method)
-        finish(run, trainer.task, found)
+        progress.result(trainer.best_weights, found, found.method)
+        finish(run, trainer.task, found, trainer.best_weights)
         for command in _next_commands(run):
             progress.say(f"  {command}")
     return trainer.run
@@ -272,31 +281,19 @@ def _next_commands(run: Run) -> list[str]:
     texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
     texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" '}
     text = "image.png " if model.reads == "image" else texts.get(model.verbs[0], "")
-    return [f"regard {model.verbs[0]} {text}-m {folder}", f"regard look -m {folder}", report]
+    verb = f"regard {model.verbs[0]} {text}-m {folder}"
+    return [verb, f"regard evaluate -m {folder}", f"regard look -m {folder}", report]
 
 
-def finish(run: Run, task: Task, found: Evaluation) -> None:
+def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
     """Draw the curves and write the report."""
     draw_curves(run.folder)
-    counts = [(name, f"{count:,}") for name, count in task.facts().items()]
-    skipped = [("left out", line) for line in task.skipped.report()]
-    model = [("kind", "a module of your own")]
-    if run.config.model is not None:
-        parameters = cost(build_empty(run.config.model)).parameters
-        model = [("kind", str(to_table(run.config.model)["kind"])), ("parameters", f"{parameters:,}")]
-    training = [(key, _plain(value)) for key, value in to_table(run.config.train).items()]
-    final = [(name, f"{value:.4g}") for name, value in found.items()]
-    result = (f"Result on the validation data{found.method and f' ({found.method})'}", final)
-    facts = [result, ("Data", counts + skipped), ("Model", model), ("Training", training)]
-    write_report(run.folder, run.folder.name, facts, task.method(run.config.train.valid_rows))
-
-
-def _plain(value: Any) -> str:
-    """Return a value as text, a table in one line: muon, rate 0.02, momentum 0.95."""
-    if not isinstance(value, Mapping):
-        return str(value)
-    rest = [f"{key} ({_plain(item)})" if isinstance(item, Mapping) else f"{key} {item}" for key, item in value.items()]
-    return ", ".join(rest).removeprefix("kind ")
+    method = f", {found.method}" if found.method else ""
+    names = [task.metric, *(name for name in found if name != task.metric and name not in DETAILS)]
+    scores = {name: found[name] for name in names}
+    measured = f"Weights of {best_weights}, measured on the validation data{method}."
+    curves = task.method(run.config.train.valid_rows)
+    write_report(run.folder, run.folder.resolve().name, scores, measured, report_facts(run, task, found), curves)
 
 
 def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:

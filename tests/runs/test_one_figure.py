@@ -57,9 +57,11 @@ def test_training_says_how_it_measured_and_what_to_do_next(trained):
     validation = next(line for line in lines if line.startswith("valid"))
     assert validation.endswith("(greedy, 3 of 5 pairs)")
     end = lines.index(f"done: {run.folder}")
+    assert lines[end + 1].startswith("weights of step 4:  loss ")
     assert lines[end + 1].endswith("(beam 5, 5 pairs)")
     assert lines[end + 2].startswith("  regard translate ")
-    assert lines[end + 3] == f"  regard look -m {run.folder}"
-    assert lines[end + 4] == f"  open {run.folder}/report.html"
+    assert lines[end + 3] == f"  regard evaluate -m {run.folder}"
+    assert lines[end + 4] == f"  regard look -m {run.folder}"
+    assert lines[end + 5] == f"  open {run.folder}/report.html"
     assert f"bleu {run.evaluate(device='cpu')['bleu']:#.3g}"[:9] in lines[end + 1]
     assert Path(run.folder).is_dir()

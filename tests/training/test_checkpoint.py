@@ -103,7 +103,7 @@ def test_facts_come_back(tmp_path: Path) -> None:
     found = load(tmp_path)
     assert found is not None
     assert found.facts == facts
-    assert json.loads((tmp_path / "step-00000001/facts.json").read_text())["format"] == 1
+    assert json.loads((tmp_path / "step-00000001/facts.json").read_text())["format"] == 2
 
 
 def test_facts_that_are_not_json_write_nothing(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ DAMAGE = [
     ("facts.json", lambda path: rewrite(path.parent, path.name, b"\xff"), "facts.json cannot be read"),
     (
         "facts.json",
-        lambda path: rewrite(path.parent, path.name, b'{"format": 2}'),
-        "facts.json has format 2, but this version reads format 1",
+        lambda path: rewrite(path.parent, path.name, b'{"format": 3}'),
+        "facts.json has format 3, but this version reads format 2",
     ),
     ("checksums.json", Path.unlink, "checksums.json is missing"),
     ("checksums.json", truncate, "checksums.json cannot be read"),

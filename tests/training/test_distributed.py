@@ -331,7 +331,7 @@ def test_a_run_continues_in_other_processes(
 
 
 def test_damaged_shards_are_detected(place: Place) -> None:
-    arguments = place.arguments("lstm", "train.parallel=fsdp")
+    arguments = place.arguments("lstm", "train.parallel=fsdp", "train.keep=2")
     done(place.pair(train, *arguments))
     folder = arguments[-1] / "checkpoints"
     shard_file = folder / "step-00000004" / "shard-00002-model-00001-of-00001.safetensors"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from regard.data.batches import Draw
 from regard.errors import RegardError
+from regard.models.count import forward_flops
 from regard.models.model import Model
 from regard.models.store import tensors
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
@@ -109,10 +111,9 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
         {name: found.tensors[f"model/{name}"] for name in mean}, seen[10]
     )  # and it does not continue from an average
     assert "average of the last 2 validations:" in said.getvalue()
-    assert sorted(path.name for path in (tmp_path / "run/averaging").iterdir()) == [
-        "step-00000008.safetensors",
-        "step-00000010.safetensors",
-    ]
+    assert not (tmp_path / "run/averaging").exists()  # which only a run in progress needs
+    weights = "the average of the last 2 validations" if mean_loss < 1.5 else "step 8"
+    assert (trainer.best_weights, found.facts["best_weights"]) == (weights, weights)
 
 
 def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatc
     trainer.train()
     assert list(seen) == [3, 6, 9, 12, 15, 18]
     assert (trainer.step, trainer.best_step) == (18, 12)
-    assert checkpoint_steps(tmp_path / "run/checkpoints") == [15, 18]
+    assert checkpoint_steps(tmp_path / "run/checkpoints") == [18]  # the older one was kept until the end
     assert [record["step"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"] == [5, 10, 15, 18]
 
 
@@ -154,7 +155,48 @@ def test_a_run_goes_on_while_its_loss_falls(tmp_path: Path, monkeypatch: pytest.
     assert (again.improved_step, again.lowest_loss) == (15, 2.6)
 
 
+def test_a_finished_run_keeps_as_many_checkpoints_as_asked(tmp_path: Path) -> None:
+    trainer, _ = make_trainer(planned("language", tmp_path, "train.keep=3"), tmp_path / "run")
+    trainer.train()
+    assert checkpoint_steps(tmp_path / "run/checkpoints") == [6, 9, 12]
+
+
 # --- what is logged --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "passes"), [("language", 1), ("translation", 2), ("vision", 1)])
+def test_every_line_says_what_training_has_cost_so_far(tmp_path: Path, kind: str, passes: int) -> None:
+    changes = ["task.r_drop=0.5"] if passes == 2 else []
+    trainer, _ = make_trainer(planned(kind, tmp_path, "train.steps=6", "train.log_every=2", *changes), tmp_path / "run")
+    counts, rows = {}, {}
+    advance = trainer.advance
+
+    def noted(draws: Any) -> Any:
+        outcome = advance(draws)
+        counts[trainer.step] = int(outcome.count)
+        return outcome
+
+    trainer.advance = noted  # type: ignore[method-assign]
+    epoch = trainer.feed.order.epoch
+    drawn = [draw for number in range(6) for draw in epoch(number)][:6]
+    for step, draw in enumerate(drawn, 1):
+        length = max(draw.shape, default=1)
+        rows[step] = 3 * passes * len(draw.rows) * forward_flops(trainer.model, length)
+    trainer.train()
+    records = read_metrics(tmp_path / "run")
+    assert [(record["kind"], record["step"]) for record in records] == [
+        ("train", 2),
+        ("train", 4),
+        ("valid", 4),
+        ("train", 6),
+        ("valid", 6),
+    ]
+    for record in records:
+        assert record["tokens"] == sum(counts[step] for step in range(1, record["step"] + 1))
+        assert record["flops"] == sum(rows[step] for step in range(1, record["step"] + 1))
+    seconds = [record["seconds"] for record in records]
+    assert seconds == sorted(seconds)
+    assert seconds[0] > 0
 
 
 class KilledError(BaseException):
@@ -439,8 +481,9 @@ def test_a_run_whose_data_has_changed_is_not_resumed(tmp_path: Path, ended: RunP
     with pytest.raises(RegardError) as error:
         trainer.resume()
     before, now = (", ".join(f"{name} {count:,}" for name, count in one.task.facts().items()) for one in (ended, other))
-    remedy = "restore the files, or begin a new run with --init-from"
-    assert str(error.value) == f"{tmp_path / 'run'}: the data has changed: it had {before}, and now {now}; {remedy}"
+    remedy = "restore the files, or accept the change with --accept-changed-data"
+    changed = f"the data has changed since the checkpoint: it had {before}, and now {now}"
+    assert str(error.value) == f"{tmp_path / 'run'}: {changed}; {remedy}"
 
 
 def planned_again(folder: Path) -> RunPlan:

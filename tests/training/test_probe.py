@@ -341,7 +341,7 @@ def test_killed_right_after_a_checkpoint_no_snapshot_is_missing(
 
 def test_snapshots_after_the_step_that_is_resumed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of 8 steps is resumed from step 6 with more steps, in which 7 and 8 have no snapshots."""
-    found = changed(planned("language", tmp_path), steps=8, checkpoint_every=6)
+    found = changed(planned("language", tmp_path), steps=8, checkpoint_every=6, keep=2)
     trainer_of(found, tmp_path / "run").train()
     assert read_probe(tmp_path / "run").steps == tuple(range(9))
     shutil.rmtree(tmp_path / "run/checkpoints/step-00000008")

@@ -76,12 +76,16 @@ class Page(HTMLParser):
             self.cells[-1] += data
         elif here in {"h1", "h2"}:
             self.headings[-1] += data
-        elif self.cards and not self.cells and data.strip():
+        elif "div" in self._open and self.cards and data.strip():
             self.cards[-1] += f"{data.strip()}|"
 
 
-def page_of(folder, title="A run", facts=()):
-    return Page(write_report(folder, title, facts).read_text(encoding="utf-8"))
+def report(folder, title="A run", facts=(), scores=(("bleu", 21.5),), measured="Weights of step 8."):
+    return write_report(folder, title, dict(scores), measured, facts, "greedy, 5 of 9 pairs")
+
+
+def page_of(folder, *given, **named):
+    return Page(report(folder, *given, **named).read_text(encoding="utf-8"))
 
 
 # --- the picture -----------------------------------------------------------------------------------------------------
@@ -143,19 +147,25 @@ def test_of_two_values_for_a_step_the_last_counts_and_a_missing_number_is_a_gap(
 
 
 @pytest.mark.usefixtures("unpainted")
-def test_the_cards_say_best_and_last(tmp_path):
-    page = page_of(make_run(tmp_path, RECORDS))
+def test_the_cards_say_what_the_best_weights_reach_and_the_curves_how_they_were_measured(tmp_path):
+    """The metric of the task comes first; the value while training may be of other rows and another search."""
+    folder = make_run(tmp_path, RECORDS)
+    page = page_of(folder, scores=(("bleu", 21.5), ("loss", 2.4)), measured="Weights of step 8, beam 5, 9 pairs.")
     assert page.cards == [
-        "20.0|BLEU|best at step 8|19.0 at step 10|",
-        "2.00|Validation loss|best at step 6|nan at step 10|",
+        "21.5|BLEU|while training 20.0, at step 8|",
+        "2.40|Validation loss|while training 2.00, at step 6|",
         "0.800|Training loss|at step 10|",
     ]
+    source = (folder / "report.html").read_text(encoding="utf-8")
+    assert source.index("<p>Weights of step 8, beam 5, 9 pairs.</p>") < source.index('class="card"')
+    assert source.index("Learning curves") < source.index("<p>Validations while training: greedy, 5 of 9 pairs.</p>")
 
 
 @pytest.mark.usefixtures("unpainted")
-def test_the_best_may_be_the_last_and_low_may_be_best(tmp_path):
-    records = [(step, "valid", {"word_perplexity": 9.0 - step, "seconds": 3.0}) for step in (1, 2, 2, 3)]
-    assert page_of(make_run(tmp_path, records)).cards == ["6.00|Word perplexity|best at step 3|the last validation|"]
+def test_details_and_costs_have_no_curve(tmp_path):
+    values = {"bits_per_byte": 2.0, "word_perplexity": 1e8, "seconds": 3.0, "tokens": 9}
+    records = [{"step": step, "kind": "valid", **values} for step in (1, 2)]
+    assert report_module._metrics(records) == ["bits_per_byte"]
 
 
 @pytest.mark.usefixtures("unpainted")
@@ -196,9 +206,9 @@ def test_the_browser_takes_the_picture_that_fits(tmp_path):
 @pytest.mark.usefixtures("unpainted")
 def test_no_text_becomes_markup(tmp_path):
     folder = make_run(tmp_path / "evil", RECORDS, [(1, Sample(EVIL, EVIL, EVIL))])
-    page = page_of(folder, EVIL, [(EVIL, [(EVIL, EVIL)])])
+    page = page_of(folder, EVIL, [(EVIL, [(EVIL, EVIL)])], [(EVIL, 1.0)], EVIL)
     calm = make_run(tmp_path / "calm", RECORDS, [(1, Sample("a", "b", "c"))])
-    assert page.tags == page_of(calm, "t", [("h", [("n", "v")])]).tags
+    assert page.tags == page_of(calm, "t", [("h", [("n", "v")])], [("n", 1.0)], "m").tags
     shown = EVIL.replace("\x00", "\\x00").replace("\x1b", "\\x1b").replace("\u202e", "\\u202e")
     shown = shown.replace("\ud800", "\\ud800")
     assert page.headings == [shown, "Learning curves", "Samples", shown]
@@ -207,7 +217,7 @@ def test_no_text_becomes_markup(tmp_path):
 
 @pytest.mark.usefixtures("unpainted")
 def test_the_page_loads_no_other_file(tmp_path):
-    source = write_report(make_run(tmp_path, RECORDS), "A run", []).read_text(encoding="utf-8")
+    source = report(make_run(tmp_path, RECORDS)).read_text(encoding="utf-8")
     tags = Page(source).tags
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in tags}
     addresses = [
@@ -222,9 +232,9 @@ def test_the_page_loads_no_other_file(tmp_path):
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
     run = make_run(tmp_path, RECORDS, [(1, Sample("a", "b", "c"))])
-    first = write_report(run, "A run", [("Model", [("depth", "6")])]).read_bytes()
+    first = report(run, "A run", [("Model", [("depth", "6")])]).read_bytes()
     picture = draw_curves(run).read_bytes()
-    assert write_report(run, "A run", [("Model", [("depth", "6")])]).read_bytes() == first
+    assert report(run, "A run", [("Model", [("depth", "6")])]).read_bytes() == first
     assert draw_curves(run).read_bytes() == picture
     [embedded] = [each["src"] for tag, each in Page(first.decode()).tags if tag == "img"]
     assert b64decode(embedded.removeprefix("data:image/png;base64,")) == picture
@@ -242,6 +252,6 @@ def test_a_run_without_a_log_is_named(tmp_path, write):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (make_run(tmp_path, RECORDS) / "report.html").mkdir()
     with pytest.raises(RegardError) as caught:
-        write_report(tmp_path, "A run", [])
+        report(tmp_path)
     message = "cannot be written: Is a directory; choose another folder"
     assert str(caught.value) == f"{tmp_path / 'report.html'}: {message}"

@@ -45,7 +45,7 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         (*ADAM, "train.tokens=512", "task.r_drop=0.5", "train.steps=9", "train.validate_every=5"),
     ),
 }
-OURS = {"time", "tokens_per_second", "memory"}  # what depends on the clock and the machine
+OURS = {"time", "seconds", "tokens_per_second", "memory"}  # what depends on the clock and the machine
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -107,7 +107,7 @@ def kept(run: Path) -> dict[str, Any]:
         "facts": {key: value for key, value in facts.items() if key != "seconds"},
         "metrics": [{key: value for key, value in json.loads(line).items() if key not in OURS} for line in lines],
         "samples": (run / "samples.jsonl").read_bytes(),
-        "averaging": sorted((path.name, path.read_bytes()) for path in run.glob("averaging/*")),
+        "files": sorted(path.name for path in run.iterdir()),
     }
 
 
@@ -355,16 +355,45 @@ def test_a_change_that_does_not_fit_is_refused_and_not_kept(
     assert_same(run, whole("transformer"))
 
 
-def test_data_that_has_changed_is_refused(tmp_path: Path, whole: Callable[[str], Path]) -> None:
-    run = copy_of(whole("lstm"), tmp_path)
-    (tmp_path / "other.txt").write_text("one two three\n" * 50, encoding="utf-8")
+def change_data(run: Path, lines: list[str]) -> None:
+    """Make a run read other lines than before."""
+    path = run.parent / "other.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     recipe = (run / "recipe.toml").read_text(encoding="utf-8")
     (text,) = TABLES["language"]["train"]
-    (run / "recipe.toml").write_text(recipe.replace(text, str(tmp_path / "other.txt")), encoding="utf-8")
+    (run / "recipe.toml").write_text(recipe.replace(text, str(path)), encoding="utf-8")
+
+
+def test_data_that_has_changed_is_refused(tmp_path: Path, whole: Callable[[str], Path]) -> None:
+    run = copy_of(whole("lstm"), tmp_path)
+    change_data(run, ["one two three"] * 50)
     with pytest.raises(
-        RegardError, match="the data has changed: it had texts 1, tokens .*, and now texts 1, tokens .*; "
+        RegardError, match="the data has changed since the checkpoint: it had texts 1, tokens .*, and now texts 1, tok"
     ):
         resume(run)
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_the_same_lines_in_another_order_are_refused_unless_they_are_accepted(
+    tmp_path: Path, whole: Callable[[str], Path]
+) -> None:
+    run = copy_of(whole("lstm"), tmp_path)
+    (text,) = TABLES["language"]["train"]
+    change_data(run, Path(text).read_text(encoding="utf-8").splitlines()[::-1])
+    with pytest.raises(RegardError) as error:
+        resume(run, "train.steps=16")
+    remedy = "restore the files, or accept the change with --accept-changed-data"
+    changed = r"it still has texts 1, tokens [\d,]+, .*, but other content or another order"
+    assert re.fullmatch(f"{run}: the data has changed since the checkpoint: {changed}; {remedy}", str(error.value))
+    assert_same(run, whole("lstm"))
+    said = StringIO()
+    console = Console(file=said, width=300)
+    start.resume(run, "train.steps=16", device="cpu", console=console, accept_changed_data=True)
+    assert re.search(f"^the data has changed: {changed}; the best weights are chosen again", said.getvalue(), re.M)
+    found = load_checkpoint(run / "checkpoints", pytest.fail)
+    assert found is not None
+    assert (found.step, found.facts["best_step"]) == (16, 16)
+    resume(run)  # the new data is now that of the run
 
 
 def test_a_folder_that_is_not_a_run_is_named(tmp_path: Path, whole: Callable[[str], Path]) -> None:
@@ -404,7 +433,7 @@ def begin_from(
 def test_from_another_model_only_its_weights_are_taken(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     """The first update moves them as it moves any weights; step, optimizer and the best value are new."""
     given = whole("transformer")
-    run, said = begin_from(given, "language", tmp_path, "train.steps=1")
+    run, said = begin_from(given, "language", tmp_path, "train.steps=1", "train.keep=2")
     names = load_file(given / "model.safetensors").keys()
     assert f"{len(names)} of {len(names)} weights taken from {given}\n" in said
     first = load_checkpoint(run / "checkpoints", pytest.fail)
@@ -435,7 +464,7 @@ def test_killed_before_its_first_checkpoint_it_begins_from_these_weights_again(
 @pytest.mark.usefixtures("_no_pictures")
 def test_a_model_with_another_head_gives_all_but_the_head(tmp_path: Path, whole: Callable[[str], Path]) -> None:
     given = whole("muon")
-    run, said = begin_from(given, "classification", tmp_path, "train.steps=1", *ADAM)
+    run, said = begin_from(given, "classification", tmp_path, "train.steps=1", "train.keep=2", *ADAM)
     begun = load_file(run / "checkpoints/step-00000000/state.safetensors")
     old = load_file(given / "model.safetensors")
     new = [name for name in begun if name.startswith("model/") and name.removeprefix("model/") not in old]
