@@ -5,7 +5,6 @@ Random numbers come from the device's generator, which the trainer seeds. No fun
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -43,14 +42,15 @@ def normalise(
 
 
 def shift(images: Float[Tensor, "B C H W"], by: int) -> Float[Tensor, "B C H W"]:
-    """Shift each image by up to `by` pixels in both directions; fill with zero, the mean colour after normalising."""
+    """Shift each image by up to `by` pixels in both directions; its border is repeated where nothing is left."""
     B, _, H, W = images.shape
     device = images.device
-    down, right = torch.randint(0, 2 * by + 1, (2, B, 1), device=device)
-    rows, columns = down + torch.arange(H, device=device), right + torch.arange(W, device=device)
+    down, right = torch.randint(-by, by + 1, (2, B, 1), device=device)
+    rows = (down + torch.arange(H, device=device)).clamp(0, H - 1)
+    columns = (right + torch.arange(W, device=device)).clamp(0, W - 1)
     image = torch.arange(B, device=device)[:, None, None]
-    padded = rearrange(F.pad(images, (by, by, by, by)), "B C H W -> B H W C")
-    return rearrange(padded[image, rows[:, :, None], columns[:, None, :]], "B H W C -> B C H W")
+    last = rearrange(images, "B C H W -> B H W C")
+    return rearrange(last[image, rows[:, :, None], columns[:, None, :]], "B H W C -> B C H W")
 
 
 def flip(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:

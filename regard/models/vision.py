@@ -85,7 +85,7 @@ class VisionTransformer(Model):
     def image(self) -> ImageInput:
         """The images that it reads."""
         patches = self.patches
-        shape = (patches.height, patches.width, patches.conv.in_channels, patches.patch)
+        shape = (patches.height, patches.width, patches.channels, patches.patch)
         return ImageInput(*shape, first=0 if self.class_token is None else 1)
 
     def sequences(self) -> dict[str, ModelSequence]:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Annotated
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Config, Count, Rate
+from regard.config import Config, Count, Range, Rate
 from regard.errors import ConfigError, InputError, at
 from regard.parts.norm import NormConfig
 from regard.parts.position import Absolute, AbsoluteConfig
@@ -95,12 +96,24 @@ class Embedding(nn.Module):
 
 
 class Patches(nn.Module):
-    """Cut an image into squares of side `patch`, and map each linearly to a vector, row by row."""
+    """Cut an image into squares of side `patch`, and map each linearly to a vector, row by row.
 
-    def __init__(self, height: int, width: int, patch: int, channels: int, dim: int) -> None:
+    With a `stem`, as many 3 x 3 convolutions, each with a GELU, come first; the last ones halve the image as long as
+    the patch is even, and the linear map then reads what is left of the patch.
+    """
+
+    def __init__(self, height: int, width: int, patch: int, channels: int, dim: int, stem: int = 0) -> None:
         super().__init__()
-        self.height, self.width, self.patch = height, width, patch
-        self.conv = nn.Conv2d(channels, dim, patch, stride=patch)
+        self.height, self.width, self.patch, self.channels = height, width, patch, channels
+        halvings = min(stem, (patch & -patch).bit_length() - 1)
+        layers: list[nn.Module] = []
+        for layer in range(stem):
+            before = channels if layer == 0 else dim // 2
+            stride = 1 if layer < stem - halvings else 2
+            layers += [nn.Conv2d(before, dim // 2, 3, stride, padding=1), nn.GELU()]
+        self.stem = nn.Sequential(*layers)
+        side = patch >> halvings
+        self.conv = nn.Conv2d(dim // 2 if stem else channels, dim, side, stride=side)
 
     @property
     def count(self) -> int:
@@ -110,14 +123,14 @@ class Patches(nn.Module):
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
         """Embed the patches."""
         channels, height, width = images.shape[1:]
-        wanted = (self.conv.in_channels, self.height, self.width)
+        wanted = (self.channels, self.height, self.width)
         if (channels, height, width) != wanted:
             raise InputError(
                 f"the images are {channels} x {height} x {width} (channels x height x width), "
                 f"but the model was made for {wanted[0]} x {wanted[1]} x {wanted[2]}; resize them first"
             )
         images = images.to(self.conv.weight.dtype)  # pixels are float32, whatever the precision of the model
-        return rearrange(self.conv(images), "B D h w -> B (h w) D")
+        return rearrange(self.conv(self.stem(images)), "B D h w -> B (h w) D")
 
     def summary(self) -> str:
         """Return the number and size of the patches."""
@@ -176,6 +189,8 @@ class PatchesConfig(Config):
     """Side of a patch in pixels."""
     channels: Count = 3
     """Channels of the images: 3 for colour, 1 for grey."""
+    stem: Annotated[int, Range(low=0, high=8)] = 0
+    """Number of 3 x 3 convolutions before the patches are cut (Xiao et al. 2021); 0: the linear map of the paper."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -184,4 +199,4 @@ class PatchesConfig(Config):
 
     def build(self, dim: int) -> Patches:
         """Build the patches for vectors of width `dim`."""
-        return Patches(self.height, self.width, self.patch, self.channels, dim)
+        return Patches(self.height, self.width, self.patch, self.channels, dim, self.stem)

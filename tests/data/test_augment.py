@@ -72,13 +72,13 @@ def test_normalised_images_have_mean_zero_and_deviation_one() -> None:
 
 
 def moved(image: Tensor, down: int, right: int) -> Tensor:
-    """Move one image pixel by pixel."""
+    """Move one image pixel by pixel; where nothing is left, its border is repeated."""
     result = torch.zeros_like(image)
     _, height, width = image.shape
     for row in range(height):
         for column in range(width):
-            if 0 <= row + down < height and 0 <= column + right < width:
-                result[:, row + down, column + right] = image[:, row, column]
+            from_row, from_column = min(max(row - down, 0), height - 1), min(max(column - right, 0), width - 1)
+            result[:, row, column] = image[:, from_row, from_column]
     return result
 
 

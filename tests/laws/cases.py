@@ -68,6 +68,16 @@ SHRINK: dict[str, list[str]] = {
         "model.layers.block.feedforward.hidden=24",
         *heads("model.layers.block.mixer", heads=4),
     ],
+    "seer": [
+        "model.dim=16",
+        "model.depth=2",
+        "model.patches.height=8",
+        "model.patches.width=12",
+        "model.position.length=6",
+        "model.head.classes=5",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
     "transformer-base": [
         *SMALL,
         *(f"model.{side}.depth=2" for side in ("encoder", "decoder")),
