@@ -73,6 +73,7 @@ SHRINK: dict[str, list[str]] = {
         "model.depth=2",
         "model.patches.height=8",
         "model.patches.width=12",
+        "model.patches.patch=4",
         "model.position.length=6",
         "model.head.classes=5",
         "model.layers.block.feedforward.hidden=24",
