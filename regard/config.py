@@ -41,17 +41,22 @@ from typing import (
 from regard.errors import ConfigError, RegardError, at, choices
 from regard.limits import ColumnName as ColumnName
 from regard.limits import Count as Count
+from regard.limits import Depth as Depth
 from regard.limits import NotNegative as NotNegative
 from regard.limits import NumberAsText, note_of
 from regard.limits import Positive as Positive
 from regard.limits import Range as Range
 from regard.limits import Rate as Rate
 from regard.limits import Registry as Registry
+from regard.limits import Seed as Seed
+from regard.limits import Times as Times
 from regard.recipe_files import Table as Table
 from regard.recipe_files import resolve_likes
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Config")
+
+LONGEST_SHOWN = 100  # characters of a value in a message
 
 
 class Kinds(Registry[type[C]]):
@@ -184,7 +189,15 @@ def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
     if origin in (dict, tuple) or not _is_plain(value, type_):
         mistakes.add(f"{_show(value)} must be {describe_type(type_)}", path)
         return value
-    return _limited(args[0](value) if origin is Annotated else type_(value), type_, path, mistakes)
+    if isinstance(value, str):
+        if not _is_unicode(value):
+            mistakes.add(f"{value!a} is not valid Unicode text; if it is the name of a file, rename the file", path)
+        return value
+    try:
+        return _limited(args[0](value) if origin is Annotated else type_(value), type_, path, mistakes)
+    except OverflowError:
+        mistakes.add(f"{_show(value)} is too large", path)
+        return value
 
 
 def _is_plain(value: Any, type_: Any) -> bool:
@@ -270,10 +283,22 @@ def describe_type(type_: Any) -> str:
     return "a table"
 
 
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be saved: file names may hold bytes that are not UTF-8, and JSON half characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _show(value: object) -> str:
     if isinstance(value, Mapping):
         return "a table"
-    return type(value).__name__ if dataclasses.is_dataclass(value) else json.dumps(value, default=str)
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__
+    shown = json.dumps(value, default=str)
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}..."
 
 
 def _join(*path: object) -> str:

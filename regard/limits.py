@@ -21,14 +21,14 @@ T = TypeVar("T")
 class Range:
     """Annotation of a number with limits: at least `low` or more than `above`, and at most `high`."""
 
-    low: int | None = None
-    above: int | None = None
-    high: int | None = None
+    low: int | float | None = None
+    above: int | float | None = None
+    high: int | float | None = None
 
     def __contains__(self, number: int | float) -> bool:
         low = self.low is None or number >= self.low
         above = self.above is None or number > self.above
-        return low and above and (self.high is None or number <= self.high) and isfinite(number)
+        return low and above and (self.high is None or number <= self.high) and _is_finite(number)
 
     def __str__(self) -> str:
         low = f"at least {self.low}" if self.above is None else f"above {self.above}"
@@ -40,7 +40,7 @@ class Range:
         """Return the rule that a number outside the limits breaks."""
         if self.high == MOST and number > MOST:
             return f"at most {MOST}"
-        return str(self) if isfinite(number) else "a finite number"
+        return str(self) if _is_finite(number) else "a finite number"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +50,17 @@ class NumberAsText:
 
 MOST = 2**31 - 1  # a sanity limit, which descriptions do not mention
 Count = Annotated[int, Range(low=1, high=MOST)]
+Depth = Annotated[int, Range(low=1, high=4096)]  # layers, which are built one by one
+Times = Annotated[int, Range(low=0, high=MOST)]
+Seed = Annotated[int, Range(low=0, high=2**63 - 1)]
 Rate = Annotated[float, Range(low=0, high=1)]
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(low=0)]
 ColumnName = Annotated[str, NumberAsText()]
+
+
+def _is_finite(number: int | float) -> bool:
+    return isinstance(number, int) or isfinite(number)  # a whole number may be too large for a float
 
 
 class Registry(Mapping[str, T]):

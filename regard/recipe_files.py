@@ -10,13 +10,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, at, choices
+from regard.untrusted import DEEPEST, parse_toml
 
 Table = dict[str, Any]
 
@@ -44,7 +44,7 @@ def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
     for change in sorted(changes, key=_kinds_first):
         path, equals, text = change.partition("=")
         keys = [key.strip() for key in path.split(".")]
-        if not equals or not all(keys):
+        if not equals or not all(keys) or len(keys) > DEEPEST:
             raise ConfigError(f"override {change!r} must have the form path.to.key=value")
         result = _set(result, keys, text.strip(), path)
     return result
@@ -75,8 +75,8 @@ def _set(table: Mapping[str, Any], keys: list[str], text: str, path: str) -> Tab
 def _value(text: str) -> Any:
     """Read a value as TOML; a bare word is text."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}", "")["value"]
+    except ConfigError:
         return text
 
 
@@ -180,7 +180,4 @@ def _parse(recipe: str | Path, inheriting: str = "") -> tuple[Table, Path | None
     else:
         remedy = f"{choices(name, recipe_names())}; a file of your own needs its suffix .toml"
         raise ConfigError(f"no recipe has the name {name!r}; {remedy}", inheriting)
-    try:
-        return tomllib.loads(text), folder
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not valid TOML: {error}", name) from None
+    return parse_toml(text, name), folder

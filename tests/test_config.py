@@ -7,7 +7,7 @@ import tomllib
 from dataclasses import dataclass, field, make_dataclass
 from math import inf, nan
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -22,13 +22,19 @@ from regard.config import (
     Range,
     Rate,
     Registry,
+    field_types,
     from_table,
+    kinds_of,
     to_json,
     to_table,
     to_toml,
 )
+from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, RegardError
+from regard.limits import note_of
 from regard.recipe_files import merge, override, read_recipe, recipe_names, resolve_likes
+from regard.training.config import RunConfig, TrainConfig
+from regard.training.optimizer import OptimizerConfig
 
 
 class Shape(Config):
@@ -739,3 +745,45 @@ def test_a_base_that_is_no_recipe_names_the_file_that_asks_for_it(tmp_path: Path
     write(tmp_path, "base", "a =\n")
     path = write(tmp_path, "other", 'like = "base"\n')
     assert refusal(path).startswith(f"{tmp_path / 'base.toml'}: is not valid TOML")
+
+
+@pytest.mark.parametrize("seed", [2**63, 10**23, 10**400, -1, 1.5])
+def test_a_seed_that_no_generator_takes_is_a_mistake(seed: float) -> None:
+    with pytest.raises(ConfigError, match="seed: .* must be"):
+        from_table({"kind": "language", "train": {"seed": seed}}["train"], TrainConfig)
+
+
+def test_every_whole_number_of_a_config_has_a_largest_value() -> None:
+    """So that none of them overflows where it is used."""
+    limits = [note_of(type_, Range) for type_ in _number_types(RunConfig, set())]
+    assert len(limits) >= 3
+    assert all(limit is not None and limit.high is not None for limit in limits)
+
+
+def _number_types(type_: Any, seen: set[Any]) -> list[Any]:
+    """Return the types of all whole numbers in a config class, its kinds and its tables."""
+    if type_ in seen:
+        return []
+    seen.add(type_)
+    if get_origin(type_) is Annotated:
+        return [type_] if get_args(type_)[0] is int else []
+    if type_ is int:
+        return [type_]
+    inner = [*get_args(type_)] if get_origin(type_) is not Literal else []
+    kinds = kinds_of(type_)
+    inner += [] if kinds is None else kinds.values()
+    inner += field_types(type_).values() if isinstance(type_, type) and dataclasses.is_dataclass(type_) else []
+    return [found for one in inner for found in _number_types(one, seen)]
+
+
+def test_a_number_that_is_too_large_for_a_float_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match=r"rate: 1000.*\.\.\. is too large"):
+        from_table({"kind": "adamw", "rate": 10**400}, OptimizerConfig)
+
+
+@pytest.mark.parametrize("name", ["caf\udce9.txt", "\ud800"])
+def test_text_that_cannot_be_saved_is_a_mistake(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"path: .*\\ud.* is not valid Unicode text; if it is the name of a file, rename"
+    ):
+        from_table({"path": name}, TokenizerConfig)

@@ -108,6 +108,9 @@ class Lines:
     def __init__(self, texts: list[str] | None, file: Path | None) -> None:
         if texts and file is not None:
             raise InputError(f"both texts and the file {file} were given; leave one of them out")
+        for text in texts or ():
+            if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise InputError(f"the text {text!a} is not valid UTF-8; give it in UTF-8")
         self.texts, self.file = texts, named(file)
         self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
         self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one

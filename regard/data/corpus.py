@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard.data.cache import CacheKey, cached, digest
 from regard.data.device import free_memory, to_device
+from regard.untrusted import JsonError, read_json
 
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.bin", "meta.json"
 WIDTHS = ("uint8", "uint16", "int32")
@@ -122,12 +123,12 @@ class Corpus:
 def read_corpus(folder: Path, checksum: str = "") -> Corpus | None:
     """Open the corpus in a folder; return None if there is none, or it is damaged."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = read_json(folder / META)
         sizes = {TOKENS: meta["tokens"] * np.dtype(meta["dtype"]).itemsize, OFFSETS: (meta["rows"] + 1) * 8}
         if any((folder / name).stat().st_size != size for name, size in sizes.items()):
             return None
         tokens, offsets, facts = _map(folder / TOKENS), _map(folder / OFFSETS), meta["facts"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (JsonError, OSError, ValueError, KeyError, TypeError):
         return None
     dtype = torch.int16 if meta["dtype"] == "uint16" else getattr(torch, meta["dtype"])
     flat = torch.frombuffer(tokens, dtype=dtype) if tokens else torch.empty(0, dtype=dtype)

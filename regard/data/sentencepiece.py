@@ -10,9 +10,11 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
@@ -80,7 +82,9 @@ def read_sentencepiece(path: Path, vocabulary: Mapping[str, int] | None = None) 
         model = _parse(data) if vocabulary is None else _renumbered(_parse(data), vocabulary)
         unsupported = _unsupported(model)
         backend = None if unsupported else _convert(model)
-    except Exception:  # the library raises no narrower class
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
         raise RegardError(f"{path}: not a sentencepiece model, or damaged; copy it again") from None
     if backend is None:
         raise RegardError(
@@ -113,6 +117,8 @@ def _parse(data: bytes) -> SentencePieceModel:
 def _piece(message: bytes) -> VocabularyPiece:
     fields = _fields(message)
     score = struct.unpack("<f", fields[2][-1])[0] if 2 in fields else 0.0
+    if not isfinite(score):
+        raise ValueError("a score that is not a number")
     return VocabularyPiece(fields[1][-1].decode(), score, PieceKind(fields.get(3, [1])[-1]))
 
 
@@ -139,13 +145,44 @@ def _fields(message: bytes) -> dict[int, list[Any]]:
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:
     """Read an integer, seven bits per byte; return it and the index after it."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):  # ten bytes hold 64 bits
         byte = message[place]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        place += 1
         if byte < 0x80:
             return (value - (1 << 64) if value >> 63 else value), place
+    raise ValueError("an integer of more than ten bytes")
+
+
+# --- what the library does not check -------------------------------------------------------------------------------
+
+
+def is_library_error(error: BaseException) -> bool:
+    """Return whether an error comes from the tokenizers library: it has no class of its own, and none for a panic."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def check_charsmap(data: bytes) -> None:
+    """Raise a ValueError if the compiled table of a normaliser is damaged; the library would abort the process.
+
+    It consists of the size of a double-array trie, the trie (Yata et al. 2007), and the replacements, each ended by a
+    NUL. Of a unit of the trie, bit 31 marks a leaf, whose other bits are the index of a replacement; bit 8 says that
+    a leaf follows; the rest is the offset of the children.
+    """
+    size = int.from_bytes(data[:4], "little")
+    if len(data) < 4 or size % 4 or size == 0 or size > len(data) - 4:
+        raise ValueError("the size of the trie is wrong")
+    units = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64)
+    replacements = np.frombuffer(data, np.uint8, offset=4 + size)
+    replacements.tobytes().decode()
+    children = np.arange(len(units)) ^ ((units >> 10) << ((units & (1 << 9)) >> 6))
+    inner = units >> 31 == 0
+    if (children[inner] | 0xFF).max(initial=0) >= len(units):
+        raise ValueError("the trie points outside itself")
+    indices = units[children[inner & (units >> 8 & 1 == 1)]] & 0x7FFFFFFF
+    if indices.max(initial=0) >= max(len(replacements), 1) or (replacements[indices] & 0xC0 == 0x80).any():
+        raise ValueError("the trie points outside the replacements")
 
 
 # --- the tokenizer -------------------------------------------------------------------------------------------------
@@ -222,8 +259,9 @@ def _bpe(model: SentencePieceModel) -> models.BPE:
     vocabulary = {piece.name: id for id, piece in enumerate(model.pieces)}
     normal = {piece.name: piece.score for piece in model.pieces if piece.kind == PieceKind.NORMAL}
     merges = []
+    lengths = sorted({len(name) for name in normal})  # fewer than the characters of a long piece
     for name in sorted(normal, key=lambda name: -normal[name]) if model.method == Segmentation.BPE else ():
-        cuts = ((name[:cut], name[cut:]) for cut in range(1, len(name)))
+        cuts = ((name[:cut], name[cut:]) for cut in lengths if cut < len(name))
         merges += [(left, right) for left, right in cuts if left in normal and right in normal]
     unk = model.pieces[model.roles["<unk>"]].name
     return models.BPE(vocabulary, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
@@ -232,6 +270,7 @@ def _bpe(model: SentencePieceModel) -> models.BPE:
 def _normalizer(model: SentencePieceModel) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = []
     if model.characters:
+        check_charsmap(model.characters)
         steps += [normalizers.Precompiled(model.characters)]
     if model.fewer_spaces:
         steps += [normalizers.Replace(Regex(r"\A +"), ""), normalizers.Replace(Regex(" {2,}"), " ")]

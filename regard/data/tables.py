@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from regard.data.columns import ColumnOptions, FileReading, TableHead, choose_columns, describe_table, find_header
 from regard.data.lines import PACKED, content_suffix, read_lines
 from regard.errors import InputError, RegardError
+from regard.untrusted import JsonError, parse_json
 
 Row = dict[str, str]
 Values = dict[str, Any]
@@ -210,9 +211,10 @@ def _read_json(path: Path) -> Iterator[tuple[int, Values]]:
             continue
         place = f"{path}:{number}"
         try:
-            value = json.loads(line, parse_int=str, parse_float=str)  # numbers stay as written
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{place}: not valid JSON ({error}); every line must be one object") from None
+            value = parse_json(line, place, parse_int=str, parse_float=str)  # numbers stay as written
+        except JsonError as error:
+            reason = error.reason.removeprefix("is not valid JSON: ")
+            raise InputError(f"{place}: not valid JSON ({reason}); every line must be one object") from None
         if not isinstance(value, dict) or not value:
             raise InputError(f'{place}: must be a JSON object such as {{"text": "..."}}')
         yield number, value

@@ -21,6 +21,7 @@ from tokenizers import models
 from regard.atomic import make_folder, write_text
 from regard.config import Config, Count, Rate, Table
 from regard.data.bpe_dropout import BPEDropout
+from regard.data.sentencepiece import is_library_error
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
     CODE_POINTS,
@@ -277,6 +278,10 @@ def _ids(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray
             encodings = backend.encode_batch_fast(group, add_special_tokens=False)
         except TypeError:  # what the library raises for invalid Unicode
             raise surrogate_error() from None
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            raise InputError(f"the tokenizer cannot read a text: {error}; check its tokenizer.json") from None
         ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
     return ids
 

@@ -5,8 +5,8 @@ merges of a byte-level BPE (GPT-2, RoBERTa, BART), or a list of word pieces (BER
 adds special tokens around a text; the files beside it say which token has which role.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from re import fullmatch
@@ -15,8 +15,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from regard.data.sentencepiece import read_sentencepiece
+from regard.data.sentencepiece import check_charsmap, is_library_error, read_sentencepiece
 from regard.errors import RegardError
+from regard.untrusted import parse_json, read_json
 
 FILE = "tokenizer.json"
 TARGET = "target_tokenizer.json"  # of the target side, where it differs from the source side
@@ -36,6 +37,8 @@ HUGGINGFACE_ROLES = {  # the keys of Hugging Face; an encoder has the first of t
     "mask": ("mask_token",),
 }
 WITH_TEMPLATE = ("roberta", "bart")  # model types whose byte-level BPE puts <s> and </s> around a text
+MOST_EXTRA = 100_000
+MOST_HOLES = 16  # ids for each token of a vocabulary
 EXTRA = 100  # tokens <extra_id_0>, ... that T5 adds to its sentencepiece model
 KINDS = "a tokenizer is a tokenizer.json, a sentencepiece .model, or a folder with one"
 
@@ -112,15 +115,7 @@ def _kind(folder: Path) -> str | None:
 
 def _table(path: Path) -> dict[str, Any]:
     """Read a JSON table; a missing file counts as empty."""
-    if not path.exists():
-        return {}
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RegardError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(table, dict):
-        raise RegardError(f"{path}: must hold a table, not {type(table).__name__}")
-    return table
+    return read_json(path) if path.exists() else {}
 
 
 # --- kinds of files --------------------------------------------------------------------------------------------------
@@ -128,10 +123,40 @@ def _table(path: Path) -> dict[str, Any]:
 
 def _read_library(path: Path) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises no narrower class
-        reason = error.strerror if isinstance(error, OSError) else error
+        text = path.read_text(encoding="utf-8")
+        _check_library_file(parse_json(text, path))
+        return tokenizers.Tokenizer.from_str(text)
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        reason = error.strerror if isinstance(error, OSError) else getattr(error, "reason", error)
         raise RegardError(f"{path}: cannot be read as a tokenizer: {reason}") from None
+
+
+def _check_library_file(state: Any) -> None:
+    """Raise a ValueError where the library would not end, or would abort the process."""
+    for encoded in _charsmaps(state):
+        check_charsmap(b64decode(encoded, validate=True))
+    model = state.get("model") if isinstance(state, dict) else None
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    ids = [id for id in vocabulary.values() if type(id) is int] if isinstance(vocabulary, dict) else []
+    if max(ids, default=0) > MOST_HOLES * (len(ids) + 1000):  # it goes through all ids up to the largest
+        raise ValueError(f"the vocabulary has {len(ids):,} tokens, but one has the id {max(ids):,}")
+
+
+def _charsmaps(value: Any) -> Iterator[str]:
+    """Yield the compiled tables of normalisers, wherever they are in a tokenizer.json."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "precompiled_charsmap":
+                if not isinstance(item, str):
+                    raise ValueError("precompiled_charsmap must be text")
+                yield item
+            elif key not in ("vocab", "merges"):
+                yield from _charsmaps(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _charsmaps(item)
 
 
 def _read_side(folder: Path, name: str) -> tokenizers.Tokenizer:
@@ -150,7 +175,9 @@ def _read_bpe(folder: Path, prefixed: bool, template: bool) -> tokenizers.Tokeni
         lines = (folder / "merges.txt").read_text(encoding="utf-8").split("\n")
         merges = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
         model = models.BPE(vocabulary, [(left, right) for left, right in merges])
-    except Exception as error:  # the library raises no narrower class
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
         raise RegardError(f"{folder / 'merges.txt'}: cannot be read as merges: {error}") from None
     backend = tokenizers.Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefixed)
@@ -193,7 +220,9 @@ def _read_pieces(path: Path, settings: Mapping[str, Any], model_type: Any) -> to
     backend = read_sentencepiece(path)
     if model_type == "t5":
         extra = settings.get("extra_ids", EXTRA)
-        backend.add_special_tokens([f"<extra_id_{number}>" for number in reversed(range(int(extra)))])
+        if type(extra) is not int or not 0 <= extra <= MOST_EXTRA:
+            raise RegardError(f"{path}: extra_ids={extra!r} must be a whole number from 0 to {MOST_EXTRA:,}")
+        backend.add_special_tokens([f"<extra_id_{number}>" for number in reversed(range(extra))])
         return _with_template(backend, (), ("</s>",))
     if model_type is None:
         return backend

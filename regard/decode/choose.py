@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.config import Config, Count, NotNegative, Positive, Range, Rate
+from regard.config import Config, Count, NotNegative, Range, Rate
 from regard.decode.scores import likeliest, precise, top_scores
 
+Penalty = Annotated[float, Range(low=0.01, high=100)]  # a factor of logits, which must stay finite
 ONE = 2**40  # the weight of the most likely token; the sum over any vocabulary fits into 64 bits
 
 
@@ -25,7 +26,7 @@ class Sampling(Config):
     top_k: Count | None = None  # only from the k most likely
     top_p: Annotated[float, Range(above=0, high=1)] = 1.0  # only from the smallest set with this total probability
     min_p: Rate = 0.0  # only from tokens with at least this share of the highest probability
-    repetition: Positive = 1.0  # above 1, tokens that occurred before become less likely
+    repetition: Penalty = 1.0  # above 1, tokens that occurred before become less likely
 
 
 def choose_tokens(

@@ -14,6 +14,7 @@ from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid
 from regard.errors import InputError
 
+TOGETHER = 256  # steps whose random numbers are drawn together
 News = list[tuple[int, list[int]]]  # the number of a row, and what it has written since the last item
 Stop = Callable[[int, list[int]], bool]  # whether a row ends, given all it has written so far
 
@@ -37,7 +38,7 @@ def sample(
     """
     rows, ends = Rows(given, limits), set(end_ids(end))
     device = given.tokens.device
-    chances = draw(seeds, limits).to(device)
+    chances = Chances(seeds, device)
     never = torch.tensor(list(forbidden), dtype=torch.long, device=device)
     texts: list[list[int]] = [[] for _ in limits]
     pending: list[Tensor] = []
@@ -50,7 +51,7 @@ def sample(
         seen = mark(given, logits)
     work = choosing(sampling)
     for written in range(1, rows.steps + 1):
-        chance = chances[written - 1]
+        chance = chances.next()
         (tokens,) = steps.apply(work, logits, (chance,) if seen is None else (chance, seen), (never,))
         if seen is not None:
             seen.scatter_(1, tokens[:, None], True)
@@ -66,7 +67,8 @@ def sample(
                     return
                 index = torch.tensor(stay, device=device)
                 steps.reorder(index)
-                tokens, chances = tokens[index], chances[:, index]
+                tokens = tokens[index]
+                chances.keep(stay)
                 seen = None if seen is None else seen[index]
         logits = steps.step(tokens)
 
@@ -117,16 +119,29 @@ def each_in_use(model: nn.Module, news: Iterator[News]) -> Iterator[News]:
         yield item
 
 
-def draw(seeds: list[int], limits: list[int]) -> Float[Tensor, "T B"]:
-    """Draw the numbers in [0, 1) by which rows choose their tokens; they depend on seed and step only."""
-    assert len(seeds) == len(limits)
-    chances = np.zeros((max([0, *limits]), len(limits)))
-    for row, (seed, limit) in enumerate(zip(seeds, limits, strict=True)):
-        if not 0 <= seed < 2**128:
-            raise InputError(f"seed {seed} must be at least 0 and below 2^128")
-        if limit > 0:
-            chances[:limit, row] = np.random.Generator(np.random.Philox(key=seed)).random(limit)
-    return torch.from_numpy(chances)
+class Chances:
+    """The numbers in [0, 1) by which rows choose their tokens; they depend on the seed of a row and the step only."""
+
+    def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
+        for seed in seeds:
+            if not 0 <= seed < 2**128:
+                raise InputError(f"seed {seed} must be at least 0 and below 2^128")
+        self.device = device
+        self.rows = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
+        self.drawn: list[Tensor] = []  # for the next steps, the last first
+
+    def next(self) -> Float[Tensor, "B"]:
+        """Return the numbers of the next step."""
+        if not self.drawn:
+            block = torch.from_numpy(np.stack([row.random(TOGETHER) for row in self.rows], 1)).to(self.device)
+            self.drawn = list(reversed(block.unbind()))
+        return self.drawn.pop()
+
+    def keep(self, rows: list[int]) -> None:
+        """Keep only some rows."""
+        index = torch.tensor(rows, device=self.device)
+        self.rows = [self.rows[row] for row in rows]
+        self.drawn = [chance[index] for chance in self.drawn]
 
 
 def mark(given: Given, logits: Float[Tensor, "B V"]) -> Bool[Tensor, "B V"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.config import Table
 from regard.errors import RegardError
-from regard.hub.weights import read_json
+from regard.untrusted import read_json
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"

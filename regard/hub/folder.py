@@ -1,10 +1,9 @@
 """Read and write models as Hugging Face folders, and find out whether a config can be written as one."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -18,10 +17,11 @@ from regard.hub.details import CONFIG, GENERATION, Details, token_id_keys
 from regard.hub.families import FAMILIES
 from regard.hub.family import Family, check_weights, read_weights, write_weights
 from regard.hub.hub_config import HubConfig
-from regard.hub.weights import DTYPES, INDEX, SINGLE_FILE, FolderWeights, open_weights, read_json
+from regard.hub.weights import DTYPES, INDEX, SINGLE_FILE, FolderWeights, open_weights
 from regard.models.model import Model
-from regard.models.recipe import ModelConfig, build_empty
+from regard.models.recipe import ModelConfig, build_empty, whole_numbers
 from regard.models.store import assign_weights, tensors, write_files
+from regard.untrusted import read_json
 
 MAX_FILE_BYTES = 5 * 10**9
 HARMLESS = 2**20  # a number up to this costs little in any key, since models are built without memory for weights
@@ -118,22 +118,13 @@ def _build(opened: _Opened) -> Model:
     try:
         config = opened.family.from_hub(reader)
         reader.check_all_read(opened.family.ignored_keys)
-        for path, number in _whole_numbers(to_table(config), "model"):
+        for path, number in whole_numbers(to_table(config), "model"):
             if number > max(HARMLESS, opened.weights.total):
                 raise ConfigError(f"{number} is more than the {opened.weights.total} elements of all weights", path)
         return build_empty(config)
     except ConfigError as error:
         reason = str(error).replace("\n", "; ")
         raise RegardError(f"{opened.place}: no model can be built from it: {reason}") from None
-
-
-def _whole_numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers in a table with their paths. Any of them may be the size of a weight."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _whole_numbers(item, f"{path}.{key}")
-    elif type(value) is int:
-        yield path, value
 
 
 def _dtype(opened: _Opened) -> torch.dtype:

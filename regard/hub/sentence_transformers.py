@@ -3,7 +3,6 @@
 A folder holds a Hugging Face model, then a pooling, and perhaps dense layers and a normalisation.
 """
 
-import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,10 @@ from torch import Tensor, nn
 
 from regard.config import Table
 from regard.errors import InputError, RegardError, choices
-from regard.hub.weights import SINGLE_FILE, open_weights, read_json
+from regard.hub.weights import SINGLE_FILE, open_weights
 from regard.models.store import write_files
 from regard.parts.pool import FIXED_POOLS
+from regard.untrusted import parse_json, read_json
 
 MODULES = "modules.json"
 TRANSFORMER = "sentence_bert_config.json"
@@ -145,9 +145,9 @@ def _list_modules(folder: Path) -> list[tuple[str, str]]:
 
 def _read_list(place: Path) -> list[Any]:
     try:
-        found = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise RegardError(f"{place}: cannot be read: {error}") from None
+        found = parse_json(place.read_bytes(), place)
+    except OSError as error:
+        raise RegardError(f"{place}: cannot be read: {error.strerror}") from None
     if not isinstance(found, list):
         raise RegardError(f"{place}: must contain a list of modules")
     return found

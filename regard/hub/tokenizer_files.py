@@ -8,6 +8,7 @@ from typing import Any
 from regard.config import Table
 from regard.errors import RegardError, choices
 from regard.models.store import write_files
+from regard.untrusted import JsonError, parse_json
 
 TEMPLATES = ("TemplateProcessing", "BertProcessing", "RobertaProcessing")
 ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "mask_token", "cls_token", "sep_token")
@@ -29,9 +30,9 @@ def write_tokenizer_files(
     texts a token belongs to.
     """
     try:
-        state = json.loads(text)
+        state = parse_json(text, "tokenizer.json")
         known = {token["content"]: token["id"] for token in state["added_tokens"]}
-    except (ValueError, KeyError, TypeError):
+    except (JsonError, KeyError, TypeError):
         raise RegardError("the tokenizer is not a tokenizer.json of the `tokenizers` library") from None
     for role in tokens:
         if role not in ROLES:

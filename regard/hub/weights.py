@@ -4,7 +4,6 @@ Names and shapes are known from the headers before any weight is read. The safet
 sizes do not fit the file.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from regard.errors import RegardError
 from regard.hub.changes import Shape
+from regard.untrusted import read_json
 
 SINGLE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -106,16 +106,3 @@ def _pickled(place: Path, paths: list[Path]) -> FolderWeights:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     dtypes = {name: tensor.dtype if tensor.is_floating_point() else None for name, tensor in tensors.items()}
     return FolderWeights(str(place), shapes, dtypes, tensors.__getitem__)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a table from a JSON file."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise RegardError(f"{path}: is not valid JSON: {error}") from None
-    if not isinstance(table, dict):
-        raise RegardError(f"{path}: must contain a table, not {type(table).__name__}")
-    return table

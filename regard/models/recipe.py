@@ -1,12 +1,20 @@
 """Recipes: read a model's description by name or path, apply overrides, and build it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
+from typing import Any
 
 import torch
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from regard.config import Config, Kinds, from_table, to_table
-from regard.errors import at
+from regard.errors import ConfigError, at
 from regard.models.encoder import EncoderConfig
 from regard.models.init import initialise
 from regard.models.language import LanguageConfig
@@ -29,6 +37,7 @@ MODELS = Kinds(
     },
 )
 
+LARGEST = 2**24  # a number in the description of a model, which may be the size of a table in memory
 TRAINING_TABLES = ("task", "tokenizer", "train")  # tables of a recipe that describe training, not the model
 
 
@@ -69,9 +78,39 @@ def build(
     return model
 
 
-def build_empty(config: ModelConfig) -> Model:
-    """Build a model without allocating its weights (on the device `meta`): shapes only."""
-    with torch.device("meta"), at("model"):
+def build_empty(config: ModelConfig, most: int | None = None) -> Model:
+    """Build a model without allocating its weights (on the device `meta`): shapes only.
+
+    With `most`, building stops with an error when the model has more parts (modules and weights) than that.
+    """
+    for path, number in whole_numbers(to_table(config), "model"):
+        if number > LARGEST:
+            raise ConfigError(f"{number} must be at most {LARGEST}", path)
+    with torch.device("meta"), at("model"), nullcontext() if most is None else _at_most(most):
         model = config.build()
     model.config = config
     return model
+
+
+def whole_numbers(value: Any, path: str) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers in a table with their paths. Any of them may be the size of a weight."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from whole_numbers(item, f"{path}.{key}")
+    elif type(value) is int:
+        yield path, value
+
+
+@contextmanager
+def _at_most(most: int) -> Iterator[None]:
+    """Raise a `ConfigError` when this thread has built more than `most` modules and weights."""
+    thread, built = get_ident(), 0
+
+    def count(*registered: Any) -> None:
+        nonlocal built
+        built += get_ident() == thread
+        if built > most:
+            raise ConfigError("describes a model of many more parts than there are weights in its file")
+
+    with register_module_module_registration_hook(count), register_module_parameter_registration_hook(count):
+        yield

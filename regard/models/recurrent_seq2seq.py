@@ -14,7 +14,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Count, Rate
+from regard.config import Count, Depth, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
@@ -214,7 +214,7 @@ class RecurrentSeq2SeqConfig(ModelConfig):
     """Number of tokens of the source, with a table of their own; absent: both sides share one table."""
     dim: Count
     """Width of the model."""
-    depth: Count = 1
+    depth: Depth = 1
     """Number of decoder layers."""
     cell: RecurrentConfig
     """The recurrent cell of the decoder."""

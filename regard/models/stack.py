@@ -14,7 +14,7 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Config, Count, Kinds, Rate
+from regard.config import Config, Depth, Kinds, Rate
 from regard.errors import ConfigError, at, choices
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.conv import ConvolutionConfig
@@ -192,7 +192,7 @@ class LayerConfig(Config):
 class StackConfig(Config):
     """`depth` layers of the kinds in `layers`, in the order of `pattern`; `norm` on top of them."""
 
-    depth: Count
+    depth: Depth
     """Number of layers."""
     layers: dict[str, LayerConfig]
     """The kinds of layers, by names of your choice."""
@@ -221,7 +221,8 @@ class StackConfig(Config):
                 raise ConfigError(
                     f"pattern item {item!r} must be a layer or number*layer; {choices(name, self.layers)}"
                 )
-            names += [name] * (min(int(count), self.depth) if star else 1)
+            repeats = 1 if not star else self.depth if len(count) > len(str(self.depth)) else int(count)
+            names += [name] * min(repeats, self.depth - len(names))
         return list(islice(cycle(names), self.depth))
 
     def check(self, *, one_way: bool, memory: bool) -> None:

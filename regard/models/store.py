@@ -1,6 +1,5 @@
 """Save a model to a folder, and read it back: `config.json` and `model.safetensors`, no pickles."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,9 +15,11 @@ from regard.errors import RegardError, choices
 from regard.models.model import Model, ModelConfig
 from regard.models.recipe import Recipe, build_empty
 from regard.parts.position import Constant
+from regard.untrusted import JsonError, parse_json, read_json
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
+PARTS, SPARE_PARTS = 20, 2000  # modules and weights that are built for each weight in a file, at most
 DTYPES = {  # by their names in safetensors files
     "F64": torch.float64,
     "F32": torch.float32,
@@ -108,10 +109,12 @@ def read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         pass  # the library checks the header: its sizes fit the file
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
+        header = parse_json(file.read(size), path)
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
+            if entry["dtype"] not in DTYPES:
+                raise OSError(f"{name} has the type {entry['dtype']}, which is not read")
             begin, end = entry["data_offsets"]
             data = torch.empty(end - begin, dtype=torch.uint8)
             file.seek(8 + size + begin)
@@ -124,13 +127,13 @@ def build_with(
     config: ModelConfig, weights: Mapping[str, Tensor], path: Path, device: str | torch.device = "cpu"
 ) -> Model:
     """Build a model with weights that were read from `path`; every name and shape must be the model's."""
-    model = build_empty(config)
+    model = build_empty(config, PARTS * len(weights) + SPARE_PARTS)
     _check_names(set(weights), tensors(model), path)
     for name, tensor in tensors(model).items():
         if tensor.shape != weights[name].shape:
             found, wanted = tuple(weights[name].shape), tuple(tensor.shape)
             raise RegardError(f"{path}: {name} has shape {found}, the config asks for {wanted}")
-    dtype = next(tensor.dtype for tensor in weights.values() if tensor.is_floating_point())
+    dtype = next((tensor.dtype for tensor in weights.values() if tensor.is_floating_point()), torch.float32)
     assign_weights(model.to(dtype), {name: tensor.to(device) for name, tensor in weights.items()}, device)
     return model
 
@@ -138,13 +141,10 @@ def build_with(
 def read_config(folder: Path) -> ModelConfig:
     """Read the config of a model without its weights."""
     try:
-        table = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {error}") from None
-    if not isinstance(table, dict):
-        raise RegardError(f"{folder / CONFIG}: must contain a table, not {table!r}")
+        table = read_json(folder / CONFIG)
+    except JsonError as error:
+        reason = error.reason.removeprefix("cannot be read: ")
+        raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {reason}") from None
     return from_table(table, Recipe).model
 
 

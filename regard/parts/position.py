@@ -9,14 +9,14 @@ relative bias (Raffel et al. 2020) add a number to each score.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, log, log2, pi
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.config import Config, Count, Kinds, Positive, Range
+from regard.config import Config, Count, Kinds, Positive, Times
 from regard.errors import ConfigError, InputError, too_long
 from regard.parts.mask import explicit_positions
 
@@ -165,7 +165,7 @@ class LearnedConfig(AbsoluteConfig):
 
     length: Count
     """Number of positions in the table: no input can be longer."""
-    offset: Annotated[int, Range(low=0)] = 0
+    offset: Times = 0
     """Unused rows before the first position, which RoBERTa and BART have."""
 
     def build(self, dim: int) -> Absolute:

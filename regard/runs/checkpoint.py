@@ -10,7 +10,6 @@ A model that is sharded over processes is saved as one file per process in place
 pickled. `training/checkpoint.py` writes them.
 """
 
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from torch import Tensor
 from regard.atomic import sha256
 from regard.errors import RegardError
 from regard.runs.layout import step_name
+from regard.untrusted import JsonError, read_json
 
 FORMAT = 2
 STATE, FACTS, CHECKSUMS = "state.safetensors", "facts.json", "checksums.json"
@@ -102,7 +102,9 @@ def check_checkpoint(path: Path) -> dict[str, Any]:
     table = _read_table(path / FACTS)
     if table.get("format") != FORMAT:
         raise DamageError(f"{FACTS} has format {table.get('format')}, but this version reads format {FORMAT}")
-    facts: dict[str, Any] = table["facts"]
+    facts = table.get("facts")
+    if not isinstance(facts, dict):
+        raise DamageError(f"{FACTS} has no facts")
     return facts
 
 
@@ -162,12 +164,9 @@ def _digest(path: Path) -> str:
 
 
 def _read_table(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise DamageError(f"{path.name} is missing")
     try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DamageError(f"{path.name} is missing") from None
-    except (OSError, ValueError):
-        raise DamageError(f"{path.name} cannot be read") from None
-    if not isinstance(table, dict):
-        raise DamageError(f"{path.name} does not hold a table")
-    return table
+        return read_json(path)
+    except JsonError as error:
+        raise DamageError(f"{path.name} {error.reason.partition(': ')[0]}") from None

@@ -3,13 +3,13 @@
 They hold one JSON object per line, so they survive a crash (at worst the last line is cut) and any tool reads them.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
 from regard.runs.layout import METRICS, SAMPLES, SESSIONS
 from regard.tasks.sample import Sample
+from regard.untrusted import JsonError, parse_json
 
 Record = dict[str, Any]
 
@@ -44,10 +44,10 @@ def read_records(path: Path) -> list[Record]:
     records = []
     for number, line in enumerate([*whole, rest], start=1):
         try:
-            record = json.loads(line)
+            record = parse_json(line, path)
             if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise ValueError
-        except ValueError:  # also raised by bad JSON and bad UTF-8
+        except (JsonError, ValueError):
             if number > len(whole):
                 break
             raise RegardError(f"{path}:{number}: not a line of this log; remove the line") from None

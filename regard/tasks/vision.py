@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import Count, Range, Rate, Table
+from regard.config import Count, Rate, Table, Times
 from regard.data.augment import channel_statistics, flip, normalise, shift
 from regard.data.batches import EMPTY, Draw, Indices, Shuffled
 from regard.data.cache import digest
@@ -48,7 +48,7 @@ class VisionTaskConfig(TaskConfig):
     """Images to validate on; absent: a part of the training data is held out."""
     size: Count | None = None
     """Side in pixels to which images are resized; absent: they must all have one size, and keep it."""
-    shift: int = 2
+    shift: Times = 2
     """The most pixels by which training images are moved."""
     flip: bool = False
     """Whether training images are mirrored left to right."""
@@ -63,8 +63,6 @@ class VisionTaskConfig(TaskConfig):
 
     def validate(self) -> None:
         """Check the rules between values."""
-        if self.shift not in Range(low=0):
-            raise ConfigError(f"{self.shift} must be at least 0", "shift")
 
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:

@@ -1,16 +1,14 @@
 """The config of a run: the task and its files, the tokenizer, the model, and how it is trained."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from regard.config import Config, Count, NotNegative, Positive, Range, Rate
+from regard.config import Config, Count, NotNegative, Positive, Rate, Seed, Times
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import ModelConfig
 from regard.tasks.kinds import TaskConfig
 from regard.training.optimizer import OptimizerConfig
 from regard.training.schedule import ScheduleConfig
-
-Times = Annotated[int, Range(low=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class TrainConfig(Config):
     """Whether updates are replayed as CUDA graphs; auto: on one GPU, if launching kernels would limit the speed."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes: a copy of the model in each (ddp), or a shard (fsdp)."""
-    seed: Times = 0
+    seed: Seed = 0
     """Seed of the initial weights, the order of the data, and the rows that are held out."""
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import nn
 
-from regard.config import Config, Positive, Table, field_types, from_table
+from regard.config import Config, Positive, Seed, Table, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
 from regard.models.recipe import MODELS
 from regard.recipe_files import override
 from regard.tasks.kinds import TASKS
-from regard.training.config import Times, TrainConfig
+from regard.training.config import TrainConfig
 
 TABLES = ("task", "tokenizer", "model", "train")
 BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides which other keys they have
@@ -36,7 +36,7 @@ class RunRequest:
 class UserChoices(Config):
     """The user's settings of training on which other values depend; 0, "" or None if not given."""
 
-    seed: Times = 0  # decides which rows are held out
+    seed: Seed = 0  # decides which rows are held out
     steps: int = 0  # decides the schedule and the validations
     tokens: int = 0
     minutes: Positive | None = None

@@ -6,11 +6,8 @@ al. 2024). All warm up linearly; steps count from 1, so that the first step alre
 
 from dataclasses import dataclass
 from math import cos, pi, sqrt
-from typing import Annotated
 
-from regard.config import Config, Kinds, Range, Rate
-
-Steps = Annotated[int, Range(low=0)]
+from regard.config import Config, Kinds, Rate, Times
 
 
 class ScheduleConfig(Config):
@@ -25,7 +22,7 @@ class ScheduleConfig(Config):
 class InverseSqrtConfig(ScheduleConfig):
     """min(s^-1/2, s * w^-3/2), scaled to be 1 at the end of the warm-up, s = w; independent of the number of steps."""
 
-    warmup: Steps
+    warmup: Times
     """Updates in which the rate rises."""
 
     def factor(self, step: int, steps: int) -> float:
@@ -37,7 +34,7 @@ class InverseSqrtConfig(ScheduleConfig):
 class CosineScheduleConfig(ScheduleConfig):
     """Half a cosine from 1 at the end of the warm-up down to `floor` at the last step."""
 
-    warmup: Steps
+    warmup: Times
     """Updates in which the rate rises."""
     floor: Rate = 0.1
     """Share of the peak rate at the end."""
@@ -56,7 +53,7 @@ class LinearScheduleConfig(ScheduleConfig):
     The line would reach 0 one step after the last, since a step with rate 0 learns nothing.
     """
 
-    warmup: Steps
+    warmup: Times
     """Updates in which the rate rises."""
     cooldown: Rate = 0.4
     """Share of the updates, at the end, in which the rate falls."""

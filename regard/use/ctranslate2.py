@@ -26,9 +26,9 @@ from regard.hub.ctranslate2 import (
     write_ctranslate2,
 )
 from regard.hub.details import GENERATION, GENERATION_KEYS
-from regard.hub.weights import read_json
 from regard.models.recipe import ModelConfig, build_empty
 from regard.models.template import Template
+from regard.untrusted import read_json
 from regard.use.bundle import Bundle, ExternalEngine
 from regard.use.fit import Fit, Part
 from regard.use.generate import BatchGenerator, GenerateOptions, GrowingText, Prompt

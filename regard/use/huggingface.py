@@ -13,9 +13,9 @@ from regard.errors import RegardError
 from regard.hub.details import GENERATION, Details, read_details
 from regard.hub.folder import load_huggingface
 from regard.hub.sentence_transformers import SentenceEmbedding, is_sentence_transformer, read_sentence_transformer
-from regard.hub.weights import read_json
 from regard.models.model import Model
 from regard.models.template import Template
+from regard.untrusted import read_json
 from regard.use.bundle import Bundle
 
 IMAGES = "preprocessor_config.json"

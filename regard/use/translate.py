@@ -18,7 +18,7 @@ from regard.use.batches import Chunks, Feedback, by_line, check_text, padded_bat
 from regard.use.bundle import Bundle
 from regard.use.fit import Fit, Long, Part, warn_of_cuts
 
-Times = Annotated[float, Range(above=0, high=1000)]
+LengthRatio = Annotated[float, Range(above=0, high=1000)]
 SPARE = 10  # tokens that a translation may have however short the source is
 
 
@@ -31,7 +31,7 @@ class TranslateOptions(Config):
     length_penalty: LengthPenalty = 0.6
     coverage: NotNegative = 0.0
     prefix: str = ""  # the beginning of every translation
-    longest_ratio: Times = 2.0  # the most tokens of a translation: this times the tokens of its source, plus ten
+    longest_ratio: LengthRatio = 2.0  # the most tokens of a translation: this times the tokens of its source, plus ten
     long: Long = "cut"
     alignments: bool = False
     batch_tokens: Count | None = None  # tokens in a batch, padding and beams included; None: what suits the device

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable
 
 from regard.errors import InputError
+from regard.untrusted import JsonError, most_unpacked, parse_json
 
 
 def pack_archive(entries: Iterable[tuple[str, bytes]]) -> bytes:
@@ -29,12 +30,14 @@ def pack_archive(entries: Iterable[tuple[str, bytes]]) -> bytes:
 def unpack_archive(archive: bytes) -> dict[str, bytes]:
     """Return the bytes of every path."""
     try:
-        whole = zlib.decompress(archive)
+        unpacker = zlib.decompressobj()
+        whole = unpacker.decompress(archive, most_unpacked(len(archive)))
         begin = 4 + int.from_bytes(whole[:4], "little")
-        index = json.loads(whole[4:begin])
+        index = parse_json(whole[4:begin], "index")
+        complete = unpacker.eof and sum(size for _, size in index.values()) <= len(whole) - begin
         found = {path: whole[begin + offset : begin + offset + size] for path, (offset, size) in index.items()}
-        complete = all(len(found[path]) == size for path, (_, size) in index.items())
-    except (zlib.error, ValueError, TypeError, AttributeError):
+        complete = complete and all(len(found[path]) == size for path, (_, size) in index.items())
+    except (zlib.error, JsonError, ValueError, TypeError, AttributeError):
         complete = False
     if not complete:
         raise InputError("not a recording file, or truncated; export it again")

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 from regard.errors import InputError
+from regard.untrusted import JsonError, parse_json
 from regard.viewer.archive import pack_archive, unpack_archive
 from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size, weights_size
 from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, Manifest, RecordingInfo
@@ -160,13 +161,13 @@ def unpack_recordings(archive: bytes) -> dict[str, StoredRecording]:
     """Return the recordings of an archive, by their ids."""
     entries = unpack_archive(archive)
     try:
-        ids = [one["id"] for one in json.loads(entries[LIST])]
+        ids = [one["id"] for one in parse_json(entries[LIST], LIST)]
         found = {}
         for id in ids:
             prefix = f"recordings/{id}/"
             blobs = {path.removeprefix(prefix): data for path, data in entries.items() if path.startswith(prefix)}
-            manifest = cast(Manifest, ADDED | json.loads(blobs.pop("manifest.json")))
+            manifest = cast(Manifest, ADDED | parse_json(blobs.pop("manifest.json"), "manifest.json"))
             found[id] = StoredRecording(manifest, blobs)
-    except (KeyError, TypeError, ValueError):
+    except (JsonError, KeyError, TypeError):
         raise InputError("this archive holds no recordings; write it again with `regard look --export`") from None
     return found

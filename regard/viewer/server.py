@@ -6,7 +6,6 @@ a slow one does not block the others.
 """
 
 import errno
-import json
 import os
 import socket
 import traceback
@@ -26,6 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
+from regard.untrusted import JsonError, parse_json
 from regard.viewer.export import export_page, parse_layers
 from regard.viewer.html import INDEX, SCRIPT, STYLE, read_page_file
 from regard.viewer.model_handle import ModelHandle, internal_error, one_line_errors
@@ -169,8 +169,8 @@ def _fields(body: bytes) -> dict[str, Any]:
     kinds: Mapping[str, type] = {"model": str, "text": str, "target": str, "tokens": int, "image": str}
     names = {str: "a string", int: "a whole number"}
     try:
-        given = json.loads(body)
-    except (ValueError, RecursionError):
+        given = parse_json(body, "query")
+    except JsonError:
         raise HTTPException(400, "a query must be JSON") from None
     if not isinstance(given, dict) or not isinstance(given.get("model"), str):
         raise HTTPException(400, 'a query must be an object with the name of a "model"')

@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+from base64 import b64encode
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +14,10 @@ import tokenizers
 import transformers
 from tokenizers import models, pre_tokenizers, processors, trainers
 
+from regard.data.sentencepiece import check_charsmap
 from regard.data.tokenizer import TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.data.tokenizer_folder import has_tokenizer
-from regard.errors import RegardError
+from regard.errors import InputError, RegardError
 
 TEXTS = [
     "The Quick brown fox jumps over the lazy dog.",
@@ -190,13 +194,13 @@ def test_a_folder_with_a_tokenizer_only_gets_what_is_missing(tmp_path: Path) -> 
     [
         ({"vocab.json": '{"a": 0, "b": 2}', "merges.txt": ""}, "vocab.json: must give each token its id, from 0 to 1"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a b c"}, "merges.txt: cannot be read as merges"),
-        ({"vocab.json": "[]", "merges.txt": ""}, "vocab.json: must hold a table, not list"),
+        ({"vocab.json": "[]", "merges.txt": ""}, "vocab.json: must contain a table, not list"),
         ({"vocab.txt": "the\nfox"}, r"vocab.txt: has no \[CLS\]; only the word pieces of BERT are read"),
         (
             {"spiece.model": "", "config.json": '{"model_type": "pegasus"}'},
             "Pegasus numbers its ids differently; write",
         ),
-        ({"tokenizer_config.json": "{", "vocab.txt": "a"}, "tokenizer_config.json: not valid JSON"),
+        ({"tokenizer_config.json": "{", "vocab.txt": "a"}, "tokenizer_config.json: is not valid JSON"),
         ({}, "holds no tokenizer.json and no sentencepiece .model; name the file of the tokenizer"),
     ],
 )
@@ -217,3 +221,78 @@ def test_roles_that_were_saved_wrongly(tmp_path: Path) -> None:
 def test_whether_there_is_one(tmp_path: Path) -> None:
     assert not has_tokenizer(tmp_path)
     assert has_tokenizer(gpt2(tmp_path))
+
+
+@cache
+def state_of(kind: str) -> str:
+    return train_tokenizer(TEXTS * 20, TokenizerConfig(kind, 300 if kind == "bpe" else 60)).to_json()
+
+
+def charsmap() -> bytes:
+    return (Path(sentencepiece.__file__).parent / "package_data" / "nmt_nfkc.bin").read_bytes()
+
+
+def test_the_tables_of_sentencepiece_are_valid():
+    folder = Path(sentencepiece.__file__).parent / "package_data"
+    for path in folder.glob("*.bin"):
+        check_charsmap(path.read_bytes())
+
+
+DAMAGES = {
+    "a size that lies": lambda data: b"\xfc\xff\xff\xff" + data[4:],
+    "no trie": lambda data: bytes(4) + data[4:],
+    "nothing": lambda data: b"\x01",
+    "truncated": lambda data: data[:100_000],
+    "offsets outside": lambda data: data[:4] + b"\x00\xfc\xff\x7f" * 100 + data[404:],
+    "no replacements": lambda data: data[: 4 + int.from_bytes(data[:4], "little")],
+    "replacements that are not text": lambda data: data + b"\xff",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_table_of_characters_is_one_line(tmp_path, damage):
+    """The library would panic, or abort the process with an allocation of gigabytes."""
+    state = json.loads(state_of("unigram"))
+    table = b64encode(DAMAGES[damage](charsmap())).decode()
+    inner = {"type": "Precompiled", "precompiled_charsmap": table}
+    state["normalizer"] = {"type": "Sequence", "normalizers": [inner]}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(RegardError, match=r"tokenizer\.json: cannot be read as a tokenizer: ") as caught:
+        load_tokenizer(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda state: state["model"].update(vocab={"a": 2**31}), "has 1 tokens, but one has the id 2,147,483,648"),
+        (
+            lambda state: state.update(normalizer={"type": "Precompiled", "precompiled_charsmap": None}),
+            "precompiled_charsmap must be text",
+        ),
+        (lambda state: state.update(model=1), "cannot be read as a tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_the_library_does_not_survive_is_one_line(tmp_path, edit, message):
+    state = json.loads(state_of("bpe"))
+    edit(state)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    with pytest.raises(RegardError, match=re.escape(message)):
+        load_tokenizer(tmp_path)
+
+
+def test_a_letter_that_a_unigram_tokenizer_without_unk_does_not_know_is_one_line(tmp_path):
+    state = json.loads(state_of("unigram"))
+    state["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    tokenizer = load_tokenizer(tmp_path)
+    with pytest.raises(InputError, match="the tokenizer cannot read a text: .*; check its tokenizer.json"):
+        tokenizer.encode(["\u4e2d"])
+
+
+def test_extra_ids_of_t5_are_a_number(tmp_path):
+    pieces(tmp_path / "spiece.model", TEXTS, 60)
+    for extra in (10**12, "many", -1):
+        write(tmp_path, config={"model_type": "t5"}, tokenizer_config={"extra_ids": extra})
+        with pytest.raises(RegardError, match="extra_ids=.* must be a whole number from 0 to 100,000"):
+            load_tokenizer(tmp_path)

@@ -144,7 +144,7 @@ def test_other_rows_of_the_batch_change_nothing():
         ("top_p", 1.5, "above 0 and at most 1"),
         ("min_p", -0.1, "between 0 and 1"),
         ("min_p", 1.1, "between 0 and 1"),
-        ("repetition", 0.0, "above 0"),
+        ("repetition", 0.0, "between 0.01 and 100"),
         ("repetition", float("inf"), "a finite number"),
     ],
 )
@@ -152,3 +152,9 @@ def test_bad_values(field, value, rule):
     with pytest.raises(ConfigError) as error:
         Sampling(**{field: value})
     assert str(error.value).removeprefix("Sampling: ") == f"{field}={value} must be {rule}"
+
+
+@pytest.mark.parametrize("penalty", [1e-300, 0.0, 1e300])
+def test_a_repetition_penalty_must_leave_logits_finite(penalty):
+    with pytest.raises(ConfigError, match="repetition=.* must be between 0.01 and 100"):
+        Sampling(repetition=penalty)

@@ -13,7 +13,7 @@ from regard.decode import rows
 from regard.decode.choose import Sampling, choose_tokens
 from regard.decode.engine import Given, eager, in_use
 from regard.decode.rows import fit_limits
-from regard.decode.sample import each_in_use, sample, sample_all
+from regard.decode.sample import Chances, each_in_use, sample, sample_all
 from regard.errors import InputError
 
 from ..laws.cases import SHRINK, VOCABULARY, Case
@@ -261,3 +261,30 @@ def test_modes_and_gradients_are_restored_after_an_error():
         next(each_in_use(model, too_long))
     assert model.training
     assert not torch.is_inference_mode_enabled()
+
+
+def test_random_numbers_are_drawn_as_they_are_needed():
+    """Two thousand million tokens may be asked for if the text ends by itself."""
+    given = Given(tokens(2, 3))
+    limits = [2**31 - 1, 2**31 - 1]
+    model = gpt2("model.embed.position=none")
+    texts = sample_all(
+        eager(model),
+        given,
+        end=END,
+        limits=limits,
+        sampling=Sampling(),
+        seeds=[1, 2],
+        stop=lambda row, ids: len(ids) == 4,
+    )
+    assert [len(text) <= 4 for text in texts] == [True, True]
+
+
+def test_random_numbers_are_the_same_in_any_portions_and_company(monkeypatch):
+    together = torch.stack([numbers.next() for numbers in [Chances([5, 6], torch.device("cpu"))] for _ in range(9)])
+    monkeypatch.setattr("regard.decode.sample.TOGETHER", 4)
+    chances = Chances([4, 6, 5], torch.device("cpu"))
+    first = [chances.next() for _ in range(3)]
+    chances.keep([2, 1])
+    assert torch.equal(torch.stack([*(row[[2, 1]] for row in first), *(chances.next() for _ in range(6))]), together)
+    assert torch.equal(together[:, 0], torch.from_numpy(np.random.Generator(np.random.Philox(key=5)).random(9)))

@@ -66,7 +66,7 @@ def test_device_and_dtype():
     [
         ("gpt2", "model.dept=4", r"^model\.dept: unknown key; did you mean 'depth'"),
         ("gpt2", "model.depth=four", r'^model\.depth: "four" must be a whole number'),
-        ("gpt2", "model.depth=0", r"^model\.depth: 0 must be at least 1"),
+        ("gpt2", "model.depth=0", r"^model\.depth: 0 must be between 1 and 4096"),
         ("gpt2", "model.dim=none", r"^model\.dim: missing; must be a whole number"),
         ("gpt2", "model.kind=languag", r"^model\.kind: 'languag' is not a known model; did you mean 'language'"),
         (

@@ -105,3 +105,30 @@ def test_saved_files_have_the_permissions_of_new_files(tmp_path):
     other.touch()
     save_model(regard.build("elman", "model.vocabulary=9", "model.dim=4"), tmp_path)
     assert {path.stat().st_mode for path in tmp_path.iterdir()} == {other.stat().st_mode}
+
+
+@pytest.mark.parametrize("number", [4000, 2_000_000, 2**31 - 1, 10**400])
+def test_a_config_of_absurd_depth_is_one_line_and_builds_little(folder, number):
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["depth"] = number
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        RegardError, match=r"depth: \d+ must be between 1 and 4096|many more parts than there are weights"
+    ):
+        read_model(folder)
+
+
+def test_a_config_of_absurd_width_is_one_line(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["dim"] = 2**31 - 1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"model\.dim: 2147483647 must be at most 16777216"):
+        read_model(folder)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"model":' * 3000, "\ud800"])
+def test_a_config_that_cannot_be_read_is_one_line(folder, content):
+    (folder / "config.json").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(RegardError, match=r"cannot be read as a model: config\.json: is not valid JSON") as caught:
+        read_model(folder)
+    assert "\n" not in str(caught.value)
