@@ -24,6 +24,7 @@ from regard import __version__
 from regard.atomic import make_folder, remove_leftovers, wait_for_lock, write_folder, write_text
 from regard.atomic import sha256 as file_checksum
 from regard.errors import InputError, RegardError
+from regard.untrusted import read_json
 
 FORMAT = 2  # of all entries; raise it with every change of what is made from the same files and settings
 CHECKSUMS, CHECKED = "checksums.json", "checked.json"
@@ -135,7 +136,7 @@ def cached(kind: str, key: CacheKey, write: Callable[[Path], None]) -> Entry:
 def _open(folder: Path) -> Entry | None:
     """Return the entry in a folder; None if there is none, or its files do not have their checksums."""
     try:
-        checksums = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
+        checksums = read_json(folder / CHECKSUMS)
         state = {"boot": _boot(), "files": {name: _identity(folder / name) for name in checksums}}
         if state != _checked(folder):
             if any(file_checksum(folder / name) != checksum for name, checksum in checksums.items()):
@@ -150,8 +151,8 @@ def _open(folder: Path) -> Entry | None:
 def _checked(folder: Path) -> Any:
     """Return the state of the files whose checksums were computed last; None if that is not known."""
     try:
-        return json.loads((folder / CHECKED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json(folder / CHECKED)
+    except RegardError:
         return None
 
 

@@ -16,6 +16,7 @@ from regard.data.read import Skipped, pairs_reading, read_pairs
 from regard.data.tokenizer import Tokenizer
 from regard.models.template import text_template
 from regard.tasks.text import chunks_of, paths, room_for_text, skips, with_skips
+from regard.untrusted import parse_json
 
 TEXTS = "texts.json"
 
@@ -74,7 +75,7 @@ class Pairs:
 
         key = self.key.adding(corpus=self.corpus.checksum, pairs=digest(self.pairs))
         entry = cached("pairs", key, write)
-        return [(one, other) for one, other in json.loads((entry.folder / TEXTS).read_text(encoding="utf-8"))]
+        return [(one, other) for one, other in parse_json((entry.folder / TEXTS).read_bytes(), entry.folder / TEXTS)]
 
     def checksum(self) -> str:
         """Return a checksum of the tokens and of the numbers of the pairs that are used."""
