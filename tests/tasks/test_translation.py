@@ -255,13 +255,16 @@ def test_dropout_follows_from_the_seed_whatever_is_in_the_cache(tmp_path, monkey
     tokenizer = TokenizerConfig("bpe", 280, dropout=0.5)
     files = dict(zip(("source", "target"), ((name,) for name in write_pairs(tmp_path, "train", 40, 0)), strict=True))
 
-    def fingerprint(cache: str, seed: int) -> str:
+    def opened(cache: str, seed: int, tokenizer: TokenizerConfig = tokenizer) -> Translation:
         monkeypatch.setenv("REGARD_CACHE", str(tmp_path / cache))
-        return prepare("translation", tokenizer, seed, **files).fingerprint()
+        return prepare("translation", tokenizer, seed, **files)
 
-    first = fingerprint("one", 3)
-    assert fingerprint("one", 3) == fingerprint("another", 3) == first
-    assert fingerprint("one", 4) != first
+    first = opened("one", 3)
+    assert opened("one", 3).fingerprint() == opened("another", 3).fingerprint() == first.fingerprint()
+    assert opened("one", 4).fingerprint() != first.fingerprint()
+    first.save(tmp_path / "run")  # a run that is resumed reads its own tokenizer
+    resumed = opened("a third", 3, TokenizerConfig(path=str(tmp_path / "run"), dropout=0.5))
+    assert resumed.fingerprint() == first.fingerprint()
 
 
 def test_validation_is_not_varied(varied):

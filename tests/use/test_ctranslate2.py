@@ -4,12 +4,15 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
 from regard.models.store import read_model, save_model
+from regard.use.ctranslate2 import through_ctranslate2
 from regard.use.generate import GenerateOptions
+from regard.use.load import open_folder
 from regard.use.translate import TranslateOptions
 
 from . import made
@@ -149,6 +152,18 @@ def test_the_cache_notices_that_a_run_has_changed(tmp_path):
     assert (
         theirs.generate(TEXTS, tokens=9, temperature=0.0) == ours.generate(TEXTS, tokens=9, temperature=0.0) != before
     )
+
+
+def test_other_weights_of_the_same_run_are_converted_for_themselves(tmp_path):
+    """The weights of a step are not in the files that the best weights are in."""
+    folder = floats(run("language", tmp_path / "run", "bpe"))
+    device = torch.device("cpu")
+    bundle = open_folder(folder, device)
+    best = through_ctranslate2(bundle, folder, device).external
+    assert through_ctranslate2(bundle, folder, device).external.folder == best.folder
+    with torch.no_grad():
+        next(bundle.model.parameters()).neg_()
+    assert through_ctranslate2(bundle, folder, device).external.folder != best.folder
 
 
 def test_models_that_cannot_be_run(tmp_path):
