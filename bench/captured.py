@@ -70,8 +70,8 @@ def spoiled(found: RunPlan, factor: Tensor, waits: bool) -> Iterator[None]:
 
     def loss(model: torch.nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         losses, kept = original(model, batch)
-        if waits:
-            torch.cuda.current_stream().synchronize()
+        if waits and torch.cuda.is_current_stream_capturing():
+            torch.cuda.synchronize()
         return Losses(losses.objective * factor, losses.loss * factor, losses.count), kept
 
     found.task.loss = loss  # type: ignore[method-assign]

@@ -30,7 +30,7 @@ from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
-from regard.tasks.metric import translation_scores
+from regard.tasks.metric import TranslationScorer, translation_scores
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
@@ -218,6 +218,8 @@ class Translation(Task):
         self.train, self.valid = train, valid
         self.valid_texts = valid.texts()
         self._engine = KeptEngine()
+        self._scorer: TranslationScorer | None = None
+        self._valid_order: Buckets | None = None
 
     def facts(self) -> dict[str, int]:
         """Count pairs and tokens."""
@@ -323,7 +325,15 @@ class Translation(Task):
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss and perplexity on all pairs, BLEU and chrF of greedy translations of some."""
         made, wanted = self.translations(model, spread(np.arange(self.valid.count), rows))
-        return {**self.measure_loss(model), **translation_scores(made, wanted)}
+        return {**self.measure_loss(model), **self._scores(made, wanted, again=rows is not None)}
+
+    def _scores(self, made: list[str], wanted: list[str], again: bool) -> dict[str, float]:
+        """Score translations; while a model is trained, the same rows are scored again and again."""
+        if not again:
+            return translation_scores(made, wanted)
+        if self._scorer is None or self._scorer.wanted != wanted:
+            self._scorer = TranslationScorer(wanted)
+        return self._scorer(made)
 
     def method(self, rows: int | None = None) -> str:
         """Return how translations are made, and of how many pairs."""
@@ -335,7 +345,9 @@ class Translation(Task):
     def measure_loss(self, model: nn.Module) -> dict[str, float]:
         """Measure loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
-        for draw in Buckets(self.valid.lengths, 4096, 0).epoch(0):
+        if self._valid_order is None:
+            self._valid_order = Buckets(self.valid.lengths, 4096, 0)
+        for draw in self._valid_order.epoch(0):
             for batch in self.split_batch(self.padded(self.valid, draw)):
                 losses, _ = self.loss(model, batch)
                 sums += torch.stack((losses.loss.double(), losses.count.double()))

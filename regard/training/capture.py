@@ -10,7 +10,7 @@ One of them is a rehearsal, in which it is an error to wait for the device, beca
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -136,11 +136,23 @@ class CudaRecorder(Recorder):
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return a function that replays some work, which is recorded now, but not run."""
-        graph = torch.cuda.CUDAGraph()
-        # other threads may allocate meanwhile
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
-            work()
+        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        try:  # other threads may allocate meanwhile
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                work()
+        except RuntimeError:
+            torch.cuda.set_stream(before)
+            self._end_capture()
+            raise
         return graph.replay
+
+    def _end_capture(self) -> None:
+        """After a capture that failed, do what torch leaves undone: generator and allocator still wait for its end."""
+        index = torch.cuda.current_device()
+        unused = torch.Generator(torch.device("cuda", index))
+        torch.cuda.default_generators[index].graphsafe_set_state(unused.graphsafe_get_state())
+        with suppress(RuntimeError):  # the pool is no longer in use
+            torch._C._cuda_endAllocateToPool(index, self.pool)
 
     @contextmanager
     def aside(self) -> Iterator[None]:

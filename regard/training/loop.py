@@ -33,6 +33,7 @@ from regard.training.probe import Snapshots
 from regard.training.progress import Progress, Standing, duration
 from regard.training.ranks import Ranks
 from regard.training.run import Run
+from regard.training.settings import without_attention_plans
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
 from regard.training.time_left import TimeLeft, validations_between
@@ -214,7 +215,7 @@ class Trainer:
 
     def _validate(self, log: Log | None) -> None:
         """Measure the current weights, show samples, keep weights for the average at the end."""
-        with self._swapped_weights(self.update.average) as model, self.update.autocast():
+        with self._swapped_weights(self.update.average) as model, self._measuring():
             values, is_best = self._compare(model)
             samples = self.task.samples(model)
             if self.config.average and self.ranks.first:
@@ -265,7 +266,7 @@ class Trainer:
     def _snapshot(self) -> None:
         """Save what the model attends to, at the chosen steps."""
         if self.snapshots.wanted(self.step, ends=self.is_done()):
-            with self._swapped_weights(self.update.average) as model, self.update.autocast():
+            with self._swapped_weights(self.update.average) as model, self._measuring():
                 if self.ranks.first:
                     self.snapshots.take(model, self.step)
 
@@ -285,11 +286,17 @@ class Trainer:
         finally:
             copy_weights(own, self.model)
 
+    @contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """Compute in the precision of training, by kernels that suit many shapes."""
+        with self.update.autocast(), without_attention_plans(self.ranks.device):
+            yield
+
     def _finish(self) -> Evaluation:
         """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
         files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
         if len(files) > 1:
-            with self._swapped_weights(mean_of(files)) as model, self.update.autocast():
+            with self._swapped_weights(mean_of(files)) as model, self._measuring():
                 values, is_best = self._compare(model)
             self._say(f"average of the last {len(files)} validations:")
             if self.ranks.first:
@@ -302,10 +309,11 @@ class Trainer:
         self.ranks.wait()
         if self.run.config.model is None:
             weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
-            with self._swapped_weights(weights) as own, self.update.autocast():
+            with self._swapped_weights(weights) as own, self._measuring():
                 found = self.task.within_memory(partial(self.task.measure, own.eval()))
                 return Evaluation(found, data=self.task.facts())
-        return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
+        with without_attention_plans(self.ranks.device):
+            return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
 
     def _tidy(self) -> None:
         """Remove what only a run in progress needs: weights to be averaged, and all but the last checkpoints."""

@@ -7,10 +7,11 @@ A program that calls `regard.train` gets all of them back.
 import random
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 @contextmanager
@@ -26,3 +27,10 @@ def left_as_found(device: torch.device) -> Iterator[None]:
         np.random.set_state(numpy)
         torch.set_float32_matmul_precision(precision)
         torch.set_num_threads(threads)
+
+
+def without_attention_plans(device: torch.device) -> AbstractContextManager[None]:
+    """On CUDA, choose attention kernels without cuDNN, which plans for each new shape; validations have many shapes."""
+    if device.type != "cuda":
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from regard.errors import ConfigError, InputError
 from regard.tasks.metric import (
     HIGHER_IS_BETTER,
+    TranslationScorer,
     better,
     classification_scores,
     perplexities,
@@ -59,6 +60,12 @@ def test_chrf_is_counted_by_hand() -> None:
 
 def test_a_perfect_translation_has_a_hundred_of_everything() -> None:
     assert translation_scores(WANTED, WANTED) == pytest.approx({"bleu": 100, "bleu_lowercase": 100, "chrf": 100})
+
+
+def test_scores_against_references_that_are_kept_are_the_same() -> None:
+    scorer = TranslationScorer(WANTED)
+    for made in (MADE, WANTED, MADE):
+        assert scorer(made) == translation_scores(made, WANTED)
 
 
 def test_an_empty_translation_has_nothing() -> None:

@@ -263,10 +263,10 @@ def test_modules_and_hooks_of_the_user_are_not_captured(run: tuple[RunPlan, nn.M
 
 
 def test_compiling_must_save_more_time_than_it_takes() -> None:
-    """GPT-2 124M at 32k tokens runs about 0.25 s an update; a translator of 13 M at 8k tokens 6 ms."""
-    assert compiling_pays(0.25, 2000, 1, captures=False)
-    assert not compiling_pays(0.25, 200, 1, captures=False)
-    assert not compiling_pays(0.006, 3000, 1, captures=True)
-    assert not compiling_pays(0.006, 3000, 1, captures=False)
-    assert compiling_pays(0.006, 30_000, 1, captures=False)
-    assert not compiling_pays(0.006, 30_000, 12, captures=False)
+    """The kernels of GPT-2 124M at 32k tokens run 0.17 s an update, of a translator of 13 M at 8k 12 ms."""
+    assert compiling_pays(0.17, 2000, 1, captures=False)
+    assert not compiling_pays(0.17, 200, 1, captures=False)
+    assert not compiling_pays(0.012, 3000, 1, captures=True)
+    assert compiling_pays(0.012, 12_000, 1, captures=True)
+    assert compiling_pays(0.012, 3000, 1, captures=False)  # launching takes longer than the kernels
+    assert not compiling_pays(0.012, 30_000, 20, captures=False)
