@@ -26,6 +26,8 @@ def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool
     """
     if not strict:
         return merge(model, needs)
+    if not isinstance(model, Mapping):
+        raise ConfigError(f"{model!r} must be a table", path)
     table = dict(model)
     for key, value in needs.items():
         if isinstance(value, Mapping):

@@ -130,7 +130,7 @@ train recipe.toml
 train --resume trained train.steps=3
 """
 OUTPUT = re.compile(r"(also )?(write|draw|the folder to write|folder of the run)", re.IGNORECASE)
-SLOW = re.compile(r"compile|minutes|epochs")  # compiling takes minutes
+SLOW = re.compile(r"compile|minutes|epochs|^(base|big)$")  # what takes minutes even if all is well
 
 
 @dataclass

@@ -22,7 +22,7 @@ from regard.viewer import server
 from .cases import Case, draw_case
 from .damage import damage_file, damage_tree
 
-SECONDS = 60  # of a case; most take less than one
+SECONDS = 60  # of computing, for a case; most take less than one
 WRITES = {
     "os.remove": 0,
     "os.rename": 1,
@@ -197,11 +197,11 @@ def _inside(place: Path) -> Iterator[None]:
 
 def _run(case: Case) -> object:
     """Run the command; return its exit code, or the exception that escaped."""
-    before = signal.signal(signal.SIGALRM, _hang)
+    before = signal.signal(signal.SIGPROF, _hang)
     arguments, serve = sys.argv, server.serve
     sys.argv = ["regard", *case.arguments]
     server.serve = _serve_nothing
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         main()
         return 0
@@ -211,8 +211,8 @@ def _run(case: Case) -> object:
         traceback.print_exception(error)
         return error
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
         sys.argv, server.serve = arguments, serve
 
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import resource
+import shlex
 import shutil
 import sys
 import time
@@ -10,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 FOLDER = Path("build/fuzz")
-HARD = 150  # seconds after which a case is killed, if it does not notice its own limit
+HARD = 900  # seconds after which a case that waits for something is killed; the machine may be busy
 MEMORY = 8 << 30  # bytes of address space that a case may add
 
 
@@ -18,10 +19,18 @@ class Worker:
     """A process that runs cases one after the other; it is killed if one of them hangs."""
 
     def __init__(self, number: int, verb: str) -> None:
-        self.number, self.seed, self.ready, self.dead, self.since = number, None, False, False, time.monotonic()
+        self.number, self.verb, self.seed, self.ready, self.dead, self.since = (
+            number,
+            verb,
+            None,
+            False,
+            False,
+            time.monotonic(),
+        )
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, number, verb))
+        self.folder = (FOLDER / f"{os.getpid()}-{number}").absolute()  # several fuzzers may run at once
+        self.process = context.Process(target=_work, args=(theirs, self.folder, verb))
         self.process.start()
         theirs.close()
 
@@ -55,20 +64,21 @@ class Worker:
             raise SystemExit(f"a worker of the fuzzer cannot start: exit code {self.process.exitcode}")
         from .cases import draw_case
 
-        error = FOLDER / str(self.number) / str(self.seed) / "stderr"
+        error = self.folder / str(self.seed) / "stderr"
         said = error.read_text("utf-8", "backslashreplace") if error.exists() else ""
-        return [(self.seed, rule, f"{rule}\n\n$ regard {draw_case(self.seed).arguments}\n\n{said[-6000:]}")]
+        command = shlex.join(draw_case(self.seed, self.verb).arguments)
+        return [(self.seed, rule, f"{rule}\n\n$ regard {command}\n\n{said[-6000:]}")]
 
     def stop(self) -> None:
         """End the process."""
         self.process.kill()
         self.process.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _work(pipe: Connection, number: int, verb: str) -> None:
+def _work(pipe: Connection, folder: Path, verb: str) -> None:
     """Make a world, then run the cases that arrive."""
     sys.dont_write_bytecode = True
-    folder = (FOLDER / str(number)).absolute()
     shutil.rmtree(folder, ignore_errors=True)
     os.environ.update(MPLCONFIGDIR=str(folder / "matplotlib"), REGARD_CACHE=str(folder / "cache"), OMP_NUM_THREADS="1")
     import torch

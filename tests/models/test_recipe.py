@@ -209,3 +209,12 @@ def test_layers_share_positions_that_are_described_alike():
     kind = "model.layers.block.mixer.position.kind=relative-bias"
     model = regard.build("gpt2", "model.depth=3", "model.vocabulary=9", kind)
     assert len({id(layer.mixer.position) for layer in model.stack.layers}) == 1
+
+
+@pytest.mark.parametrize("text", ["[" * 5000, "9" * 5000])
+def test_a_value_that_no_parser_can_read_is_a_mistake_in_a_recipe_and_a_text_in_an_override(tmp_path, text):
+    (tmp_path / "a.toml").write_text(f"x = {text}")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load_recipe(tmp_path / "a.toml")
+    with pytest.raises(ConfigError, match=r"model\.depth"):
+        load_recipe("gpt2", f"model.depth={text}")

@@ -73,7 +73,7 @@ def test_no_model_at_all(tmp_path):
         read_model(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["3", "null", '"x"', "[]", "not json"])
+@pytest.mark.parametrize("content", ["3", "null", '"x"', "[]", "not json", "[" * 99_999, "9" * 5000])
 def test_broken_config(folder, content):
     (folder / "config.json").write_text(content)
     with pytest.raises(RegardError, match="config.json: must contain a table|cannot be read as a model"):

@@ -17,7 +17,7 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.vision import fit_patches
 from regard.training import planning
 from regard.training.config import TrainConfig
-from regard.training.model_table import check_kind
+from regard.training.model_table import check_kind, fit_to_data
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
 from regard.training.planning import (
     RunPlan,
@@ -414,3 +414,8 @@ def test_every_task_stops_when_nothing_gets_better(tmp_path, kind, patience):
     few = plan(data(kind, tmp_path), "train.steps=20").config.train
     assert (few.patience, few.validate_every) == (5, 10)
     assert plan(data(kind, tmp_path), "train.patience=none").config.train.patience is None
+
+
+def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():
+    with pytest.raises(ConfigError, match="model.head: 'null' must be a table"):
+        fit_to_data({"head": "null"}, {"head": {"classes": 3}}, strict=True)
