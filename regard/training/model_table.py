@@ -26,11 +26,11 @@ def fit_to_data(model: Mapping[str, Any], needs: Mapping[str, Any], strict: bool
     """
     if not strict:
         return merge(model, needs)
-    if not isinstance(model, Mapping):
-        raise ConfigError(f"{model!r} must be a table", path)
     table = dict(model)
     for key, value in needs.items():
         if isinstance(value, Mapping):
+            if not isinstance(table.get(key, {}), Mapping):
+                raise ConfigError(f"{table[key]!r} must be a table", f"{path}.{key}")
             table[key] = fit_to_data(table.get(key, {}), value, strict, f"{path}.{key}")
         elif key in table and table[key] != value:
             raise ConfigError(f"{table[key]} differs from the data, which has {value}; leave it out", f"{path}.{key}")

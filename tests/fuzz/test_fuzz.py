@@ -1,9 +1,7 @@
 """The fuzzer in small: no command ends in a traceback, hangs, touches other files, or explains itself in many lines."""
 
-import os
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -14,8 +12,7 @@ from .cases import Case, bases, draw_case, keys, verbs
 from .run import Fuzzer
 from .world import make_world
 
-FIRST = 1 if "CI" in os.environ else Random().randrange(10**9)  # in CI the cases are the same every time
-CASES = 100
+FIRST, CASES = 1, 60  # always the same; `make fuzz` tries others
 
 
 @pytest.fixture(scope="module")
