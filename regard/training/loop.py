@@ -161,6 +161,8 @@ class Trainer:
         if log is not None and isfinite(mean):
             values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
             values |= {"tokens_per_second": speed, "memory": float(memory)} | self._spent(self.tokens, self.seconds)
+            if self.update.routers:
+                values["busiest_expert"] = float(self.update.busiest.mean())
             log.write(self.step, "train", values)
             notify(self.callbacks, "on_update", self.step, values)
         if self.update.execution.compiles and self.step == window.updates:

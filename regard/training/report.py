@@ -116,13 +116,8 @@ def _text(text: str) -> str:
 
 
 def _cards(scores: Mapping[str, float], records: list[Record]) -> Iterator[str]:
-    """Yield a card for each score of the best weights, with its best value while training; then the training loss."""
-    cards = []
-    for name, value in scores.items():
-        curve = _curve(records, "valid", name)
-        best = _best(name, curve) if name in HIGHER_IS_BETTER else None
-        when = "" if best is None else f"while training {short_number(curve[best])}, at step {best}"
-        cards.append((value, "Validation loss" if name == "loss" else _name(name), when))
+    """Yield a card for each score of the best weights; then one for the training loss."""
+    cards = [(value, "Validation loss" if name == "loss" else _name(name), "") for name, value in scores.items()]
     if training := _curve(records, "train", "loss"):
         last, value = list(training.items())[-1]
         cards.append((value, "Training loss", f"at step {last}"))

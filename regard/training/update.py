@@ -91,6 +91,7 @@ class Update:
         self.renewed = torch.zeros((), device=ranks.device, dtype=self.parameters[0].dtype)  # share of the average
         self.buffers = [tensor for tensor in self.tensors.values() if not isinstance(tensor, nn.Parameter)]
         self.routers = [module for module in model.modules() if isinstance(module, Router)]
+        self.busiest = torch.ones(len(self.routers), device=ranks.device)  # see `_balance`
         self.carried: Batch = {}
         self.step = 0
         self.captured = self._captured()
@@ -311,8 +312,9 @@ class Update:
 
     def _balance(self) -> None:
         """Balance the load of experts over all processes; synchronise the averages of batch norm."""
-        for router in self.routers:
-            self.ranks.sum(router.load)
+        for router, busiest in zip(self.routers, self.busiest, strict=True):
+            load = self.ranks.sum(router.load).float()
+            busiest.copy_(load.max() / load.mean().clamp(min=1e-9))  # of this update; 1: all have the same load
             router.balance(self.config.balance)
         if self.ranks.world > 1:
             for buffer in self.buffers:

@@ -164,6 +164,27 @@ def test_a_finished_run_keeps_as_many_checkpoints_as_asked(tmp_path: Path) -> No
 # --- what is logged --------------------------------------------------------------------------------------------------
 
 
+def test_the_log_of_a_mixture_of_experts_says_how_busy_the_busiest_expert_is(tmp_path: Path) -> None:
+    experts = 'model.layers.block.feedforward={kind="moe", experts=4, chosen=1, hidden=8}'
+    trainer, _ = make_trainer(
+        planned("language", tmp_path, "train.steps=2", "train.log_every=1", experts), tmp_path / "run"
+    )
+    loads: list[Tensor] = []
+    for router in trainer.update.routers:
+        balance = router.balance
+
+        def noted(rate: float, router: Any = router, balance: Any = balance) -> None:
+            loads.append(router.load.clone())
+            balance(rate)
+
+        router.balance = noted
+    trainer.train()
+    assert sum(int(load.sum()) for load in loads) > 0
+    ratios = torch.stack([load.max() / load.float().mean() for load in loads]).reshape(2, -1).mean(1)
+    logged = [record["busiest_expert"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"]
+    assert logged == pytest.approx(ratios.tolist())
+
+
 @pytest.mark.parametrize(("kind", "passes"), [("language", 1), ("translation", 2), ("vision", 1)])
 def test_every_line_says_what_training_has_cost_so_far(tmp_path: Path, kind: str, passes: int) -> None:
     changes = ["task.r_drop=0.5"] if passes == 2 else []

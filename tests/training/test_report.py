@@ -148,12 +148,12 @@ def test_of_two_values_for_a_step_the_last_counts_and_a_missing_number_is_a_gap(
 
 @pytest.mark.usefixtures("unpainted")
 def test_the_cards_say_what_the_best_weights_reach_and_the_curves_how_they_were_measured(tmp_path):
-    """The metric of the task comes first; the value while training may be of other rows and another search."""
+    """There is one BLEU of the best weights; validations while training used other rows and another search."""
     folder = make_run(tmp_path, RECORDS)
     page = page_of(folder, scores=(("bleu", 21.5), ("loss", 2.4)), measured="Weights of step 8, beam 5, 9 pairs.")
     assert page.cards == [
-        "21.5|BLEU|while training 20.0, at step 8|",
-        "2.40|Validation loss|while training 2.00, at step 6|",
+        "21.5|BLEU|",
+        "2.40|Validation loss|",
         "0.800|Training loss|at step 10|",
     ]
     source = (folder / "report.html").read_text(encoding="utf-8")
