@@ -267,6 +267,6 @@ def test_compiling_must_save_more_time_than_it_takes() -> None:
     assert compiling_pays(0.17, 2000, 1, captures=False)
     assert not compiling_pays(0.17, 200, 1, captures=False)
     assert not compiling_pays(0.012, 3000, 1, captures=True)
-    assert compiling_pays(0.012, 12_000, 1, captures=True)
-    assert compiling_pays(0.012, 3000, 1, captures=False)  # launching takes longer than the kernels
+    assert compiling_pays(0.012, 14_000, 1, captures=True)
+    assert compiling_pays(0.012, 4000, 1, captures=False)  # launching takes longer than the kernels
     assert not compiling_pays(0.012, 30_000, 20, captures=False)
