@@ -190,7 +190,7 @@ def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
         mistakes.add(f"{_show(value)} must be {describe_type(type_)}", path)
         return value
     if isinstance(value, str):
-        if not _is_unicode(value):
+        if not is_unicode(value):
             mistakes.add(f"{value!a} is not valid Unicode text; if it is the name of a file, rename the file", path)
         return value
     try:
@@ -283,7 +283,7 @@ def describe_type(type_: Any) -> str:
     return "a table"
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """Return whether a text can be saved: file names may hold bytes that are not UTF-8, and JSON half characters."""
     try:
         text.encode()

@@ -70,6 +70,11 @@ def _check_depth(value: Any) -> None:
         level = [item for table in tables for item in table]
 
 
+def too_much(most: int) -> str:
+    """Return the rule that an archive breaks which holds more than `most_unpacked`."""
+    return f"holds more than {most:,} bytes, over {RATIO} times its own size"
+
+
 def most_unpacked(packed: int) -> int:
     """Return the most bytes that an archive of `packed` bytes may hold. Numbers shrink by less; a bomb does not."""
     return RATIO * packed + SPARE

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,6 +138,8 @@ def _asked_for(error: BaseException) -> str:
 
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a name may hold bytes that are not UTF-8, a label half a character
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from regard.config import is_unicode
 from regard.errors import InputError, RegardError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Lines:
         if texts and file is not None:
             raise InputError(f"both texts and the file {file} were given; leave one of them out")
         for text in texts or ():
-            if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            if not is_unicode(text):
                 raise InputError(f"the text {text!a} is not valid UTF-8; give it in UTF-8")
         self.texts, self.file = texts, named(file)
         self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
@@ -202,10 +203,11 @@ class Sink:
     def __enter__(self) -> "Sink":
         if self.part is None:
             if isinstance(sys.stdout, TextIOWrapper):
-                sys.stdout.reconfigure(encoding="utf-8")  # as the input is
+                sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # as the input is
             return self
         try:
-            self.file = self.part.open(self.mode, encoding=None if "b" in self.mode else "utf-8")
+            encoding, errors = (None, None) if "b" in self.mode else ("utf-8", "backslashreplace")
+            self.file = self.part.open(self.mode, encoding=encoding, errors=errors)
         except OSError as error:
             raise self._refusal(error) from None
         return self

@@ -19,6 +19,7 @@ from jaxtyping import Int64, UInt8
 from numpy.lib.npyio import NpzFile
 
 from regard.errors import InputError
+from regard.untrusted import most_unpacked, too_much
 
 Pixels = UInt8[np.ndarray, "N H W C"]
 Labels = Int64[np.ndarray, "N"]
@@ -114,7 +115,13 @@ def _content(path: Path) -> UInt8[np.ndarray, "bytes"]:
     try:
         if path.suffix in _COMPRESSED:
             with _COMPRESSED[path.suffix](path) as file:
-                return np.frombuffer(file.read(), np.uint8)
+                most = most_unpacked(path.stat().st_size)
+                data = bytearray()
+                while block := file.read(1 << 20):
+                    data += block
+                    if len(data) > most:
+                        raise InputError(f"{path}: {too_much(most)}; unpack it first if you trust it")
+                return np.frombuffer(data, np.uint8)
         return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
     except (OSError, EOFError, LZMAError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {error}; download it again") from None
@@ -172,10 +179,31 @@ def _open_npz(path: Path) -> NpzFile:
 
 def _array(stored: NpzFile, name: str, path: Path) -> np.ndarray:
     with _npz_errors(path):
+        _check_array_size(path, name)
         array = stored[name]
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")
         return array
+
+
+def _check_array_size(path: Path, name: str) -> None:
+    """Compare the size of an array with that of its file, before it gets memory: its header may lie."""
+    with zipfile.ZipFile(path) as archive:
+        packed = next((one for one in archive.infolist() if one.filename in (name, f"{name}.npy")), None)
+        if packed is None:
+            return
+        if packed.file_size > (most := most_unpacked(path.stat().st_size)):
+            raise ValueError(f"{name}: {too_much(most)}")
+        with archive.open(packed) as file:
+            if file.read(len(NPY)) != NPY:
+                return
+            file.seek(0)
+            formats = np.lib.format
+            first = formats.read_magic(file) == (1, 0)
+            shape, _, dtype = (formats.read_array_header_1_0 if first else formats.read_array_header_2_0)(file)
+            size = prod(shape) * dtype.itemsize
+            if not dtype.hasobject and size > packed.file_size:
+                raise ValueError(f"{name}: its header says {size:,} bytes, which it does not hold")
 
 
 @contextmanager

@@ -7,10 +7,12 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from io import BytesIO
 from math import prod
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +28,9 @@ EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")  # no other decoder of Pillow is tried
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIDE = 64  # of images of different sizes
+MOST_PIXELS = 64_000_000  # of an image that is decoded; a larger JPEG is decoded at a part of its size
+LARGE = 4_000_000  # pixels; images of more are decoded one at a time, since each may need a gigabyte
+ONE_LARGE = Lock()
 WORKERS = min(8, os.cpu_count() or 1)
 ORIENTATION = 0x0112  # the EXIF tag; from 5 on the image is rotated by 90 degrees
 
@@ -127,7 +132,7 @@ def _read_header(file: Path) -> tuple[int, int, bool] | None:
 
 
 def decode_file(file: Path | BytesIO, shape: ImageShape) -> UInt8[np.ndarray, "H W C"] | None:
-    """Decode a file (the first frame of an animation), upright and in this shape; return None if it is broken.
+    """Decode a file (the first frame of an animation), upright and in this shape; return None if it is broken or huge.
 
     A much larger JPEG is decoded at a half, a quarter or an eighth of its size, but at least twice the size wanted.
     """
@@ -138,7 +143,11 @@ def decode_file(file: Path | BytesIO, shape: ImageShape) -> UInt8[np.ndarray, "H
         with open_image(file, formats=FORMATS) as image:
             enough = 2 * max(shape[:2])
             image.draft(None, (enough, enough))
-            return _fit(exif_transpose(image), shape)
+            pixels = image.width * image.height
+            if pixels > MOST_PIXELS:
+                return None
+            with ONE_LARGE if pixels > LARGE else nullcontext():
+                return _fit(exif_transpose(image), shape)
     except Exception:  # Pillow raises almost any error for a broken file
         return None
 

@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from regard.atomic import explain_write_errors, lock, remove_leftovers
+from regard.config import is_unicode
 from regard.data.tokenizer_folder import FILE as TOKENIZER
 from regard.data.tokenizer_folder import SPECIAL_TOKENS
 from regard.data.tokenizer_folder import TARGET as TARGET_TOKENIZER
@@ -88,6 +89,8 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
     A run that has neither weights nor a checkpoint yet may be begun again. A tokenizer beside a lock file was written
     by a process that was killed before its run began.
     """
+    if not is_unicode(str(folder)):
+        raise RegardError(f"{str(folder)!a}: is not valid Unicode text; choose another --run")
     if folder.exists() and not folder.is_dir():
         raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another --run")
     if (folder / RECIPE).exists():

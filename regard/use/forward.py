@@ -89,5 +89,6 @@ def _open(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
         raise InputError(f"{path}: no such image file; give paths of images, one per line")
     pixels = decode_file(path, shape)
     if pixels is None:
-        raise InputError(f"{path}: cannot be decoded as an image; give a complete PNG, JPEG, WEBP, BMP or GIF")
+        formats = "a complete PNG, JPEG, WEBP, BMP or GIF of at most 64 megapixels"
+        raise InputError(f"{path}: cannot be decoded as an image; give {formats}")
     return pixels

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from regard.config import Config, Count
+from regard.config import Config, Count, Range
 from regard.data.tokenizer import Tokenizer
 from regard.decode.beam import LengthPenalty, beam_search
 from regard.decode.choose import Sampling
@@ -30,7 +30,7 @@ class GenerateOptions(Config):
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=0.8))
     stop: tuple[str, ...] = ()  # a text ends before the first of these strings
     seed: int = 0
-    tries: Count = 1  # texts for each prompt
+    tries: Annotated[int, Range(low=1, high=10_000)] = 1  # texts for each prompt
     beam: Count | None = None  # beam search for the most likely text, instead of sampling
     length_penalty: LengthPenalty = 0.6
     batch_tokens: Count | None = None

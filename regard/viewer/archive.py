@@ -34,9 +34,10 @@ def unpack_archive(archive: bytes) -> dict[str, bytes]:
         whole = unpacker.decompress(archive, most_unpacked(len(archive)))
         begin = 4 + int.from_bytes(whole[:4], "little")
         index = parse_json(whole[4:begin], "index")
-        complete = unpacker.eof and sum(size for _, size in index.values()) <= len(whole) - begin
+        if not unpacker.eof or sum(size for _, size in index.values()) > len(whole) - begin:
+            raise ValueError("too large")
         found = {path: whole[begin + offset : begin + offset + size] for path, (offset, size) in index.items()}
-        complete = complete and all(len(found[path]) == size for path, (_, size) in index.items())
+        complete = all(len(found[path]) == size for path, (_, size) in index.items())
     except (zlib.error, JsonError, ValueError, TypeError, AttributeError):
         complete = False
     if not complete:

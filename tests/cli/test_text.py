@@ -374,3 +374,15 @@ def test_on_a_terminal(folder, tmp_path):
     assert "4/4 lines" in shown.decode()
     assert [json.loads(line)["text"] for line in answers] == ["red"] * 4
     os.close(leader)
+
+
+def test_half_a_character_is_written_as_an_escape_sequence(tmp_path):
+    """A label of a model from elsewhere may hold one."""
+    with Sink(tmp_path / "out.txt") as sink:
+        sink.write("a \ud800 label")
+    assert (tmp_path / "out.txt").read_text() == "a \\ud800 label"
+
+
+def test_a_text_that_is_not_utf8_is_one_line():
+    with pytest.raises(InputError, match=r"the text 'abc\\udcff' is not valid UTF-8; give it in UTF-8"):
+        Lines(["abc\udcff"], None)

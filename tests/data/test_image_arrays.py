@@ -283,3 +283,30 @@ def test_every_layout_gives_the_same_pixels(n: int, h: int, w: int, c: int, firs
 def test_a_tiny_picture_with_channels_last_stays_so() -> None:
     images = np.arange(2 * 3 * 5 * 3, dtype=np.uint8).reshape(2, 3, 5, 3)
     assert np.array_equal(as_pixels(images, "here"), images)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_an_idx_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("regard.untrusted.SPARE", 1000)
+    path = write_idx(tmp_path, "train-", np.zeros((100, 200, 200), np.uint8), labels(*[0] * 100), suffix)
+    with pytest.raises(InputError, match=r"holds more than [\d,]+ bytes, over 100 times its own size; unpack it first"):
+        read_idx([path])
+
+
+def test_an_npz_file_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.untrusted.SPARE", 1000)
+    path = tmp_path / "train.npz"
+    np.savez_compressed(path, images=np.zeros((100, 200, 200), np.uint8), labels=labels(*[0] * 100))
+    with pytest.raises(InputError, match=r"images: holds more than [\d,]+ bytes, over 100 times its own size"):
+        read_npz([path])
+
+
+def test_an_npz_header_that_lies_about_its_size_gets_no_memory(tmp_path):
+    path = tmp_path / "train.npz"
+    with ZipFile(path, "w") as archive:
+        for name, shape in (("images", (10**6, 1000, 1000)), ("labels", (1,))):
+            head = BytesIO()
+            np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            archive.writestr(f"{name}.npy", head.getvalue() + bytes(10))
+    with pytest.raises(InputError, match=r"images: its header says 1,000,000,000,000 bytes, which it does not hold"):
+        read_npz([path])

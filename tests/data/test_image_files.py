@@ -4,6 +4,7 @@ import os
 import shutil
 import tracemalloc
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -298,3 +299,19 @@ def test_few_images_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < found.nbytes / 3
+
+
+def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path, monkeypatch):
+    small, large = save(tmp_path / "a.png", colours(10, 10)), save(tmp_path / "b.png", colours(11, 10))
+    monkeypatch.setattr(image_files, "MOST_PIXELS", 100)
+    assert image_files.decode_file(small, (4, 4, 3)) is not None
+    assert image_files.decode_file(large, (4, 4, 3)) is None
+    photo = save(tmp_path / "c.jpg", colours(80, 80))  # decoded at an eighth of its size
+    assert image_files.decode_file(photo, (4, 4, 3)) is not None
+
+
+def test_large_pictures_are_decoded_one_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_files, "LARGE", 10)
+    monkeypatch.setattr(image_files, "ONE_LARGE", lock := MagicMock())
+    image_files.decode_file(save(tmp_path / "a.png", colours(10, 10)), (4, 4, 3))
+    assert lock.__enter__.call_count == lock.__exit__.call_count == 1

@@ -260,3 +260,9 @@ def test_clearing_a_run_removes_its_files_and_no_linked_folder(tmp_path: Path) -
     clear_run(folder)
     assert os.listdir(folder) == ["a.txt"]
     assert (tmp_path / "elsewhere" / "kept").exists()
+
+
+def test_a_run_whose_name_is_not_utf8_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(RegardError, match=r"run\\udcff': is not valid Unicode text; choose another --run"):
+        check_free(tmp_path / "run\udcff")
+    assert list(tmp_path.iterdir()) == []

@@ -52,3 +52,16 @@ def damaged() -> dict[str, bytes]:
 def test_bytes_that_are_not_an_archive(name):
     with pytest.raises(InputError, match="not a recording file, or truncated; export it again"):
         unpack_archive(damaged()[name])
+
+
+def test_an_archive_that_unpacks_to_far_more_than_its_size_is_refused(monkeypatch):
+    monkeypatch.setattr("regard.untrusted.SPARE", 1000)
+    with pytest.raises(InputError, match="not a recording file, or truncated"):
+        unpack_archive(pack_archive([("a", bytes(10_000_000))]))
+
+
+def test_paths_of_an_archive_do_not_share_bytes():
+    header = json.dumps({str(number): [0, 1000] for number in range(1000)}).encode()
+    whole = len(header).to_bytes(4, "little") + header + bytes(1000)
+    with pytest.raises(InputError, match="not a recording file, or truncated"):
+        unpack_archive(zlib.compress(whole))
