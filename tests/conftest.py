@@ -31,7 +31,7 @@ if CHECK_SHAPES:
     install_import_hook("regard", "beartype.beartype")
 
 
-CHECKED = {"parts", "models", "decode", "laws", "tasks", "test_formal.py"}
+CHECKED = {"parts", "models", "decode", "laws", "tasks", "test_formal.py", "test_processes.py"}
 
 # The fast tier: the core of the package, and the laws of a few recipes that use most of its parts between them.
 QUICK = {"parts", "models", "decode", "laws"}
