@@ -114,12 +114,18 @@ class Trainer:
         """Do one update."""
         draw, epoch, drawn = next(draws)
         seed_generators(self.ranks.device, self.config.seed, self.step + 1, part=-1)
-        split, batch, started = self.update.split, self.feed.batch(draw, epoch), time.perf_counter()
+        split, failure = self.update.split, self.update.capture_failure
+        batch, started = self.feed.batch(draw, epoch), time.perf_counter()
         outcome = self.update(batch, self.step + 1)
         self.time_left.add_update(draw.shape, time.perf_counter() - started)
         self._count_flops(draw)
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
+        if self.update.capture_failure != failure:
+            reason = f"cannot be captured as a CUDA graph ({self.update.capture_failure})"
+            self._say(
+                f"step {self.step}: an update {reason}; updates run without graphs, with the same result", "yellow"
+            )
         if self.update.split > split:
             parts = f"from now on updates are split into {self.update.split} parts"
             self._say(f"step {self.step}: out of memory; {parts}, with the same result in less memory", "yellow")

@@ -114,6 +114,11 @@ class Update:
         return CapturedUpdates(self._learn, self._compute, self._undo, self.ranks.device)
 
     @property
+    def capture_failure(self) -> str | None:
+        """Return why updates cannot be captured, if that was tried."""
+        return None if self.captured is None else self.captured.failure
+
+    @property
     def parts(self) -> int:
         """Return the number of parts of an update, over all processes."""
         return self.split * self.ranks.world

@@ -24,7 +24,7 @@ from regard.training.trial import build_model
 from regard.training.update import Update
 
 from .test_update import CASES, batches, everything, limit_rows, make, same, spoil
-from .tiny import ALONE, planned
+from .tiny import ALONE, make_trainer, planned
 
 CUDA = Ranks(0, 1, torch.device("cuda"))
 
@@ -179,6 +179,18 @@ def test_after_a_capture_that_failed_updates_run_as_before(tmp_path: Path) -> No
     assert captured.captured is not None
     assert captured.captured.failure == "CUDA out of memory"
     assert not captured.captured.graphs
+
+
+def test_the_run_says_once_that_updates_cannot_be_captured(tmp_path: Path) -> None:
+    trainer, said = make_trainer(planned("language", tmp_path), tmp_path / "run")
+    recorder = FailingRecorder()
+    recorder.recorded = 1
+    with_graphs(trainer.update, recorder)
+    draws = trainer.draws()
+    for _ in range(5):
+        trainer.advance(draws)
+    reason = "cannot be captured as a CUDA graph (CUDA out of memory)"
+    assert said.getvalue() == f"step 3: an update {reason}; updates run without graphs, with the same result\n"
 
 
 def test_when_memory_runs_out_the_smaller_parts_are_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
