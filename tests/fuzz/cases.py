@@ -51,6 +51,8 @@ FILES = (
     "labels.csv",
     "rows.jsonl",
     "books.jsonl",
+    "rows.parquet",
+    "pieces.model",
     "photo.png",
     "digits.npz",
     "recipe.toml",
@@ -62,7 +64,9 @@ FOLDERS = (
     "masked",
     "classification",
     "vision",
-    "bytes",
+    "bpe",
+    "unigram",
+    "char",
     "hf-language",
     "hf-masked",
     "trained",
@@ -78,7 +82,9 @@ translate 'one red dog' -m translation
 translate -f a.txt -m translation
 translate -m translation
 generate 'one red' -m language --tokens 3
-generate one -m bytes --tokens 9
+generate one -m bpe --tokens 9
+generate one -m unigram --tokens 9
+generate one -m char --tokens 9
 generate one -m hf-language --tokens 2
 generate one -m trained --step 1
 classify 'one red dog' -m classification
@@ -120,6 +126,10 @@ train language a.txt
 train language a.txt.gz b.txt
 train language rows.jsonl
 train language a.txt --recipe lstm
+train language rows.parquet
+train language a.txt tokenizer.path=pieces.model --dry-run
+train language a.txt tokenizer.path=tokenizer --dry-run
+train language a.txt --init-from language
 train masked a.txt
 train classification labels.tsv
 train classification labels.csv
@@ -210,7 +220,8 @@ def draw_case(seed: int, only: str = "") -> Case:
     begin = len(above) + len(_words(name))
     case.arguments = [*above, *_words(name), *base, *options, *changes, *quick, *dry]
     case.outputs = [*outputs, "runs", "data"]
-    used = [one for one in (*FILES, *FOLDERS) if one in [*base, *options] and one != "."]
+    named = {word.rpartition("=")[2] for word in (*base, *options)}
+    used = [one for one in (*FILES, *FOLDERS) if one in named and one != "."]
     if name == "train resume":
         case.outputs += [one for one in used if one in FOLDERS]
     case.damaged = [one for one in used if chance.random() < 0.6]
@@ -218,7 +229,9 @@ def draw_case(seed: int, only: str = "") -> Case:
         if chance.random() < 0.1:
             suffix = "".join(re.findall(r"\.[a-z]+", one)) if chance.random() < 0.8 else ""
             case.renamed[one] = chance.choice(ODD_NAMES) + suffix
-    case.arguments[begin:] = [case.renamed.get(one, one) for one in case.arguments[begin:]]
+    for place in range(begin, len(case.arguments)):
+        before, equals, last = case.arguments[place].rpartition("=")
+        case.arguments[place] = before + equals + case.renamed.get(last, last)
     case.outputs = [case.renamed.get(one, one) for one in case.outputs]
     case.arguments = [one.replace("\x00", "") for one in case.arguments]
     case.stdin = b"\n".join(

@@ -78,10 +78,24 @@ def make_world(folder: Path) -> Path:
     tokenizer_of("bpe").save(folder / "tokenizer")
     for kind in KINDS:
         run(kind, folder / kind)
-    run("language", folder / "bytes", "bpe")
+    for kind in ("bpe", "unigram", "char"):
+        run("language", folder / kind, kind)
+    _write_other_formats(folder, lines)
     _convert(folder)
     _train(folder)
     return folder
+
+
+def _write_other_formats(folder: Path, lines: list[str]) -> None:
+    """Write files of formats that need other packages."""
+    import pyarrow
+    import pyarrow.parquet
+    import sentencepiece
+
+    pyarrow.parquet.write_table(pyarrow.table({"text": lines}), folder / "rows.parquet")
+    with (folder / "pieces.model").open("wb") as file:
+        settings = {"vocab_size": 40, "hard_vocab_limit": False, "minloglevel": 2, "num_threads": 1}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=file, **settings)
 
 
 def _convert(folder: Path) -> None:
