@@ -50,6 +50,13 @@ def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
     return result
 
 
+def split_changes(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Separate the names of files from the overrides after them."""
+    arguments = list(arguments)
+    changes = [text for text in arguments if "=" in text and not Path(text).exists()]
+    return [text for text in arguments if text not in changes], changes
+
+
 def _kinds_first(change: str) -> tuple[bool, int]:
     path = change.partition("=")[0].strip()
     is_kind = path.endswith(".kind")

@@ -16,6 +16,7 @@ from regard.cli.text import (
     PrecisionName,
     SavedStep,
     Sink,
+    TextColumn,
     Texts,
     answer_all,
     as_object,
@@ -31,6 +32,7 @@ def classify_command(
     model: ModelFolder = None,
     step: SavedStep = None,
     file: InputFile = None,
+    column: TextColumn = None,
     output: OutputFile = None,
     top: Annotated[int, typer.Option(metavar="N", help="Number of labels, the most likely first.")] = 1,
     as_json: AsJson = False,
@@ -48,7 +50,7 @@ def classify_command(
       regard classify -m runs/classification-1 -f reviews.txt --top 2 --json
       regard classify photo.png -m runs/vision-1
     """
-    lines = Lines(texts, file)
+    lines = Lines(texts, file, column)
     with Sink(output) as sink:
         loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
@@ -57,7 +59,7 @@ def classify_command(
                 return as_object(line, labels=guesses_as_json(found))
             return "\t".join(f"{guess.label}\t{guess.probability:.4f}" for guess in found)
 
-        answers = loaded.classify_lines(lines.chunks(), top, lines.feedback(), batch_tokens)
+        answers = loaded.classify_lines(lines.chunks(loaded), top, lines.feedback(), batch_tokens)
         answer_all(lines, answers, sink, show)
 
 

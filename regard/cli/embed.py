@@ -18,6 +18,7 @@ from regard.cli.text import (
     PrecisionName,
     SavedStep,
     Sink,
+    TextColumn,
     Texts,
     answer_all,
     as_object,
@@ -34,6 +35,7 @@ def embed_command(
     model: ModelFolder = None,
     step: SavedStep = None,
     file: InputFile = None,
+    column: TextColumn = None,
     output: OutputFile = None,
     pool: Annotated[
         str | None,
@@ -67,7 +69,7 @@ def embed_command(
         raise InputError(f"{output} would be an array, but --json asks for text; leave one of them out")
     if output is not None and output.suffix == ".npz":
         raise InputError(f"{output}: an array is written as .npy, and text under any other name; name it NAME.npy")
-    lines = Lines(texts, file)
+    lines = Lines(texts, file, column)
     with ArraySink(output) if as_array else Sink(output) as sink:
         loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
@@ -78,7 +80,7 @@ def embed_command(
             vector = [] if found is None else [round(value, 6) for value in found.tolist()]
             return as_object(line, vector=vector) if as_json else json.dumps(vector)
 
-        answers = loaded.embed_lines(lines.chunks(), lines.feedback(), batch_tokens, pool=pool)
+        answers = loaded.embed_lines(lines.chunks(loaded), lines.feedback(), batch_tokens, pool=pool)
         answer_all(lines, answers, sink, show)
 
 

@@ -25,7 +25,8 @@ def evaluate_command(
         list[Path] | None,
         typer.Argument(
             metavar="FILE",
-            help="Source and target, texts, tables or images. Default: the validation data of the run.",
+            help="Source and target, texts, tables or images; then columns, such as task.text=body, if they differ "
+            "from those of training. Default: the validation data of the run.",
             show_default=False,
         ),
     ] = None,
@@ -54,6 +55,7 @@ def evaluate_command(
       regard evaluate -m runs/translation-1
       regard evaluate test.de test.en -m runs/translation-1 --beam 5
       regard evaluate other.txt -m runs/language-1 --json
+      regard evaluate reviews.csv task.text=body -m runs/classification-1
     """
     from rich.table import Table
 
@@ -64,6 +66,8 @@ def evaluate_command(
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
+    for line in found.read:
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
     for line in found.skipped:
         console.print(line, style="yellow")
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

@@ -17,6 +17,7 @@ from regard.cli.text import (
     PrecisionName,
     SavedStep,
     Sink,
+    TextColumn,
     Texts,
     answer_all,
     as_object,
@@ -33,6 +34,7 @@ def fill_command(
     model: ModelFolder = None,
     step: SavedStep = None,
     file: InputFile = None,
+    column: TextColumn = None,
     output: OutputFile = None,
     top: Annotated[int, typer.Option(metavar="N", help="Number of tokens per mask, the most likely first.")] = 5,
     as_json: AsJson = False,
@@ -50,7 +52,7 @@ def fill_command(
       regard fill "the [MASK] sleeps" -m runs/masked-1
       regard fill -m runs/masked-1 -f lines.txt --top 1
     """
-    lines = Lines(texts, file)
+    lines = Lines(texts, file, column)
     with Sink(output) as sink:
         loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
 
@@ -59,7 +61,7 @@ def fill_command(
                 return as_object(line, masks=[guesses_as_json(guesses) for guesses in found])
             return "\t|\t".join("\t".join(map(_column, guesses)) for guesses in found)
 
-        answers = loaded.fill_lines(lines.chunks(), top, lines.feedback(), batch_tokens)
+        answers = loaded.fill_lines(lines.chunks(loaded), top, lines.feedback(), batch_tokens)
         answer_all(lines, answers, sink, show)
 
 

@@ -17,6 +17,7 @@ from regard.cli.text import (
     PrecisionName,
     SavedStep,
     Sink,
+    TextColumn,
     Texts,
     answer_all,
     as_object,
@@ -36,6 +37,7 @@ def generate_command(
     model: ModelFolder = None,
     step: SavedStep = None,
     file: InputFile = None,
+    column: TextColumn = None,
     output: OutputFile = None,
     tokens: Annotated[
         int | None,
@@ -124,7 +126,7 @@ def generate_command(
         "beam": beam,
         "batch_tokens": batch_tokens,
     }
-    lines = Lines(texts, file)
+    lines = Lines(texts, file, column)
     with Sink(output) as sink:
         loaded = open_model(model, device, engine, allow_pickle, precision, step)
         options = generate_options(loaded.bundle, chosen)
@@ -138,13 +140,13 @@ def generate_command(
             return "\n".join(one_line(line + text) for text in found)
 
         # a blank line of a file or pipe stays blank; an empty text on the command line starts a new text
-        answers = loaded.generate_lines(lines.chunks(), options, lines.feedback(), blank=bool(texts))
+        answers = loaded.generate_lines(lines.chunks(loaded), options, lines.feedback(), blank=bool(texts))
         answer_all(lines, answers, sink, show)
 
 
 def _stream(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink) -> None:
     """Write each prompt and its text as it arrives."""
-    for chunk in lines.chunks().lists:
+    for chunk in lines.chunks(loaded).lists:
         for prompt in chunk:
             sink.write(prompt, flush=True)
             for piece in loaded.stream_line(prompt, options, lines.feedback()):

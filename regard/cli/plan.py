@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from regard.training.planning import RunPlan
     from regard.training.start import PlannedRun
 
-NAMES_WIDTH = 12  # characters of the first column of the plan
+NAMES_WIDTH = 14  # characters of the first column of the plan, and of blanks
 ALIKE = 2  # files shown of those that are read in the same way
 
 
@@ -55,6 +55,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
 
 def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[str]":
     """Yield how files are read, with the first example of each; files that are read as others are only counted."""
+    from rich.text import Text
+
     from regard.data.columns import shorten
 
     seen: dict[tuple[str, str], int] = {}
@@ -65,7 +67,9 @@ def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[st
             continue
         yield reading.heading()
         for name, text in reading.examples.items():
-            yield f"  {name:8}{shorten(text, max(width - 10, 20))}"
+            example = Text(f"  {name:8}{shorten(text, max(width - 10, 20))}")
+            example.truncate(max(width, 30), overflow="ellipsis")  # some characters are two cells wide
+            yield example.plain
     if more := sum(count - ALIKE for count in seen.values() if count > ALIKE):
         yield f"and {more:,} more, read in the same way"
 

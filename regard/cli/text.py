@@ -19,6 +19,7 @@ from regard.config import is_unicode
 from regard.errors import InputError, RegardError
 
 if TYPE_CHECKING:
+    from regard.data.columns import ColumnOptions
     from regard.use.batches import Chunks, Feedback
     from regard.use.load import LoadedModel
 
@@ -44,7 +45,16 @@ InputFile = Annotated[
         "--file",
         "-f",
         metavar="FILE",
-        help="Read lines from this file, also compressed (.gz, .xz, .bz2, .zst).",
+        help="Read the lines of this file, also compressed (.gz, .xz, .bz2, .zst), or the rows of a table.",
+        show_default=False,
+    ),
+]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--column",
+        metavar="NAME",
+        help="Column (name or number) of a table given by --file. Default: the one that was trained on.",
         show_default=False,
     ),
 ]
@@ -104,15 +114,17 @@ def check_apart(output: Path | None, other: Path | None, what: str) -> None:
 
 
 class Lines:
-    """The lines to answer: texts of the command, a file, or standard input."""
+    """The lines to answer: texts of the command, a file, a column of a table, or standard input."""
 
-    def __init__(self, texts: list[str] | None, file: Path | None) -> None:
+    def __init__(self, texts: list[str] | None, file: Path | None, column: str | None = None) -> None:
         if texts and file is not None:
             raise InputError(f"both texts and the file {file} were given; leave one of them out")
         for text in texts or ():
             if not is_unicode(text):
                 raise InputError(f"the text {text!a} is not valid UTF-8; give it in UTF-8")
-        self.texts, self.file = texts, named(file)
+        self.texts, self.file, self.column = texts, named(file), column
+        if column is not None and not self._is_table():
+            raise InputError(f"--column {column}: is for a table, and {file or 'no file'} is not one; leave it out")
         self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
         self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
         self.cut, self.first_cut = 0, ""  # lines that are too long to be read in full
@@ -128,7 +140,10 @@ class Lines:
         if self.file is None or self.file.is_fifo() or self.file.is_char_device():
             return None
         from regard.data.lines import EmptyError, read_blocks
+        from regard.data.tables import open_table
 
+        if self._is_table():
+            return sum(1 for _ in open_table(self.file).rows)
         ends, last = 0, "\n"
         try:
             for _, text in read_blocks(self.file):
@@ -138,8 +153,16 @@ class Lines:
             return 0
         return ends + (last != "\n")
 
-    def chunks(self) -> "Chunks":
-        """Return the lines in lists: what has arrived on standard input, or a few thousand at a time."""
+    def _is_table(self) -> bool:
+        from regard.data.tables import is_table
+
+        return self.file is not None and is_table(self.file)
+
+    def chunks(self, loaded: "LoadedModel | None" = None) -> "Chunks":
+        """Return the lines in lists: what has arrived on standard input, or a few thousand at a time.
+
+        Of a table they are the column that the model reads, which is said on standard error.
+        """
         from regard.use.batches import Chunks, chunk_lines
 
         if self.live:
@@ -148,7 +171,10 @@ class Lines:
             if self.typed:
                 print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
             return Chunks(self._read(part for chunk in read_available(self._cut) for part in chunk_lines(chunk)))
-        lines = self.texts or [] if self.file is None else _lines_of(self.file, self._cut)
+        if self.file is None:
+            return Chunks(self._read(chunk_lines(self.texts or [])))
+        columns = loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
+        lines = _lines_of(self.file, self._cut) if columns is None else _cells_of(self.file, columns)
         return Chunks(self._read(chunk_lines(lines)))
 
     def _cut(self, place: str) -> None:
@@ -179,6 +205,14 @@ def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:
 
     with suppress(EmptyError):
         yield from read_lines(file, cut)
+
+
+def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[str]:
+    """Yield the texts of a table."""
+    from regard.data.tables import read_columns, read_reading
+
+    print(f"regard: {file}: {read_reading(file, columns).how}", file=sys.stderr)
+    return (text for _, (text,) in read_columns(file, columns))
 
 
 # --- output --------------------------------------------------------------------------------------------------------

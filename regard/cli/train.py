@@ -14,7 +14,7 @@ from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
 from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import ConfigError
-from regard.recipe_files import recipe_names
+from regard.recipe_files import recipe_names, split_changes
 
 if TYPE_CHECKING:
     from regard.training.start import PlannedRun
@@ -262,8 +262,7 @@ def _start_task(
     """Make the table of a task from its files, and train; `named` are files given by options."""
     from regard.tasks.kinds import TASKS as REGISTERED
 
-    changes = [text for text in arguments if "=" in text and not Path(text).exists()]
-    files = [text for text in arguments if text not in changes]
+    files, changes = split_changes(arguments)
     by_option = {key: names for key, names in (named or {}).items() if names}
     if files and by_option:
         given = ", ".join(f"--{key.replace('_', '-')}" for key in by_option)

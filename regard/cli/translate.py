@@ -19,6 +19,7 @@ from regard.cli.text import (
     PrecisionName,
     SavedStep,
     Sink,
+    TextColumn,
     Texts,
     answer_all,
     as_object,
@@ -35,6 +36,7 @@ def translate_command(
     model: ModelFolder = None,
     step: SavedStep = None,
     file: InputFile = None,
+    column: TextColumn = None,
     output: OutputFile = None,
     beam: Annotated[
         int | None,
@@ -98,7 +100,7 @@ def translate_command(
         "batch_tokens": batch_tokens,
     }
     check_apart(output, alignments, "alignments")
-    lines = Lines(texts, file)
+    lines = Lines(texts, file, column)
     with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
         loaded = open_model(model, device, engine, allow_pickle, precision, step)
 
@@ -112,7 +114,7 @@ def translate_command(
             return "\n".join(f"{number} ||| {_on_one_line(one.text)} ||| {one.score:.4f}" for one in found.candidates)
 
         options = translate_options(loaded.bundle, chosen)
-        answer_all(lines, loaded.translate_lines(lines.chunks(), options, lines.feedback()), sink, show)
+        answer_all(lines, loaded.translate_lines(lines.chunks(loaded), options, lines.feedback()), sink, show)
 
 
 def _on_one_line(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from regard.errors import InputError, choices
@@ -119,7 +119,8 @@ def find_header(rows: Sequence[Sequence[str]], named: Iterable[str] = (), header
         return HeaderReading(header)
     first, rest = [cell.strip().casefold() for cell in rows[0]], rows[1:]
     if any(not name.isdecimal() and name.casefold() in first for name in named):
-        return HeaderReading(True)
+        found = find_header(rows)  # the names may come from reading this very row as a header
+        return HeaderReading(True, sure=found.present and found.sure)
     usual = any(cell in HEADER_NAMES for cell in first)
     below = [{row[place].strip().casefold() for row in rest if place < len(row)} - {""} for place in range(len(first))]
     again = any(cell and cell in values for cell, values in zip(first, below, strict=True))
@@ -172,9 +173,10 @@ class ColumnOptions:
         """Return the columns that were chosen."""
         return tuple(name for name in self.chosen if name is not None)
 
-    def only(self, role: Role) -> ColumnOptions:
-        """Return the options to read one role alone."""
-        return ColumnOptions((role,), (self.chosen[self.roles.index(role)],), self.header)
+    def first(self, column: str | None, flag: str) -> ColumnOptions:
+        """Return the options to read the first role alone; `column` was chosen for it by the option `flag`."""
+        role = replace(self.roles[0], flag=flag)
+        return ColumnOptions((role,), (self.chosen[0] if column is None else column,), self.header)
 
 
 @dataclass(frozen=True)
@@ -230,13 +232,11 @@ def _find_column(head: TableHead, wanted: str, role: Role, place: str) -> str:
         return same[0]
     if wanted.isdecimal() and 1 <= int(wanted) <= len(names):
         return names[int(wanted) - 1]
+    rule = f"no column {wanted!r} for the {role.name} ({role.option})"
     if head.numbered and not wanted.isdecimal():
-        remedy = (
-            f"choose by number ({_listed(head, names)}), or say task.header=true if the first row names the columns"
-        )
-        raise InputError(f"{place}: has no header, and so no column {wanted!r} for the {role.name}; {remedy}")
-    remedy = f"{choices(wanted, names)}, or a number up to {len(names)}"
-    raise InputError(f"{place}: has no column {wanted!r} for the {role.name}; {remedy}")
+        remedy = f"choose by number ({_listed(head, names)}), or give the table a header"
+        raise InputError(f"{place}: has no header, and so {rule}; {remedy}")
+    raise InputError(f"{place}: has {rule}; {choices(wanted, names)}, or a number up to {len(names)}")
 
 
 def _rest(head: TableHead, found: Mapping[Role, str]) -> list[str]:

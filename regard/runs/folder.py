@@ -36,11 +36,19 @@ class RunFolder:
         """Load the tokenizer; None if the task has none."""
         return None if self.tokenizer_config is None else load_tokenizer(self.path)
 
-    def open_task(self, files: Sequence[str] = (), say: Callable[[str], None] = lambda text: None) -> Task:
-        """Open files as validation data for the task of this run; without files, the data of the run."""
+    def open_task(
+        self,
+        files: Sequence[str] = (),
+        say: Callable[[str], None] = lambda text: None,
+        columns: Sequence[str] = (),
+    ) -> Task:
+        """Open files as validation data for the task of this run; without files, the data of the run.
+
+        Tables are read as those of training, unless `columns` says otherwise: `task.text=body`.
+        """
         task: Task
         if files:
-            task = self.task_config.evaluation(self.tokenizer(), list(files))
+            task = self.task_config.with_other_columns(columns).evaluation(self.tokenizer(), list(files))
         else:
             given = self.tokenizer_config
             learned = None if given is None else TokenizerConfig(path=str(self.path), dropout=given.dropout)

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.config import Config, Table
+from regard.config import Config, Table, from_table, to_table
 from regard.data.columns import ColumnOptions, FileReading, Role
 from regard.data.read import files_below
 from regard.data.tables import find_columns, is_table
+from regard.errors import ConfigError
+from regard.recipe_files import override
 
 if TYPE_CHECKING:
     from regard.tasks.task import Task
@@ -92,6 +94,16 @@ class TaskConfig(Config):
         config: Any = self  # a dataclass, as every kind is
         changed: TaskConfig = replace(config, **{role.key: column for role, old, column in found if old is None})
         return changed
+
+    def with_other_columns(self, changes: Sequence[str]) -> "TaskConfig":
+        """Return the settings for files with other columns: changes such as `task.text=body`, and of nothing else."""
+        keys = [role.option for role in self.roles] + ["task.header"] * bool(self.roles)
+        for change in changes:
+            if change.partition("=")[0].strip() not in keys:
+                rule = f"only the columns can change: {', '.join(keys)}" if keys else "nothing can change"
+                raise ConfigError(f"{change!r}: where a model is measured, {rule}")
+        table = override({"task": to_table(self)}, changes)["task"]
+        return from_table(table, type(self), "task")
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how files are read, by default those to train and validate on: columns, header, first example."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from regard.data.columns import DOCUMENTS, ColumnOptions
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import Engine
 from regard.errors import InputError
@@ -17,6 +18,7 @@ from regard.hub.sentence_transformers import SentenceEmbedding
 from regard.models.model import Model
 from regard.models.template import Template
 from regard.runs.folder import RunFolder
+from regard.tasks.kinds import TASKS
 
 
 class ExternalEngine(ABC):
@@ -61,6 +63,19 @@ class Bundle:
             raise InputError(f"{self.name}: is {self.model.description} and cannot {verb}; use {fits}")
         if self.external is not None and verb not in ("translate", "generate"):
             raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
+
+    def text_column(self, column: str | None, flag: str) -> ColumnOptions | None:
+        """Return how texts are read from a table: as in training, or from the column that the option `flag` chose.
+
+        Return None for a model of images, whose texts are paths.
+        """
+        if self.model.reads == "image":
+            return None
+        roles = DOCUMENTS if self.model.task is None else TASKS[self.model.task].roles
+        options = ColumnOptions(roles, (None,) * len(roles))
+        if self.run is not None and self.run.task_config.roles:
+            options = self.run.task_config.column_options()
+        return options.first(column, flag)
 
     def need_tokenizer(self) -> Tokenizer:
         """Return the tokenizer; raise an error if there is none."""

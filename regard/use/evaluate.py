@@ -5,12 +5,13 @@ command line, `regard.load(...)`, `regard.train(...)` and the end of a training 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from regard.config import from_table
 from regard.decode.engine import in_use
 from regard.errors import InputError
+from regard.recipe_files import split_changes
 from regard.tasks.kinds import TASKS
 from regard.tasks.metric import translation_scores, translation_signatures
 from regard.tasks.task import Task
@@ -34,6 +35,7 @@ class Evaluation(Mapping[str, float]):
     signatures: dict[str, str] = field(default_factory=dict)  # of sacreBLEU, to be quoted in papers
     data: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # lines that were left out or cut
+    read: list[str] = field(default_factory=list)  # how the files were read: their columns
 
     def __getitem__(self, name: str) -> float:
         return self.metrics[name]
@@ -63,9 +65,13 @@ def evaluate_model(
     """Measure a model on files of its task, or on the validation data of its run; `options` are for translators."""
     if bundle.external is not None and not bundle.model.has_source:
         raise InputError(f"{bundle.name}: CTranslate2 computes no probabilities; choose another --engine")
-    task = open_task(bundle, files, say)
+    names, changes = split_changes(files)
+    if changes and not names:
+        raise InputError(f"{changes[0]!r} is for files, but none is named; name the files to measure the model on")
+    task = open_task(bundle, names, changes, say)
     task.to(bundle.device)
-    return evaluate_task(bundle, task, options, say)
+    found = evaluate_task(bundle, task, options, say)
+    return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
 
 
 def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Say = lambda text: None) -> Evaluation:
@@ -96,12 +102,14 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
     )
 
 
-def open_task(bundle: Bundle, files: Sequence[str], say: Say) -> Task:
+def open_task(bundle: Bundle, files: Sequence[str], columns: Sequence[str], say: Say) -> Task:
     """Open files, or the run's own data, for the task that the model was trained for."""
-    return _open_fitting_task(bundle, files) if bundle.run is None else bundle.run.open_task(files, say)
+    if bundle.run is None:
+        return _open_fitting_task(bundle, files, columns)
+    return bundle.run.open_task(files, say, columns)
 
 
-def _open_fitting_task(bundle: Bundle, files: Sequence[str]) -> Task:
+def _open_fitting_task(bundle: Bundle, files: Sequence[str], columns: Sequence[str]) -> Task:
     """Open files for the task that fits the model, if no run says which task it was trained for."""
     if not files:
         raise InputError(f"{bundle.name}: is not a run, so it has no validation data; name files to measure it on")
@@ -120,7 +128,6 @@ def _open_fitting_task(bundle: Bundle, files: Sequence[str]) -> Task:
         "std": bundle.std,
     }
     settings = {name: value for name, value in known.items() if name in config.__dataclass_fields__}
-    task: Task = from_table({**config.from_files(files, []), **settings}, config).evaluation(
-        bundle.tokenizer, list(files)
-    )
+    fitting = from_table({**config.from_files(files, []), **settings}, config)
+    task: Task = fitting.with_other_columns(columns).evaluation(bundle.tokenizer, list(files))
     return task

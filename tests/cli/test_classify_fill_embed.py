@@ -43,6 +43,20 @@ def test_classify(regard, folder):
     assert [one["text"] for one in objects] == LINES
 
 
+@pytest.mark.parametrize(
+    ("verb", "kind"),
+    [("classify", "classification"), ("fill", "masked"), ("embed", "masked"), ("generate", "language")],
+)
+def test_a_table_gives_its_column_of_text(regard, folder, verb, kind):
+    texts = ["red [MASK]", "two [MASK] cats"]
+    Path("in.txt").write_text("".join(f"{text}\n" for text in texts))
+    Path("in.csv").write_text("id,text\n" + "".join(f"{number},{text}\n" for number, text in enumerate(texts)))
+    command = [verb, "-m", folder / kind, "--json", "-f"]
+    lines, table = (regard(*command, name) for name in ("in.txt", "in.csv"))
+    assert (lines.code, table.out) == (0, lines.out)
+    assert table.err == "regard: in.csv: with header, text = column 2 (text)\n"
+
+
 def test_classify_says_what_was_cut(regard, folder):
     said = "regard: 1 line was cut at the end, being over 30 tokens (first: line 1)\n"
     for verb in ("classify", "embed"):  # which cannot split

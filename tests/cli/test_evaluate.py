@@ -127,13 +127,35 @@ def test_files_that_do_not_fit(regard, tmp_path):
     assert refused("evaluate", "-m", "classification", blank).startswith("no labelled text is left to validate on; ")
     assert refused("evaluate", "-m", "translation", "a.txt").startswith("a.txt: holds only one side; ")
     assert refused("evaluate", "-m", "translation", "a.txt", "b.txt", "b.txt") == (
-        "a translator is measured on a source file and a target file, or one table of pairs"
+        "a translator is measured on a source file and a target file, or on tables of pairs"
     )
     assert "must match line by line" in refused("evaluate", "-m", "translation", "a.txt", short)
     Path(tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     assert refused("evaluate", "-m", "language", tmp_path / "bad.txt").startswith(
         f"{tmp_path}/bad.txt:2: not valid UTF-8"
     )
+
+
+def test_a_table_is_read_as_in_training(regard, tmp_path):
+    rows = [("none", "1", "two red dogs"), ("cats", "2", "one blue cat")]
+    moved = write(tmp_path / "moved.tsv", ["label\tid\ttext", *map("\t".join, rows)])
+    said = f"{moved}: with header, text = column 3 (text), label = column 1 (label)"
+    assert values(regard, "classification", moved)["read"] == [said]
+    assert said in regard("evaluate", "-m", "classification", moved).out
+    other = write(tmp_path / "other.tsv", ["kind\tid\tbody", *map("\t".join, rows)])
+    found = regard.refused("evaluate", "-m", "classification", other)
+    assert found.startswith(f"{other}: has no column 'text' for the text (task.text); ")
+    found = values(regard, "classification", other, "task.text=body", "task.label=1")
+    assert found["read"] == [f"{other}: with header, text = column 3 (body), label = column 1 (kind)"]
+    assert found["metrics"] == values(regard, "classification", moved)["metrics"]
+    assert package.load("classification", "cpu").evaluate(moved)["loss"] == pytest.approx(found["metrics"]["loss"])
+
+
+def test_only_columns_can_change_where_a_model_is_measured(regard):
+    assert regard.refused("evaluate", "-m", "language", "b.txt", "task.window=3") == (
+        "'task.window=3': where a model is measured, only the columns can change: task.column, task.header"
+    )
+    assert "name the files to measure the model on" in regard.refused("evaluate", "-m", "language", "task.column=x")
 
 
 def test_precision(regard):

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from rich.cells import cell_len
 from safetensors.torch import load_file
 
+from regard.cli.plan import reading_lines
+from regard.data.columns import FileReading
+from regard.errors import ConfigError
 from regard.tasks.kinds import TASKS
 from regard.training import start
 
@@ -121,6 +125,128 @@ def test_a_broken_image_is_counted_and_reported(regard):
     done = regard("train", "vision", folder, *BRIEF, *TINY, "--dry-run")
     assert done.code == 0, done.err
     assert "1 broken image skipped (first: pictures/cat/broken.png)" in done.out
+
+
+# --- what is read from files -----------------------------------------------------------------------------------------
+
+SHORTEST_PAIRS = [*BRIEF, "model.dim=16", "model.encoder.depth=1", "model.decoder.depth=1", "--dry-run"]
+
+
+def plan(done) -> str:
+    assert (done.code, done.err) == (0, "")
+    return done.out.partition("where the values")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "columns", "how"),
+    [
+        ("a.csv", "id,de,en", "{0},{1},{2}", "with header, source = column 2 (de), target = column 3 (en)"),
+        ("a.csv", "de,en", "{1},{2}", "with header, source = column 1 (de), target = column 2 (en)"),
+        ("a.tsv", "", "{0}\t{1}\t5{0}\t{2}", "no header, source = column 2, target = column 4"),
+        (
+            "a.jsonl",
+            "",
+            '{{"id": "{0}", "translation": {{"de": "{1}", "en": "{2}"}}}}',
+            "source = column 2 (de), target = column 3 (en)",
+        ),
+    ],
+)
+def test_the_plan_says_which_columns_are_read_with_an_example(regard, name, header, columns, how):
+    rows = [columns.format(number, text, text[::-1]) for number, text in enumerate(sentences(60))]
+    shown = plan(regard("train", "translation", file(name, [header, *rows] if header else rows), *SHORTEST_PAIRS))
+    first = sentences(60)[0]
+    lines = [line.strip() for line in shown.splitlines()]
+    place = next(number for number, line in enumerate(lines) if line.startswith("files"))
+    assert lines[place].split(maxsplit=1)[1] == f"{name}: {how}"
+    examples = [line.split(maxsplit=1) for line in lines[place + 1 : place + 3]]
+    assert examples == [["source", first], ["target", first[::-1]]]
+    assert "57 pairs" in shown  # all rows but those held out; the header is not a pair
+
+
+def test_columns_by_name_or_number_are_kept_in_the_recipe(regard):
+    table = file("a.csv", ["fr,en,de", *(f"x,{text[::-1]},{text}" for text in sentences(60))])
+    arguments = ["train", "translation", table, *SHORTEST_PAIRS]
+    found = regard.refused(*arguments)
+    listed = "3 columns could be the source and the target: fr, en, de"
+    assert found == f"a.csv: {listed}; choose with task.source_column=... task.target_column=..."
+    shown = plan(regard(*arguments, "task.source_column=de", "task.target_column=2"))
+    assert "source = column 3 (de), target = column 2 (en)" in shown
+    Path("b.csv").write_text("de,en\n" + "".join(f"{text},{text[::-1]}\n" for text in sentences(60)))
+    done = regard("train", "translation", "b.csv", *SHORTEST_PAIRS[:-1], "--run", "run")
+    assert done.code == 0, done.err
+    recipe = Path("run/recipe.toml").read_text()
+    assert 'source_column = "de"' in recipe
+    assert 'target_column = "en"' in recipe
+
+
+def test_a_table_with_other_columns_is_not_read_by_position(regard):
+    one = table("a.tsv", [(line, "ab"[number % 2]) for number, line in enumerate(sentences(40))])
+    other = file("b.tsv", ["kind\tbody", *(f"a\t{line}" for line in sentences(9))])
+    found = regard.refused("train", "classification", one, "--valid", other, *BRIEF, *TINY)
+    assert found.startswith("b.tsv: has no column 'text' for the text (task.text); ")
+    swapped = file("c.tsv", ["label\ttext", *(f"a\t{line}" for line in sentences(9))])
+    shown = plan(regard("train", "classification", one, "--valid", swapped, *BRIEF, *TINY, "--dry-run"))
+    assert "a.tsv: with header, text = column 1 (text), label = column 2 (label)" in shown
+    assert "c.tsv: with header, text = column 2 (text), label = column 1 (label)" in shown
+
+
+def test_a_first_row_that_can_be_read_in_two_ways_is_said(regard):
+    rows = [f"{line}\t{['yes', 'no'][number % 2]}" for number, line in enumerate(sentences(40))]
+    arguments = ["train", "classification", file("a.tsv", ["title\tgood", *rows]), *BRIEF, *TINY, "--dry-run"]
+    shown = plan(regard(*arguments))
+    assert "a.tsv: with header, text = column 1 (title), label = column 2 (good)" in shown
+    assert "(its first row may be data: task.header=false)" in shown
+    assert "38 texts" in shown
+    assert "2 classes" in shown
+    shown = plan(regard(*arguments, "task.header=false", "task.text=1", "task.label=2"))
+    assert "a.tsv: no header, text = column 1, label = column 2" in shown
+    assert "3 classes" in shown
+
+
+def test_examples_fit_the_terminal(regard, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    long = [f"{'word ' * 60}{number}" for number in range(30)]
+    shown = plan(regard("train", "translation", file("a.de", long), file("a.en", long), *SHORTEST_PAIRS))
+    lines = [line for line in shown.splitlines() if "word" in line]
+    assert len(lines) == 2
+    assert all(len(line.rstrip()) <= 80 and line.rstrip().endswith("...") for line in lines)
+    wide = FileReading(("a.ja",), "one text", {"text": "\u72ac" * 99})
+    assert all(cell_len(line) <= 60 for line in reading_lines([wide], 60))
+
+
+def test_a_folder_of_texts(regard):
+    for number, part in enumerate(("one", "two/three")):
+        Path("texts", part).parent.mkdir(parents=True, exist_ok=True)
+        write(Path("texts", f"{part}.txt"), sentences(60, seed=number))
+    write(Path("texts/more.jsonl"), [f'{{"id": 1, "text": "{line}"}}' for line in sentences(20)])
+    shown = plan(regard("train", "language", "texts", SHORT, *BRIEF, *TINY, "--dry-run"))
+    assert "texts/one.txt: one text" in shown
+    assert "texts/more.jsonl: text = column 2 (text)" in shown
+
+
+def test_labels_of_images_are_in_the_plan(regard):
+    shown = plan(regard("train", "vision", images("pictures"), *BRIEF, *TINY, "--dry-run"))
+    assert "pictures: label = the folder of an image (cat, dog)" in shown
+    assert "pictures/cat/0.png" in shown
+
+
+@pytest.mark.parametrize("kind", list(TASKS))
+def test_a_task_without_files_asks_for_some(kind):
+    with pytest.raises(ConfigError, match="name a"):
+        TASKS[kind].from_files([], [])
+
+
+def test_a_key_without_its_table_is_suggested_with_it(regard):
+    assert regard.refused("show", "gpt2", "depth=5") == "depth: unknown key; did you mean 'model.depth'?"
+    found = regard.refused("train", "language", text(), "depth=2")
+    assert found == "override 'depth=2' must have the form table.key=value; did you mean model.depth=2?"
+
+
+def test_whole_numbers_may_be_written_as_powers_of_ten(regard):
+    shown = plan(regard("train", "language", text(), SHORT, *BRIEF[1:], *TINY, "train.steps=1e3", "--dry-run"))
+    assert "1,000 updates" in shown
+    found = regard.refused("train", "language", "a.txt", SHORT, "train.steps=1.5")
+    assert found == "train.steps: 1.5 must be a whole number"
 
 
 # --- files that are not what they should be --------------------------------------------------------------------------

@@ -40,6 +40,21 @@ def test_the_command_does_what_python_does(regard, folder):
     )
 
 
+def test_a_table_gives_its_source_column(regard, folder):
+    """Not whole lines: a model that reads both sides and the tab between them writes nonsense."""
+    wanted = load(folder, "cpu").translate(["red dog", "two blue cats"])
+    Path("in.tsv").write_text("id\ttarget\tsource\n1\tx\tred dog\n2\ty\ttwo blue cats\n")
+    done = regard("translate", "-m", folder, "-f", "in.tsv")
+    assert (done.out.splitlines(), done.err) == (wanted, "regard: in.tsv: with header, source = column 3 (source)\n")
+    Path("in.jsonl").write_text('{"de": "red dog", "en": "x"}\n{"de": "two blue cats", "en": "y"}\n')
+    assert regard.refused("translate", "-m", folder, "-f", "in.jsonl") == (
+        "in.jsonl: 2 columns could be the source: de, en; choose with --column=..."
+    )
+    for column in ("de", "1"):
+        assert regard("translate", "-m", folder, "-f", "in.jsonl", "--column", column).out.splitlines() == wanted
+    assert regard.refused("translate", "red", "-m", folder, "--column", "de").startswith("--column de: is for a table")
+
+
 def test_precision(regard, folder):
     wanted = load(folder, "cpu", precision="int8").translate(LINES)
     done = regard("translate", "-m", folder, *LINES, "--device", "cpu", "--precision", "int8")

@@ -187,9 +187,9 @@ def test_blank_texts_and_labels_are_skipped(tmp_path):
 def test_mistakes_in_labelled(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\na,1\n")
     rest = "did you mean 'label'? (one of label, text), or a number up to 2"
-    with raises(f"{path}: has no column 'lable' for the label; {rest}"):
+    with raises(f"{path}: has no column 'lable' for the label (task.label); {rest}"):
         list(read_labelled(path, Skipped(), ColumnOptions(LABELLED, (None, "lable"))))
-    with raises(f"{path}: has no column '3' for the text; use one of label, text, or a number up to 2"):
+    with raises(f"{path}: has no column '3' for the text (task.text); use one of label, text, or a number up to 2"):
         list(read_labelled(path, Skipped(), ColumnOptions(LABELLED, ("3", None))))
     path = write(tmp_path, "b.csv", "text\na\n")
     with raises(f"{path}: has one column (text), but two are needed; check how columns are separated"):
@@ -305,9 +305,8 @@ def test_the_texts_and_tables_of_a_folder(tmp_path):
 
 def test_mistakes_in_documents(tmp_path):
     path = write(tmp_path, "a.csv", "text,id\na,1\n")
-    with raises(
-        f"{path}: has no column 'txt' for the text; did you mean 'text'? (one of id, text), or a number up to 2"
-    ):
+    rest = "did you mean 'text'? (one of id, text), or a number up to 2"
+    with raises(f"{path}: has no column 'txt' for the text (task.column); {rest}"):
         list(read_documents(path, Skipped(), columns=ColumnOptions(DOCUMENTS, ("txt",))))
     for by in ("file", "line", "blank-line"):
         with pytest.raises(InputError, match=r"a\.docx: cannot be read as text; what can be read: text \(\.txt"):
