@@ -142,11 +142,11 @@ def test_a_table_is_read_as_in_training(regard, tmp_path):
     said = f"{moved}: with header, text = column 3 (text), label = column 1 (label)"
     assert values(regard, "classification", moved)["read"] == [said]
     assert said in regard("evaluate", "-m", "classification", moved).out
-    other = write(tmp_path / "other.tsv", ["kind\tid\tbody", *map("\t".join, rows)])
+    other = write(tmp_path / "other.tsv", ["topic\tid\tbody", *map("\t".join, rows)])
     found = regard.refused("evaluate", "-m", "classification", other)
     assert found.startswith(f"{other}: has no column 'text' for the text (task.text); ")
     found = values(regard, "classification", other, "task.text=body", "task.label=1")
-    assert found["read"] == [f"{other}: with header, text = column 3 (body), label = column 1 (kind)"]
+    assert found["read"] == [f"{other}: with header, text = column 3 (body), label = column 1 (topic)"]
     assert found["metrics"] == values(regard, "classification", moved)["metrics"]
     assert package.load("classification", "cpu").evaluate(moved)["loss"] == pytest.approx(found["metrics"]["loss"])
 
