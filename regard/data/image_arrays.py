@@ -150,8 +150,8 @@ def _pairs(path: Path, default: str) -> Arrays:
         for split, spellings in SPLITS.items():
             spellings = ("", *spellings) if split == default else spellings
             pixels, labels = (
-                _find_array(names, spellings, ("images", "x")),
-                _find_array(names, spellings, ("labels", "y")),
+                _find_array(names, spellings, ("images", "x"), path),
+                _find_array(names, spellings, ("labels", "y"), path),
             )
             if pixels and not labels:
                 raise InputError(f"{path}: there are no labels for {pixels!r}, only {', '.join(names.values())}")
@@ -218,14 +218,18 @@ def _npz_errors(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read as npz: {reason}; write it with np.savez(images=, labels=)") from None
 
 
-def _find_array(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str]) -> str | None:
-    """Find an array by its usual names: `x`, `x_train` (Keras), `train_images` (MedMNIST)."""
-    for kind in kinds:
-        for split in splits:
-            for spelling in (f"{kind}_{split}", f"{split}_{kind}") if split else (kind,):
-                if spelling in names:
-                    return names[spelling]
-    return None
+def _find_array(names: dict[str, str], splits: Sequence[str], kinds: Sequence[str], path: Path) -> str | None:
+    """Find an array by its usual names: `x`, `x_train` (Keras), `train_images` (MedMNIST); two are an error."""
+    usual = [
+        spelling
+        for kind in kinds
+        for split in splits
+        for spelling in ((f"{kind}_{split}", f"{split}_{kind}") if split else (kind,))
+    ]
+    found = [names[spelling] for spelling in usual if spelling in names]
+    if len(found) > 1:
+        raise InputError(f"{path}: {' and '.join(found)} could both be the {kinds[0]}; keep one of them in the file")
+    return found[0] if found else None
 
 
 def as_pixels(array: np.ndarray, place: str) -> Pixels:

@@ -229,6 +229,10 @@ def test_npz_files_of_unclear_split(tmp_path: Path, name: str) -> None:
             "x: the pixels are <U1; they must be whole numbers from 0 to 255, or floats from 0 to",
         ),
         ({"x": np.full((1, 2, 2), None), "y": labels(1)}, "cannot be read as npz: it contains Python objects"),
+        (
+            {"x": some_images(1), "y": labels(1), "labels": labels(0)},
+            "labels and y could both be the labels; keep one of them in the file",
+        ),
     ],
 )
 def test_npz_files_that_cannot_be_used(tmp_path: Path, arrays: dict[str, np.ndarray], reason: str) -> None:
