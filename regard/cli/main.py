@@ -27,9 +27,11 @@ from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate_command
 from regard.errors import ConfigError, RegardError, harmless
+from regard.machine import THREADS, suggest_threads
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
+MOVED = ("--import", "--threads")  # options of the command itself that may follow the verb
 MORE_MEMORY = {
     "train": "use a smaller --size, a smaller train.tokens or shorter rows (task.window, task.longest)",
     "verbs": "try a smaller --batch-tokens, fewer beams, or a smaller model",
@@ -37,7 +39,7 @@ MORE_MEMORY = {
 
 
 class _Root(TyperGroup):
-    """The verbs, `train` first. `--import FILE` may also follow the verb, so it is moved in front of it."""
+    """The verbs, `train` first. `--import FILE` and `--threads N` may also follow the verb, so they are moved."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: name != "train")
@@ -48,9 +50,9 @@ class _Root(TyperGroup):
         kept: list[str] = []
         words = iter(args[:end])
         for word in words:
-            if word == "--import":
+            if word in MOVED:
                 moved += [word, *islice(words, 1)]
-            elif word.startswith("--import="):
+            elif word.partition("=")[0] in MOVED:
                 moved.append(word)
             else:
                 kept.append(word)
@@ -97,12 +99,37 @@ def _options(
             "--import", metavar="FILE", help="First run a Python file that registers your own parts; may be repeated."
         ),
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Threads on the CPU. Default: the cores that are allowed and free.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
+    if threads is not None or THREADS not in os.environ:
+        _use_threads(threads)
     if imported:
         from regard.extend import import_file
 
         for path in imported:
             import_file(path)
+
+
+def _use_threads(chosen: int | None) -> None:
+    """Compute with the threads that the user chose, or with no more than there are free cores.
+
+    Libraries read the variables when they are imported; a library that is imported already is told.
+    """
+    threads = suggest_threads() if chosen is None else chosen
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(threads if chosen is not None else min(threads, torch.get_num_threads()))
+    elif chosen is not None or threads < (os.cpu_count() or 1):
+        os.environ.update({THREADS: str(threads), "RAYON_NUM_THREADS": str(threads)})
 
 
 def _print_error(text: str, error: BaseException) -> None:

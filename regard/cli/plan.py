@@ -1,5 +1,6 @@
 """The plan of a run as `regard train` prints it: what was decided, and where each value comes from."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.show import number, written_for
@@ -47,7 +48,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         rule = f"after {training.patience} validations ({updates:,} updates) without a better metric or loss"
         rows["stops early"] = f"{rule}; the best model is kept"
     rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
-    rows["on"] = f"{ranks.device}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
+    threads = f", {training.threads} of {os.cpu_count()} threads" if training.threads is not None else ""
+    rows["on"] = f"{ranks.device}{threads}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)
     console.print(_two_columns(rows.items()))
     console.print()

@@ -2,7 +2,7 @@
 
 An order depends on the seed and the number of the epoch only: a run that is resumed, or distributed differently, draws
 the same rows. A draw holds the rows of one update, all of one shape. A row may be empty (-1), so that every draw of a
-shape has the same number of rows and compiled code is not compiled again.
+shape has the same number of rows and compiled code is not compiled again. No draw has more rows than there are.
 """
 
 from collections.abc import Iterator
@@ -79,8 +79,9 @@ class Shuffled(Order):
     def epoch(self, number: int) -> Iterator[Draw]:
         """Yield every row once."""
         order = shuffled(self.count, self.seed, number)
-        for begin in range(0, self.count, self.batch):
-            yield Draw(self.shape, add_empty_rows(order[begin : begin + self.batch], self.batch), begin == 0)
+        batch = min(self.batch, self.count)
+        for begin in range(0, self.count, batch):
+            yield Draw(self.shape, add_empty_rows(order[begin : begin + batch], batch), begin == 0)
 
 
 class Buckets(Order):
@@ -98,7 +99,7 @@ class Buckets(Order):
         found = {tuple(int(width) for width in lengths[bucket].max(0)): bucket for bucket in buckets}
         self.shapes = tuple(sorted({*found, largest}, key=lambda shape: (sum(shape), shape)))
         self.members = [found.get(shape, np.empty(0, np.int64)) for shape in self.shapes]
-        self.batches = [rows_for(tokens, shape) for shape in self.shapes]
+        self.batches = [min(rows_for(tokens, shape), len(lengths)) for shape in self.shapes]
         self.larger = [_next_larger(self.shapes, index) for index in range(len(self.shapes))]
 
     def epoch(self, number: int) -> Iterator[Draw]:
@@ -217,9 +218,10 @@ class Windows(Order):
         offset = int(np.random.default_rng((self.seed, number, 1)).integers(spare))
         count = (self.tokens - 1 - offset) // self.width
         order = shuffled(count, self.seed, number)
-        for begin in range(0, count, self.batch):
-            rows = order[begin : begin + self.batch] * self.width + offset
-            yield Draw((self.width,), add_empty_rows(rows, self.batch), begin == 0)
+        batch = min(self.batch, (self.tokens - 1) // self.width)  # the same in every epoch
+        for begin in range(0, count, batch):
+            rows = order[begin : begin + batch] * self.width + offset
+            yield Draw((self.width,), add_empty_rows(rows, batch), begin == 0)
 
 
 @dataclass(frozen=True)

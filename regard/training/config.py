@@ -55,6 +55,8 @@ class TrainConfig(Config):
     """Whether updates are replayed as CUDA graphs; auto: on one GPU, if launching kernels would limit the speed."""
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """With several processes: a copy of the model in each (ddp), or a shard (fsdp)."""
+    threads: Count | None = None
+    """Threads on a CPU; another number may round differently. Absent: as many as torch chooses."""
     seed: Seed = 0
     """Seed of the initial weights, the order of the data, and the rows that are held out."""
 

@@ -5,26 +5,32 @@ overrides both. The source of each value is recorded, with the name of the funct
 --dry-run` prints them.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from regard.config import Table, from_table, to_table
+from regard.data.device import free_memory
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
-from regard.errors import ConfigError, choices
+from regard.errors import ConfigError, RegardError, choices
+from regard.machine import THREADS, available_memory, suggest_threads
 from regard.models.count import cost
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
+from regard.models.store import tensors
 from regard.recipe_files import merge, override, read_own, read_recipe
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.training.config import RunConfig, TrainConfig
+from regard.training.memory import bytes_of_state, bytes_of_token
 from regard.training.model_table import (
     changed_values,
     check_complete,
@@ -348,10 +354,56 @@ def fit_to_minutes(draft: Draft) -> None:
     steps = max(1, int(seconds / slowest))
     draft.choices = replace(draft.choices, steps=steps)
     draft.warnings.clear()
-    choose_training(draft)
+    for stage in (choose_training, choose_threads, fit_to_memory):
+        stage(draft)
     draft.note("train.steps", steps, _by("train.minutes and the speed of a few updates", fit_to_minutes))
     if steps < FEW_STEPS:
         _warn_of_few_steps(draft, steps)
+
+
+def choose_threads(draft: Draft) -> None:
+    """Choose how many threads compute on a CPU: the cores that the process may use and that other programs leave."""
+    if draft.device != "cpu" or "threads" in draft.train_table or draft.given["train"].keys() >= NEEDED:
+        return
+    chosen = THREADS in os.environ  # by the user, or by `regard --threads`
+    threads = torch.get_num_threads() if chosen else min(torch.get_num_threads(), suggest_threads())
+    draft.train_table = {**draft.train_table, "threads": threads}
+    draft.note("train.threads", threads, THREADS if chosen else _by("the free cores of the machine", choose_threads))
+
+
+def fit_to_memory(draft: Draft) -> None:
+    """Compare the memory that the run needs with what is available, and split updates that are too large for it.
+
+    On a CPU a program that takes too much is killed without a word, so this is done before anything is allocated. On an
+    accelerator an update that is too large raises an error, and is split then.
+    """
+    if draft.model is None:
+        return
+    config, device = from_table(draft.train_table, TrainConfig, "train"), draft.ranks.device
+    model = build_empty(draft.model)
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors(model).values())
+    state = bytes_of_state(weights, config, draft.ranks.world)
+    host = available_memory()
+    _check_memory(state if device.type == "cpu" else weights, host, "this machine")
+    _check_memory(state, free_memory(device), str(device))
+    each = bytes_of_token(model, draft.task) if device.type == "cpu" else None
+    if each is None or host is None:
+        return
+    amount = draft.task.amount()
+    tokens = min(config.tokens, amount.tokens)  # an update has no more than all of the data
+    rows = tokens / min(draft.task.usual_length() or 64, amount.tokens / max(amount.rows, 1))
+    update, parts = each * tokens // draft.ranks.world, config.accumulate
+    while update // parts > host - state and parts < rows:
+        parts *= 2
+    if update // parts > host - state:
+        _check_memory(state + update // parts, host, "this machine")
+    if parts > config.accumulate:
+        draft.train_table = {**draft.train_table, "accumulate": parts}
+        rule = (
+            f"an update of {config.tokens:,} tokens needs about {in_bytes(update)}, and {in_bytes(host)} are available"
+        )
+        draft.warnings.append(f"{rule}; it is split into {parts} parts (train.accumulate), with the same result")
+        draft.note("train.accumulate", parts, _by("the memory of the machine", fit_to_memory))
 
 
 STAGES: tuple[Callable[[Draft], None], ...] = (
@@ -364,6 +416,8 @@ STAGES: tuple[Callable[[Draft], None], ...] = (
     prepare_data,
     choose_model,
     choose_training,
+    choose_threads,
+    fit_to_memory,
     fit_to_minutes,
 )
 
@@ -521,6 +575,22 @@ def _with_user_training(draft: Draft, plan: Table) -> Table:
     draft.note("train", own, draft.origin)
     draft.note_changes("train")
     return override({"train": merge(plan, own)}, draft.changes["train"])["train"]
+
+
+def _check_memory(needed: int, available: int | None, place: str) -> None:
+    """Reject a model that cannot be trained in the memory that is left."""
+    if available is not None and needed > available:
+        rule = f"training needs at least {in_bytes(needed)} (weights, gradients, optimizer), and {place} has"
+        remedy = "use a smaller --size or model.dim, or free some memory"
+        raise RegardError(f"not enough memory: {rule} {in_bytes(available)} left; {remedy}")
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes in the usual units: 6.4 GB."""
+    for unit, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if count >= unit:
+            return f"{count / unit:.3g} {letter}B"
+    return f"{count / 1e3:.3g} kB"
 
 
 def _warn_of_few_steps(draft: Draft, steps: int) -> None:

@@ -13,6 +13,14 @@ import numpy as np
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from regard.machine import allowed_cores
+
+
+def use_threads(count: int | None) -> None:
+    """Compute on the CPU with this many threads, if the process may use that many cores; None changes nothing."""
+    if count is not None:
+        torch.set_num_threads(min(count, allowed_cores()))
+
 
 @contextmanager
 def left_as_found(device: torch.device) -> Iterator[None]:

@@ -34,7 +34,7 @@ from regard.training.report_facts import report_facts
 from regard.training.request import RunRequest
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
-from regard.training.settings import left_as_found
+from regard.training.settings import left_as_found, use_threads
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
 
@@ -255,6 +255,7 @@ def _trainer(
 ) -> Trainer:
     if ranks.device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+    use_threads(run.config.train.threads)
     task.to(ranks.device)
     return Trainer(run, task, model, ranks, progress, callbacks)
 

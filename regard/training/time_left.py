@@ -45,5 +45,5 @@ class TimeLeft:
 
 
 def validations_between(step: int, steps: int, every: int) -> int:
-    """Return how many validations follow after a step: every so many updates, and at the end."""
+    """Return how many validations follow after a step: at intervals, and at the end."""
     return steps // every - step // every + (steps % every != 0 and step < steps)

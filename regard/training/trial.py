@@ -13,6 +13,7 @@ from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.training.memory import memory_in_use
 from regard.training.ranks import Ranks
+from regard.training.settings import use_threads
 from regard.training.update import Update
 
 ENOUGH_SECONDS = 20  # of updates, after which no more are tried
@@ -38,6 +39,7 @@ def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module 
     The first update compiles or allocates, so it is counted apart; the time is the median of the others.
     """
     model = build_model(config, ranks) if module is None else deepcopy(module).to(ranks.device)
+    use_threads(config.train.threads)
     task.to(ranks.device)
     feed = task.feed(model, config.train.tokens, config.train.seed)
     update = Update(model, task, config.train, ranks, len(feed.order.shapes))

@@ -73,7 +73,7 @@ def test_shuffled_draws_every_row_once(count: int, batch: int, seed: int, epoch:
     order = Shuffled(count, batch, (7, 5), seed)
     draws = list(order.epoch(epoch))
     assert sorted(real(draws)) == list(range(count))
-    assert {len(draw.rows) for draw in draws} == {batch}
+    assert {len(draw.rows) for draw in draws} == {min(batch, count)}
     assert len(draws) == -(-count // batch)
     check_static(order, draws)
 
@@ -188,7 +188,7 @@ def test_windows_cover_the_text_once(width: int, more: int, batch: int, seed: in
     assert 0 <= starts[0] < width  # left out: less than a window at the beginning,
     assert 0 <= tokens - (starts[-1] + width + 1) < width  # and less than one, and the token that follows, at the end
     check_static(order, draws)
-    assert {len(draw.rows) for draw in draws} == {batch}
+    assert {len(draw.rows) for draw in draws} == {min(batch, (tokens - 1) // width)}
 
 
 def test_windows_begin_elsewhere_in_other_epochs():
@@ -243,3 +243,13 @@ def test_seed_and_epoch_decide_and_nothing_else(seed: int, epoch: int):
         assert same(drawn, list(other.epoch(epoch)))
         assert not same(drawn, list(one.epoch(epoch + 1)))
         assert not same(drawn, list(third.epoch(epoch)))
+
+
+def test_a_draw_has_no_more_rows_than_there_are() -> None:
+    """Else an update of far more tokens than the data would be filled up with empty rows, and take all memory."""
+    lengths = np.array([[3], [5], [9]])
+    for order in (Shuffled(7, 10**9, (4,), 0), Windows(100, 8, 10**9, 0), Buckets(lengths, 10**9, 0)):
+        for epoch in range(3):
+            draws = list(order.epoch(epoch))
+            assert max(len(draw.rows) for draw in draws) <= 12
+            assert len({(draw.shape, len(draw.rows)) for draw in draws}) == len({draw.shape for draw in draws})

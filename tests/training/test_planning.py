@@ -6,17 +6,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.config import from_table, to_table, to_toml
-from regard.errors import ConfigError
+from regard.errors import ConfigError, RegardError
 from regard.models.recipe import Recipe, build, build_empty, load_recipe
 from regard.models.scale import SIZES, Size, scale_model
+from regard.models.store import tensors
 from regard.recipe_files import merge, read_recipe, recipe_names
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule, text_bytes
 from regard.tasks.kinds import TASKS
 from regard.tasks.vision import fit_patches
 from regard.training import planning
 from regard.training.config import TrainConfig
+from regard.training.memory import bytes_of_state, bytes_of_token
 from regard.training.model_table import check_kind, fit_to_data
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
 from regard.training.planning import (
@@ -419,3 +422,52 @@ def test_every_task_stops_when_nothing_gets_better(tmp_path, kind, patience):
 def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():
     with pytest.raises(ConfigError, match="model.head: 'null' must be a table"):
         fit_to_data({"head": "null"}, {"head": {"classes": 3}}, strict=True)
+
+
+# --- memory and threads ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_cannot_fit_is_rejected_before_anything_is_allocated(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "available_memory", lambda: 10**9)
+    rule = (
+        r"^not enough memory: training needs at least \S+ [GT]B .*and this machine has 1 GB left; use a smaller --size"
+    )
+    with pytest.raises(RegardError, match=rule):
+        plan(data("language", tmp_path), "model.dim=16384")
+    monkeypatch.setattr(planning, "available_memory", lambda: 10**12)
+    monkeypatch.setattr(planning, "free_memory", lambda device: 10**6)
+    with pytest.raises(RegardError, match="and cpu has 1 MB left"):
+        plan(data("language", tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "classification", "translation", "vision"])
+def test_updates_that_do_not_fit_are_split(tmp_path, monkeypatch, kind):
+    whole = planned(kind, tmp_path)
+    assert whole.config.model is not None
+    model = build_empty(whole.config.model)
+    state = bytes_of_state(sum(tensor.numel() * 4 for tensor in tensors(model).values()), whole.config.train)
+    each = bytes_of_token(model, whole.task)
+    assert each is not None
+    assert each > 4 * whole.config.model.dim
+    assert whole.config.train.accumulate == 1
+    tokens = min(whole.config.train.tokens, whole.task.amount().tokens)
+    monkeypatch.setattr(planning, "available_memory", lambda: state + each * tokens // 3)
+    found = planned(kind, tmp_path)
+    assert found.config.train.accumulate == 4
+    (warning,) = found.warnings
+    assert "; it is split into 4 parts (train.accumulate), with the same result" in warning
+
+
+def test_threads_follow_the_free_cores_and_are_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(planning, "suggest_threads", lambda: 3)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    first = planned("language", tmp_path)
+    assert first.config.train.threads == 3
+    assert first.sources["train.threads"].endswith("(choose_threads)")
+    monkeypatch.setattr(planning, "suggest_threads", lambda: 5)
+    (tmp_path / "again.toml").write_text(to_toml(first.config))
+    assert plan(tmp_path / "again.toml").config.train.threads == 3
+    assert planned("language", tmp_path, "train.threads=2").config.train.threads == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert planned("language", tmp_path).config.train.threads == 8
