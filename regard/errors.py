@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from unicodedata import bidirectional, category
 
-DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 LISTED = 40  # the most names that a message lists; a large model has thousands of weights
 
 
@@ -55,14 +53,3 @@ def too_long(tokens: int, longest: int) -> str:
         f"the input has {tokens} tokens, but the model has a table of {longest} positions; "
         "shorten the input or use a model with a longer table (or rotary positions)"
     )
-
-
-def harmless(text: str, encoding: str = "utf-8") -> str:
-    """Replace control characters, and characters that the terminal's encoding lacks, by visible escapes."""
-    safe = "".join(repr(letter)[1:-1] if _is_control(letter) else letter for letter in text)
-    return safe.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _is_control(letter: str) -> bool:
-    """Return whether a character is a control character, a line end or a change of writing direction."""
-    return category(letter) in {"Cc", "Cs", "Zl", "Zp"} or bidirectional(letter) in DIRECTION_CONTROLS

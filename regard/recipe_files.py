@@ -5,7 +5,7 @@
 - `model.depth=6` overrides one value; `model.position=none` removes a table, and with it the feature. In a file that
   inherits from another, `position = "none"` does the same.
 - A table with another `kind` replaces the one that it inherits from, instead of mixing the keys of both. A recipe
-  with a `pattern` of its own keeps only the inherited layers that the pattern names.
+  with a `pattern` of its own keeps only the inherited layers that the pattern names, and so does an override of it.
 """
 
 from __future__ import annotations
@@ -40,14 +40,20 @@ def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
 
     Kinds are set first, outer tables before inner ones, because another kind empties its table.
     """
-    result = dict(table)
+    result, own = dict(table), Table()
     for change in sorted(changes, key=_kinds_first):
         path, equals, text = change.partition("=")
         keys = [key.strip() for key in path.split(".")]
         if not equals or not all(keys) or len(keys) > DEEPEST:
             raise ConfigError(f"override {change!r} must have the form path.to.key=value")
         result = _set(result, keys, text.strip(), path)
-    return result
+        own = merge(own, _nested(keys, _value(text.strip())))
+    return _drop_unused_layers(result, own)
+
+
+def _nested(keys: list[str], value: Any) -> Table:
+    """Return the table that has only this value at this path."""
+    return {keys[0]: value if len(keys) == 1 else _nested(keys[1:], value)}
 
 
 def split_changes(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -166,8 +172,9 @@ def _drop_unused_layers(merged: Table, own: Mapping[str, Any]) -> Table:
     layers, pattern = merged.get("layers"), own.get("pattern")
     if isinstance(layers, dict) and isinstance(pattern, list):
         named = {str(item).rpartition("*")[2] for item in pattern} | set(own.get("layers", {}))
-        with at("layers"):
-            result["layers"] = {name: layer for name, layer in resolve_likes(layers).items() if name in named}
+        if named <= set(layers):  # otherwise the pattern is wrong, and the error lists the layers
+            with at("layers"):
+                result["layers"] = {name: layer for name, layer in resolve_likes(layers).items() if name in named}
     return result
 
 

@@ -1,6 +1,6 @@
 """The packages and the direction of imports between them, read from the source.
 
-    {errors, machine} -> {atomic, untrusted} -> {limits, recipe_files} -> {config, draw} -> parts -> models
+    {errors, escape, machine} -> {atomic, untrusted} -> {limits, recipe_files} -> {config, draw} -> parts -> models
     -> {data, decode, hub} -> tasks -> runs -> use -> training -> extend -> viewer -> lab -> cli
 
 A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
@@ -22,7 +22,7 @@ from .processes import PATIENCE
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [
-    ["errors", "machine"],
+    ["errors", "escape", "machine"],
     ["atomic", "untrusted"],
     ["limits", "recipe_files"],
     ["config", "draw"],

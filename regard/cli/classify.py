@@ -22,6 +22,7 @@ from regard.cli.text import (
     as_object,
     open_model,
 )
+from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
@@ -57,7 +58,7 @@ def classify_command(
         def show(number: int, line: str, found: "list[Guess]") -> str:
             if as_json:
                 return as_object(line, labels=guesses_as_json(found))
-            return "\t".join(f"{guess.label}\t{guess.probability:.4f}" for guess in found)
+            return "\t".join(f"{one_line(guess.label)}\t{guess.probability:.4f}" for guess in found)
 
         answers = loaded.classify_lines(lines.chunks(loaded), top, lines.feedback(), batch_tokens)
         answer_all(lines, answers, sink, show)

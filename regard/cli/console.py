@@ -1,11 +1,28 @@
-"""The console that verbs print to: as wide as the terminal; in a pipe, plain and wide enough for a tree."""
+"""Where verbs print: messages, lines, and a console.
+
+The console is as wide as the terminal; in a pipe it is plain, and wide enough for a tree.
+"""
 
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from regard.escape import escape_controls
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+LINE_END = "\n"
+
+
+def complain(text: object) -> None:
+    """Print a message to standard error."""
+    print(f"regard: {escape_controls(str(text), keep=LINE_END)}", file=sys.stderr, flush=True)
+
+
+def print_line(text: object) -> None:
+    """Print a line that may contain names of files to standard output."""
+    print(escape_controls(str(text), sys.stdout.encoding or "utf-8", keep=LINE_END))
 
 
 def make_console() -> "Console":

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.console import print_line
 from regard.cli.text import AllowPickle
 
 
@@ -33,4 +34,4 @@ def convert_command(
     from regard.use.convert import convert
 
     convert(model, to, folder, quantization=quantization, allow_pickle=allow_pickle)
-    print(folder)
+    print_line(folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.console import make_console
+from regard.cli.console import make_console, print_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,8 +51,8 @@ def data_command(
     if as_json:
         print(json.dumps({"name": name, "files": [str(path) for path in paths], "train": command}, indent=2))
         return
-    print("\n".join(str(path) for path in paths))
-    print(f"\nsource:  {known.source}\nlicence: {known.licence}\ntrain:   {command}")
+    print_line("\n".join(str(path) for path in paths))
+    print_line(f"\nsource:  {known.source}\nlicence: {known.licence}\ntrain:   {command}")
 
 
 def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:

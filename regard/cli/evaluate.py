@@ -18,6 +18,7 @@ from regard.cli.text import (
     SavedStep,
     open_model,
 )
+from regard.escape import escape_controls
 
 
 def evaluate_command(
@@ -69,7 +70,7 @@ def evaluate_command(
     for line in found.read:
         console.print(line, style="dim", highlight=False, soft_wrap=True)
     for line in found.skipped:
-        console.print(line, style="yellow")
+        console.print(escape_controls(line), style="yellow", markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)

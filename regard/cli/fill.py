@@ -21,9 +21,9 @@ from regard.cli.text import (
     Texts,
     answer_all,
     as_object,
-    one_line,
     open_model,
 )
+from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
@@ -66,5 +66,5 @@ def fill_command(
 
 
 def _column(guess: "Guess") -> str:
-    """Return a guess as one column; a line break or tab in the token is written as \\n or \\t."""
-    return f"{one_line(guess.label)} {guess.probability:.4f}".replace("\t", "\\t")
+    """Return a guess as one column."""
+    return f"{one_line(guess.label)} {guess.probability:.4f}"

@@ -1,9 +1,11 @@
 """`regard generate`: continue prompts with a language model."""
 
+import secrets
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.console import complain
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -21,14 +23,15 @@ from regard.cli.text import (
     Texts,
     answer_all,
     as_object,
-    one_line,
     open_model,
 )
+from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.generate import GenerateOptions
     from regard.use.load import LoadedModel
 
+SEEDS = 10**6
 FOLDER_SETTING = "or the setting in the model's folder"
 
 
@@ -85,7 +88,14 @@ def generate_command(
         list[str] | None,
         typer.Option(metavar="TEXT", help="End a text before this string; may be repeated.", show_default=False),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed; the same seed gives the same text.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Random seed; the same seed gives the same text. Default: another one each time, printed.",
+            show_default=False,
+        ),
+    ] = None,
     tries: Annotated[int, typer.Option(metavar="N", help="Texts per prompt.")] = 1,
     beam: Annotated[
         int | None,
@@ -108,7 +118,8 @@ def generate_command(
 
     Examples:
       regard generate "Once upon a time" -m runs/language-1
-      regard generate "Once upon a time" -m runs/language-1 --tokens 50 --seed 1 --tries 3
+      regard generate "Once upon a time" -m runs/language-1 --tokens 50 --tries 3
+      regard generate "Once upon a time" -m runs/language-1 --seed 1
       regard generate -m runs/language-1 -f prompts.txt --json -o texts.jsonl
     """
     from regard.use.generate import generate_options
@@ -121,7 +132,7 @@ def generate_command(
         "min_p": min_p,
         "repetition": repetition,
         "stop": tuple(stop or ()),
-        "seed": seed,
+        "seed": secrets.randbelow(SEEDS) if seed is None else seed,
         "tries": tries,
         "beam": beam,
         "batch_tokens": batch_tokens,
@@ -132,16 +143,23 @@ def generate_command(
         options = generate_options(loaded.bundle, chosen)
         if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
             _stream(loaded, lines, options, sink)
-            return
+        else:
+            _answer(loaded, lines, options, sink, as_json)
+    if seed is None and options.samples:
+        complain(f"another text each time; --seed {options.seed} repeats this one")
 
-        def show(number: int, line: str, found: list[str]) -> str:
-            if as_json:
-                return as_object(line, continuations=found)
-            return "\n".join(one_line(line + text) for text in found)
 
-        # a blank line of a file or pipe stays blank; an empty text on the command line starts a new text
-        answers = loaded.generate_lines(lines.chunks(loaded), options, lines.feedback(), blank=bool(texts))
-        answer_all(lines, answers, sink, show)
+def _answer(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink, as_json: bool) -> None:
+    """Write the texts of each prompt when they are complete."""
+
+    def show(number: int, line: str, found: list[str]) -> str:
+        if as_json:
+            return as_object(line, continuations=found)
+        return "\n".join(one_line(line + text) for text in found)
+
+    # a blank line of a file or pipe stays blank; an empty text on the command line starts a new text
+    answers = loaded.generate_lines(lines.chunks(loaded), options, lines.feedback(), blank=bool(lines.texts))
+    answer_all(lines, answers, sink, show)
 
 
 def _stream(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink) -> None:

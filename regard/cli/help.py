@@ -1,7 +1,7 @@
 """Help texts: plain, with examples, and without the names of Python types."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import cleandoc
 from typing import Any, TypeVar
@@ -9,8 +9,12 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from regard.errors import RegardError
+
 F = TypeVar("F")
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
+BRACES = re.compile(r"^\{(.*)\}")  # what typer puts around the name of an argument that must be given
+ASSIGNED = re.compile(r"(?<![\w.\-])([a-z_]+)=('[^']*'|[^\s;,:]+)")
 RANGE = re.compile(r"(?:; )?[-\d.]*<?=?x[<>]=?[\d.]+")  # and after the help of a number: [x>=1]
 
 
@@ -25,6 +29,28 @@ class PlainCommand(TyperCommand):
                 parameter.typed_help_record = parameter.get_help_record
                 parameter.get_help_record = partial(_plain_record, parameter)
         return found
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line: MODEL, not {MODEL}."""
+        return [BRACES.sub(r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its errors name the options as the user types them: --beam 0 instead of beam=0."""
+        try:
+            return super().invoke(ctx)
+        except RegardError as error:
+            error.args = (name_options(str(error), {parameter.name: parameter.opts for parameter in self.params}),)
+            raise
+
+
+def name_options(text: str, options: Mapping[str, list[str]]) -> str:
+    """Replace `name=value` in a message by `--name value`, for each name that is an option."""
+
+    def typed(found: re.Match[str]) -> str:
+        long = [option for option in options.get(found[1], []) if option.startswith("--")]
+        return f"{long[0]} {found[2]}" if long else found[0]
+
+    return ASSIGNED.sub(typed, text)
 
 
 def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:

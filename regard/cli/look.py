@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from regard.cli.console import complain, print_line
 from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import InputError
 
@@ -154,14 +155,14 @@ def _write(
         page, note = export_page(recordings, only)
         made[".html"] = page.encode()
         if note:
-            print(f"regard: {note}", file=sys.stderr)
+            complain(note)
     if set(wanted) - {".html"}:
         head = read_head_weights(next(iter(recordings.values())), *chosen)
         for suffix in wanted.keys() - {".html"}:
             made[suffix] = head_to_csv(head).encode() if suffix == ".csv" else draw_head(head, suffix[1:])
     for suffix, path in wanted.items():
         write_bytes(path, made[suffix])
-        print(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
+        print_line(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
 
 
 def _record(handles: "list[ModelHandle]", query: "Query | None") -> "dict[str, Recording]":

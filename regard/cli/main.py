@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.classify import classify_command
+from regard.cli.console import complain
 from regard.cli.convert import convert_command
 from regard.cli.data import data_command
 from regard.cli.embed import embed_command
@@ -26,7 +27,8 @@ from regard.cli.recipes import recipes_command
 from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate_command
-from regard.errors import ConfigError, RegardError, harmless
+from regard.errors import ConfigError, RegardError
+from regard.escape import escape_controls
 from regard.machine import THREADS, suggest_threads
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
@@ -138,9 +140,9 @@ def _print_error(text: str, error: BaseException) -> None:
     Names and contents of files may hold line breaks and escape sequences, which are shown as such.
     """
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    text = f"regard: {text}{notes}"
+    text = f"{text}{notes}"
     lines = re.split(r"\n(?=[\w.\[\]-]+: )", text) if isinstance(error, ConfigError) else [text]
-    print("\n".join(map(harmless, lines)), file=sys.stderr)
+    complain("\n".join(map(escape_controls, lines)))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.show import number, written_for
+from regard.escape import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,5 +105,5 @@ def _two_columns(rows: "Iterable[tuple[str, str]]") -> "Table":
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows:
-        table.add_row(Text(name), Text(text))
+        table.add_row(Text(name), Text(escape_controls(text, keep="\n")))
     return table

@@ -11,7 +11,12 @@ from regard.cli.console import make_console
 def recipes_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the recipes that come with regard."""
+    """List the recipes that come with regard.
+
+    Examples:
+      regard recipes
+      regard recipes --json
+    """
     from rich.table import Table
 
     from regard.recipe_files import read_recipe, recipe_names

@@ -13,6 +13,7 @@ import typer
 from regard.cli.console import make_console
 from regard.cli.keys import print_keys
 from regard.errors import ConfigError, choices
+from regard.escape import escape_controls
 from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> No
     """Print the tree of an architecture and its cost."""
     from rich.text import Text
 
-    about = f"  {recipe.about}" if recipe.about else ""
-    console.print(Text.assemble((name, "bold cyan"), about), soft_wrap=True)
+    about = f"  {escape_controls(recipe.about)}" if recipe.about else ""
+    console.print(Text.assemble((escape_controls(name), "bold cyan"), about), soft_wrap=True)
     if recipe.paper:
-        console.print(Text(recipe.paper, style="dim"), soft_wrap=True)
+        console.print(Text(escape_controls(recipe.paper), style="dim"), soft_wrap=True)
     console.print()
     console.print(_tree(found.tree, console.width))
     console.print(Text("the numbers of a repeated layer are for one layer", style="dim"))
@@ -126,12 +127,13 @@ def written_for(config: "ModelConfig") -> dict[str, str]:
 
 def _exports(config: "ModelConfig") -> "Table":
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style="dim")
     for name, text in written_for(config).items():
-        table.add_row(name, text)
+        table.add_row(name, Text(escape_controls(text)))
     return table
 
 
@@ -163,7 +165,9 @@ def _label(guide: str, node: "Node") -> "Text":
     from rich.text import Text
 
     times = f"{node.repeated} x " if node.repeated > 1 else ""
-    return Text.assemble((guide, "dim"), (f"{node.name} " if node.name else "", "bold"), times, (node.kind, "cyan"))
+    return Text.assemble(
+        (guide, "dim"), (f"{escape_controls(node.name)} " if node.name else "", "bold"), times, (node.kind, "cyan")
+    )
 
 
 def _summary(found: "Cost") -> "Table":
@@ -176,7 +180,9 @@ def _summary(found: "Cost") -> "Table":
     table.add_column(style="dim")
     table.add_row("parameters", f"{weights:,}", f"{size(2 * weights)} in bf16, {size(4 * weights)} in fp32")
     table.add_row("training", size(16 * weights), "weights, gradients and AdamW's moments")
-    table.add_row("forward", f"{number(found.flops_per_token)}FLOP", f"per token at {length} tokens; training 3 x that")
+    table.add_row(
+        "forward", f"{size(found.flops_per_token, 'FLOP')}", f"per token at {length} tokens; training 3 x that"
+    )
     if found.uncounted:
         table.add_row("not counted", "", f"FLOPs of {', '.join(found.uncounted)}, which do not count themselves")
     if found.cache_bytes:
@@ -193,6 +199,7 @@ def number(value: int | float) -> str:
     return f"{value:.3g}P"
 
 
-def size(value: int | float) -> str:
-    """Shorten a number of bytes: 248 MB."""
-    return f"{number(value)}B" if value < 1000 else f"{number(value)[:-1]} {number(value)[-1]}B"
+def size(value: int | float, unit: str = "B") -> str:
+    """Shorten a number with its unit: 248 MB."""
+    short = number(value)
+    return f"{short} {unit}" if short[-1].isdigit() else f"{short[:-1]} {short[-1]}{unit}"

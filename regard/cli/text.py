@@ -9,14 +9,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from regard.atomic import NO_PERMISSION
+from regard.cli.console import complain
 from regard.config import is_unicode
 from regard.errors import InputError, RegardError
+from regard.escape import escape_controls
 
 if TYPE_CHECKING:
     from regard.data.columns import ColumnOptions
@@ -186,13 +190,13 @@ class Lines:
         yield from chunks
         if self.cut:
             counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
-            print(f"regard: {counted} cut at the end, being over 1 MiB (first: {self.first_cut})", file=sys.stderr)
+            complain(f"{counted} cut at the end, being over 1 MiB (first: {self.first_cut})")
 
     def feedback(self) -> "Feedback":
         """Return the callbacks of a model while it answers: the progress bar, and warnings on standard error."""
         from regard.use.batches import Feedback
 
-        return Feedback(done=self._done, warn=lambda text: print(f"regard: {text}", file=sys.stderr))
+        return Feedback(done=self._done, warn=complain)
 
     def _done(self, count: int) -> None:
         if self.advance is not None:
@@ -211,7 +215,7 @@ def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[str]:
     """Yield the texts of a table."""
     from regard.data.tables import read_columns, read_reading
 
-    print(f"regard: {file}: {read_reading(file, columns).how}", file=sys.stderr)
+    complain(f"{file}: {read_reading(file, columns).how}")
     return (text for _, (text,) in read_columns(file, columns))
 
 
@@ -221,35 +225,45 @@ def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[str]:
 class Sink:
     """The output: standard output, or a file that gets its name when it is complete.
 
-    After an interruption or an error, the answers so far are kept in FILE.part. So `regard.atomic`, which would remove
-    them, is not used.
+    After an interruption or an error, the answers so far are kept in FILE.part (or FILE.part2, ... if there is such a
+    file already). So `regard.atomic`, which would remove them, is not used. On a terminal control characters are
+    escaped.
     """
 
-    def __init__(self, path: Path | None, mode: str = "w") -> None:
-        path = named(path)
-        self.path, self.mode = path, mode
-        self.part = path  # a pipe or /dev/null is written directly
-        if path is not None and (path.is_file() or not path.exists()):
-            self.part = path.with_name(f"{path.name}.part")
+    def __init__(self, path: Path | None, mode: str = "w", option: str = "-o") -> None:
+        self.path, self.mode, self.option = named(path), mode, option
+        self.part = self.path  # a pipe or /dev/null is written directly
+        self.direct = self.path is None or (self.path.exists() and not self.path.is_file())
         self.file: Any = sys.stdout
+        self.escapes = False
         self.size = 0  # number of writes
 
     def __enter__(self) -> "Sink":
-        if self.part is None:
+        if self.path is None:
             if isinstance(sys.stdout, TextIOWrapper):
                 sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # as the input is
+            self.escapes = sys.stdout.isatty()
             return self
         try:
-            encoding, errors = (None, None) if "b" in self.mode else ("utf-8", "backslashreplace")
-            self.file = self.part.open(self.mode, encoding=encoding, errors=errors)
+            self.file = self._open(self.path)
         except OSError as error:
             raise self._refusal(error) from None
         return self
 
+    def _open(self, path: Path) -> Any:
+        encoding, errors = (None, None) if "b" in self.mode else ("utf-8", "backslashreplace")
+        if self.direct:
+            return path.open(self.mode, encoding=encoding, errors=errors)
+        for number in count(1):
+            self.part = path.with_name(f"{path.name}.part{number if number > 1 else ''}")
+            with suppress(FileExistsError):  # what is there belongs to the user, or to an interrupted command
+                return self.part.open(self.mode.replace("w", "x"), encoding=encoding, errors=errors)
+        raise AssertionError
+
     def write(self, text: Any, *, flush: bool = False) -> None:
-        """Write text or bytes as they are."""
+        """Write text or bytes; as they are, unless a terminal would obey them."""
         try:
-            self.file.write(text)
+            self.file.write(escape_controls(text, keep="\n\t") if self.escapes else text)
             if flush:
                 self.file.flush()
         except BrokenPipeError:
@@ -263,13 +277,13 @@ class Sink:
     ) -> None:
         try:
             self.file.flush()
-            if self.part is not None:
+            if self.path is not None:
                 self.file.close()
         except BrokenPipeError:
             raise
         except OSError as trouble:
             raise self._refusal(trouble) from None
-        if self.part is not None and self.path is not None and self.part != self.path:
+        if self.part is not None and self.path is not None and not self.direct:
             self._name(self.part, self.path, error)
 
     def _name(self, part: Path, path: Path, error: BaseException | None) -> None:
@@ -279,13 +293,17 @@ class Sink:
         elif not self.size:
             part.unlink()
         elif isinstance(error, KeyboardInterrupt):
-            print(f"regard: stopped; the answers so far are in {part}", file=sys.stderr)
+            complain(f"stopped; the answers so far are in {part}")
         else:
             error.add_note(f"the answers so far are in {part}")  # which `main` prints with the error
 
     def _refusal(self, error: OSError) -> RegardError:
-        remedy = "free some space, or choose another file"
-        return RegardError(f"{self.path or 'standard output'}: cannot be written: {error.strerror}; {remedy}")
+        place, reason, remedy = self.path or "standard output", error.strerror, "free some space, or"
+        if self.path is not None and not self.path.parent.is_dir():
+            reason, remedy = f"the folder {self.path.parent} does not exist", "create it, or"
+        elif error.errno in NO_PERMISSION:
+            remedy = "make the folder writable, or"
+        return RegardError(f"{place}: cannot be written: {reason}; {remedy} choose another {self.option}")
 
 
 def answer_all(
@@ -324,8 +342,3 @@ def _progress_bar(lines: Lines, sink: Sink) -> Iterator[None]:
 def as_object(line: str, **found: Any) -> str:
     """Return the answer to a line as one line of JSON."""
     return json.dumps({"text": line, **found}, ensure_ascii=False)
-
-
-def one_line(text: str) -> str:
-    r"""Return a text with line breaks as `\n`, and a backslash as two."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -90,7 +90,7 @@ def translate_command(
 
     chosen = {
         "beam": beam,
-        "best": n_best,
+        "n_best": n_best,
         "length_penalty": length_penalty,
         "coverage": coverage,
         "prefix": prefix,
@@ -101,7 +101,7 @@ def translate_command(
     }
     check_apart(output, alignments, "alignments")
     lines = Lines(texts, file, column)
-    with Sink(output) as sink, Sink(alignments) if alignments else nullcontext() as aligned:
+    with Sink(output) as sink, Sink(alignments, option="--alignments") if alignments else nullcontext() as aligned:
         loaded = open_model(model, device, engine, allow_pickle, precision, step)
 
         def show(number: int, line: str, found: "TranslatedLine") -> str:

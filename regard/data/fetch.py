@@ -41,6 +41,9 @@ def _fetch_file(
     path = to / file.name
     if _is_correct(path, file):
         return path
+    if path.exists():
+        remedy = "move it away, or choose another folder with --to"
+        raise RegardError(f"{path}: has other content than {file.name} of {name}; {remedy}")
     if source is not None:
         copy = _find(source, name, file)
         _write(path, _checked_copy(copy, file))
@@ -48,7 +51,7 @@ def _fetch_file(
     if known.url is None:
         remedy = f"give a folder that has {file.name} with --from"
         raise RegardError(f"{name}: cannot be downloaded: no public file has this content ({known.source}); {remedy}")
-    part = to / f"{file.name}.part"
+    part = to / f".{file.name}.regard-download"  # kept when a download breaks off, to be continued
     url = known.url.format(name=file.name, stem=Path(file.name).stem)
     download(url, part, show, file.name)
     try:
@@ -67,9 +70,10 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
     if all(path.is_file() for path in made):
         return made
     if source is None:
+        there = {file.name for file in known.files if (to / file.name).exists()}  # the user's, so they stay
         fetched = {file.name: _fetch_file(name, known, file, to, None, show) for file in known.files}
         pack_cifar(fetched, to)
-        for path in fetched.values():
+        for path in (path for file, path in fetched.items() if file not in there):
             path.unlink()
         return made
     complete = all(_local_copy(source, name, file) for file in known.files)

@@ -161,7 +161,7 @@ class Tokenizer:
     def decode(self, rows: Sequence[Sequence[int] | np.ndarray]) -> list[str]: ...
     def decode(self, rows: np.ndarray | Sequence[int] | Sequence[Sequence[int] | np.ndarray]) -> str | list[str]:
         """Return the text of one row of ids, or of each row of a list; special tokens are left out."""
-        if len(rows) and np.ndim(rows[0]) == 0:
+        if (isinstance(rows, np.ndarray) and rows.ndim == 1) or (len(rows) and np.ndim(rows[0]) == 0):
             return self._backend.decode(np.asarray(rows, np.int64).tolist())
         return self._backend.decode_batch([np.asarray(row, np.int64).tolist() for row in rows])
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regard.config import Table, to_table
-from regard.errors import ConfigError, RegardError, choices
+from regard.errors import ConfigError, RegardError
 from regard.hub.changes import Shape
 from regard.hub.conversion import Conversion, NotExpressibleError, convert_config
 from regard.hub.details import CONFIG, GENERATION, Details, token_id_keys
@@ -90,8 +90,8 @@ def _open(folder: Path, allow_pickle: bool) -> _Opened:
     if not (isinstance(named, list) and len(named) == 1 and isinstance(named[0], str)):
         raise RegardError(f"{place}: architectures={named!r} must name one class, which selects the head")
     if named[0] not in family.architectures:
-        known = choices(named[0], family.architectures)
-        raise RegardError(f"{place}: the architecture {named[0]} is not supported; {known}")
+        known = f"supported are {', '.join(family.architectures)}"
+        raise RegardError(f"{place}: the architecture {named[0]!r} is not supported; {known}")
     return _Opened(family, named[0], table, weights, place)
 
 
@@ -101,7 +101,7 @@ def _find_family(table: Table, place: str) -> Family:
     if model_type is None:
         raise RegardError(f"{place}: has no model_type, which names the family of the model; {supported}")
     if str(model_type) not in FAMILIES:
-        remedy = "if it is your own, import the file that registers it (--import FILE)"
+        remedy = "docs/hugging-face.md shows how to add a family, in a file that --import FILE reads"
         raise RegardError(
             f"{place}: the family {str(model_type)!r} (model_type) is not supported; {supported}; {remedy}"
         )

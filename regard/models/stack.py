@@ -207,10 +207,14 @@ class StackConfig(Config):
         if not self.layers:
             raise ConfigError("layers must name at least one kind of layer")
         if not self.pattern and len(self.layers) > 1:
-            raise ConfigError(f"pattern must give the order of the layers {', '.join(self.layers)}")
+            order = ", ".join(f'"{name}"' for name in self.layers)
+            remedy = f'add pattern = [{order}], or remove an inherited layer with NAME = "none"'
+            raise ConfigError(f"pattern must give the order of the layers {', '.join(self.layers)}; {remedy}")
         unused = set(self.layers) - set(self.names())
         if unused:
-            raise ConfigError(f"the layers {', '.join(sorted(unused))} are missing from the pattern")
+            names = ", ".join(sorted(unused))
+            remedy = f'name them there, or remove them: layers.{min(unused)} = "none"'
+            raise ConfigError(f"the layers {names} are missing from the pattern; {remedy}")
 
     def names(self) -> list[str]:
         """Return the kind of every layer from the bottom up: the pattern, repeated up to the depth."""

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from regard.errors import harmless
+from regard.escape import escape_controls
 from regard.tasks.metric import DETAILS
 from regard.tasks.sample import Sample
 
@@ -84,7 +84,7 @@ class Progress:
     def say(self, text: str, style: str = "") -> None:
         """Print a line above the live one."""
         for line in text.splitlines() or [""]:
-            self._print(Text(harmless(line, self._console.encoding), style))
+            self._print(Text(escape_controls(line, self._console.encoding), style))
 
     def validation(self, step: int, values: Mapping[str, float | int], best: bool, method: str = "") -> None:
         """Print the values of a validation, aligned with those before; the best one so far is marked.
@@ -102,7 +102,7 @@ class Progress:
         for name, value in values.items():
             if name in DETAILS:
                 continue
-            text = f"{harmless(name, self._console.encoding)} {short_number(value)}"
+            text = f"{escape_controls(name, self._console.encoding)} {short_number(value)}"
             line.append(GAP + self._aligned(f"valid {name}", text))
         return line.append(f"{GAP}({method})", "dim") if method else line
 
@@ -111,7 +111,7 @@ class Progress:
         for sample in samples[:SHOWN_SAMPLES]:
             for name, text in sample.texts().items():
                 line = Text(f"{GAP}{name:8}", "dim")
-                shown = self._cut(harmless(text, self._console.encoding), self._console.width - line.cell_len)
+                shown = self._cut(escape_controls(text, self._console.encoding), self._console.width - line.cell_len)
                 self._print(line.append(shown, "not dim cyan" if name == "made" else "not dim"))
             self._print(Text())
 
@@ -167,7 +167,7 @@ def _cells(standing: Standing, encoding: str) -> dict[str, str]:
     return {
         "step": f"step {standing.step:{len(steps)}}/{steps}",
         "loss": f"loss {short_number(standing.loss)}",
-        "metric": harmless(standing.metric or "", encoding),
+        "metric": escape_controls(standing.metric or "", encoding),
         "rate": f"rate {standing.rate:.1e}",
         "speed": f"{_scaled(speed)} {standing.unit}/s" if isfinite(speed) and speed > 0 else "",
         "memory": f"{standing.memory / 1e9:.1f} GB" if standing.memory > 0 else "",

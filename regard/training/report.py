@@ -8,7 +8,8 @@ from pathlib import Path
 
 from regard.draw import DARK, LIGHT, Curve, Look, Panel, curves, encode_figure
 from regard.draw.file import write_bytes
-from regard.errors import RegardError, harmless
+from regard.errors import RegardError
+from regard.escape import escape_controls
 from regard.runs.layout import CURVES, METRICS, REPORT
 from regard.runs.records import Record, read_metrics, read_samples
 from regard.tasks.metric import DETAILS, HIGHER_IS_BETTER, better
@@ -112,7 +113,7 @@ def _name(metric: str) -> str:
 
 def _text(text: str) -> str:
     """Escape text for HTML; line ends stay."""
-    return escape("\n".join(map(harmless, text.split("\n"))))
+    return escape(escape_controls(text, keep="\n"))
 
 
 def _cards(scores: Mapping[str, float], records: list[Record]) -> Iterator[str]:

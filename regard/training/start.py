@@ -14,6 +14,7 @@ from torch import nn
 
 from regard.config import Table, from_table, kind_of, to_table
 from regard.errors import ConfigError, RegardError
+from regard.escape import escape_controls
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
@@ -114,7 +115,7 @@ def _plan(request: RunRequest, ranks: Ranks, console: Console) -> RunPlan:
     with _status(console, "reading the data") as say:
         plan = plan_run(request, ranks, say)
     for warning in plan.warnings:
-        console.print(warning, style="yellow", highlight=False)
+        console.print(escape_controls(warning), style="yellow", highlight=False, markup=False)
     return plan
 
 

@@ -4,7 +4,8 @@ Nothing here depends on a run folder, so a model from another library is used in
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from regard.data.columns import DOCUMENTS, ColumnOptions
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import Engine
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.hub.sentence_transformers import SentenceEmbedding
 from regard.models.model import Model
 from regard.models.template import Template
@@ -113,3 +114,12 @@ class Bundle:
         """The most tokens of a text that fit into the context with the template around them."""
         around = len(self.template.before) + len(self.template.after)
         return None if self.context is None else max(self.context - around, 1)
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Name mistakes in the options of a verb without the class that holds them."""
+    try:
+        yield
+    except ConfigError as error:
+        raise InputError(error.rule) from None

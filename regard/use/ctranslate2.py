@@ -194,7 +194,7 @@ class CTranslate2Translator(BatchTranslator):
                 [self.tokens.names_of(source) for source in sources],
                 [self.tokens.names_of(self.prefix)] * len(parts) if self.prefix else None,
                 beam_size=options.beam,
-                num_hypotheses=options.best,
+                num_hypotheses=options.n_best,
                 length_penalty=options.length_penalty,
                 coverage_penalty=options.coverage,
                 max_input_length=0,

@@ -27,7 +27,7 @@ def as_long(name: str) -> Long:
     for long in get_args(Long):
         if name == long:
             return long
-    raise InputError(f"unknown long={name!r}; {choices(name, get_args(Long))}")
+    raise InputError(f"long={name!r} is unknown; {choices(name, get_args(Long))}")
 
 
 @dataclass(frozen=True)

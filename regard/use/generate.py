@@ -14,10 +14,10 @@ from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
 from regard.decode.rows import fit_limits
 from regard.decode.sample import each_in_use, sample, sample_all
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
 from regard.models.model import writes
 from regard.use.batches import Chunks, Feedback, by_line, padded_batch, tokens_per_batch
-from regard.use.bundle import Bundle
+from regard.use.bundle import Bundle, plain_errors
 from regard.use.fit import Fit, Part, warn_of_cuts
 from regard.use.stream import Stops, TextStream
 
@@ -35,6 +35,11 @@ class GenerateOptions(Config):
     length_penalty: LengthPenalty = 0.6
     batch_tokens: Count | None = None
 
+    @property
+    def samples(self) -> bool:
+        """Whether the text depends on the seed: tokens are drawn, not searched for."""
+        return self.beam is None and self.sampling.temperature > 0
+
     def validate(self) -> None:
         """Check the rules between values."""
         if self.beam is not None and not self.tries <= self.beam:
@@ -51,13 +56,16 @@ def generate_options(bundle: Bundle, chosen: Mapping[str, Any]) -> GenerateOptio
     """Return the options: the model's defaults, overridden by what the user chose, sampling options included."""
     sampled = [name for name in SAMPLING_OPTIONS if chosen.get(name) is not None]
     if sampled and chosen.get("beam") is not None:
-        rule = f"{sampled[0]} is for sampling tokens, and beam for searching the most likely text"
-        raise ConfigError(f"{rule}; leave one of them out")
+        rule = (
+            f"{sampled[0]}={chosen[sampled[0]]} samples tokens, beam={chosen['beam']} searches for the most likely text"
+        )
+        raise InputError(f"{rule}; leave one of them out")
     # sampling options override the beam search that the model's folder asks for
     searched = not sampled and bundle.defaults.get("beam", 1) > 1
     found = bundle.resolve(chosen, (*SAMPLING_OPTIONS, "tokens", *(("beam",) if searched else ())))
     sampling = {name: found.pop(name) for name in SAMPLING_OPTIONS if name in found}
-    return GenerateOptions(sampling=Sampling(**{"temperature": 0.8, **sampling}), **found)
+    with plain_errors():
+        return GenerateOptions(sampling=Sampling(**{"temperature": 0.8, **sampling}), **found)
 
 
 @dataclass(frozen=True)

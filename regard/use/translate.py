@@ -15,7 +15,7 @@ from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.use.align import Alignment, align_words
 from regard.use.batches import Chunks, Feedback, by_line, check_text, padded_batch, tokens_per_batch
-from regard.use.bundle import Bundle
+from regard.use.bundle import Bundle, plain_errors
 from regard.use.fit import Fit, Long, Part, warn_of_cuts
 
 LengthRatio = Annotated[float, Range(above=0, high=1000)]
@@ -27,7 +27,7 @@ class TranslateOptions(Config):
     """How to translate."""
 
     beam: Count = 5  # 1 is greedy
-    best: Count = 1  # number of translations of each line
+    n_best: Count = 1  # number of translations of each line
     length_penalty: LengthPenalty = 0.6
     coverage: NotNegative = 0.0
     prefix: str = ""  # the beginning of every translation
@@ -39,8 +39,8 @@ class TranslateOptions(Config):
     def validate(self) -> None:
         """Check the rules between values."""
         check_text(self.prefix, "prefix")
-        if self.best > self.beam:
-            rule = f"best={self.best} must be between 1 and beam={self.beam}"
+        if self.n_best > self.beam:
+            rule = f"n_best={self.n_best} must be between 1 and beam={self.beam}"
             raise ConfigError(f"{rule}; search with a wider beam")
 
     @property
@@ -72,7 +72,8 @@ class TranslatedLine:
 
 def translate_options(bundle: Bundle, chosen: Mapping[str, Any]) -> TranslateOptions:
     """Return the options: the model's defaults, overridden by what the user chose."""
-    return TranslateOptions(**bundle.resolve(chosen, ("beam",)))
+    with plain_errors():
+        return TranslateOptions(**bundle.resolve(chosen, ("beam",)))
 
 
 def translate_lines(
@@ -111,7 +112,7 @@ class BatchTranslator:
                 end=bundle.ends,
                 limits=self.limits(sources, given),
                 beam=options.beam,
-                best=options.beam if options.coverage else options.best,
+                best=options.beam if options.coverage else options.n_best,
                 length_penalty=options.length_penalty,
                 forbidden=self.template.never,
             )
@@ -152,7 +153,7 @@ class BatchTranslator:
             scored = [
                 replace(one, score=one.score + self.options.coverage * coverage(next(weights))) for one in hypotheses
             ]
-            ranked.append(sorted(scored, key=lambda one: -one.score)[: self.options.best])
+            ranked.append(sorted(scored, key=lambda one: -one.score)[: self.options.n_best])
         return ranked
 
     def _cross_weights(self, given: Given, written: list[list[int]]) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from threading import Lock, Thread
 from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
+from regard.escape import escape_controls
 from regard.runs.layout import FOLDER_REMEDY
 from regard.viewer.manifest import ModelInfo
 from regard.viewer.query import Query
@@ -132,7 +133,7 @@ def load_in_background(
             ids, error = _load(handle, store, query, last)
             last = ids[0] if ids else last
             if error is not None:
-                print(f"regard: {error}", file=sys.stderr, flush=True)
+                print(f"regard: {escape_controls(str(error))}", file=sys.stderr, flush=True)
             handle.status = LoadStatus(handle.loaded is not None, error)
 
     thread = Thread(target=work, name="models", daemon=True)

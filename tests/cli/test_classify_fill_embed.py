@@ -51,10 +51,30 @@ def test_a_table_gives_its_column_of_text(regard, folder, verb, kind):
     texts = ["red [MASK]", "two [MASK] cats"]
     Path("in.txt").write_text("".join(f"{text}\n" for text in texts))
     Path("in.csv").write_text("id,text\n" + "".join(f"{number},{text}\n" for number, text in enumerate(texts)))
-    command = [verb, "-m", folder / kind, "--json", "-f"]
+    command = [verb, "-m", folder / kind, *(["--seed", 0] if verb == "generate" else []), "--json", "-f"]
     lines, table = (regard(*command, name) for name in ("in.txt", "in.csv"))
     assert (lines.code, table.out) == (0, lines.out)
     assert table.err == "regard: in.csv: with header, text = column 2 (text)\n"
+
+
+def test_labels_from_a_file_stay_in_their_column_and_reach_no_terminal(regard, folder, monkeypatch):
+    labels = ["two\nlines\tand columns", "\x1b]0;title\x07", "back\\slash"]
+    found = [("a", [Guess(label, 0.25) for label in labels])]
+    monkeypatch.setattr(LoadedModel, "classify_lines", lambda *arguments: iter(found))
+    verb = ["classify", "a", "-m", folder / "classification", "--top", 3]
+    assert regard(*verb).out == (
+        "two\\nlines\\tand columns\t0.2500\t\\x1b]0;title\\x07\t0.2500\tback\\\\slash\t0.2500\n"
+    )
+    (row,) = map(json.loads, regard(*verb, "--json").out.splitlines())
+    assert [one["label"] for one in row["labels"]] == labels
+
+
+def test_the_pooling_can_be_chosen(regard, folder):
+    verb = ["embed", "red dog", "-m", folder / "masked"]
+    assert regard(*verb, "--pool", "mean").out == regard(*verb).out != regard(*verb, "--pool", "max").out
+    assert regard.refused(*verb, "--pool", "cls") == (
+        "--pool 'cls' is unknown; use one of first, last, max, mean, mean-sqrt, position-weighted"
+    )
 
 
 def test_classify_says_what_was_cut(regard, folder):

@@ -10,6 +10,8 @@ import tomllib
 
 import pytest
 
+from regard.cli.main import VERBS
+from regard.cli.train import TASKS
 from regard.recipe_files import recipe_names
 
 from ..processes import patient
@@ -31,6 +33,7 @@ def test_show_prints_a_plain_tree_when_piped(tmp_path):
     assert re.search(r"0-5 6 x Layer .* 3\.15M", done.stdout)
     assert re.search(r"to_query Linear +512 -> 512 +262k", done.stdout)
     assert re.search(r"decoding +25\.2 MB", done.stdout)
+    assert re.search(r"forward +\d+ MFLOP ", done.stdout)
 
 
 def test_show_with_overrides_and_length():
@@ -178,3 +181,18 @@ def test_help_is_wrapped_at_the_width_of_the_terminal(monkeypatch):
     begin = next(place for place, line in enumerate(lines) if line.startswith("Vectors are printed as JSON"))
     paragraph = lines[begin : lines.index("", begin)]
     assert all(60 < len(line) <= 80 for line in paragraph[:-1]), paragraph
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_has_examples_fits_the_terminal_and_shows_no_python(width, monkeypatch, capsys):
+    command = Command(monkeypatch, capsys)
+    monkeypatch.setenv("COLUMNS", str(width))
+    first = command("--help").out.partition("Commands:\n")[2].split()[0]
+    assert first == "train"
+    for words in [*map(str.split, VERBS), *(["train", task] for task in TASKS)]:
+        text, examples = command(*words, "--help").out, False
+        assert "  Examples:\n    regard " in text, words
+        assert re.search(r"[<{]\w|\bx[<>]=|list\[", text) is None, text
+        for line in text.splitlines():
+            examples = (examples and bool(line)) or line == "  Examples:"
+            assert examples or len(line) <= width, line  # a command is not broken, so that it can be copied

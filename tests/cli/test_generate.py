@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from regard.cli.text import Sink
+from regard.escape import one_line
 from regard.use.load import load
 
 from ..use.made import run
@@ -25,20 +27,16 @@ def regard(monkeypatch, capsys, tmp_path) -> Command:
     return Command(monkeypatch, capsys)
 
 
-def lined(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-
-
 def test_one_prompt_is_shown_as_it_is_written(regard, folder, monkeypatch):
     (text,) = load(folder, "cpu").generate(["red dog"], tokens=12)
-    assert regard("generate", "red dog", "-m", folder, "--tokens", 12).out == f"red dog{text}\n"
+    assert regard("generate", "red dog", "-m", folder, "--tokens", 12, "--seed", 0).out == f"red dog{text}\n"
     pieces: list[str] = []
     write = Sink.write
     monkeypatch.setattr(Sink, "write", lambda self, piece, **more: (pieces.append(piece), write(self, piece, **more)))
-    regard("generate", "red dog", "-m", folder, "--tokens", 12)
+    regard("generate", "red dog", "-m", folder, "--tokens", 12, "--seed", 0)
     assert "".join(pieces) == f"red dog{text}\n"
     assert len(pieces) > 5
-    assert regard("generate", "red dog", "-m", folder, "--tokens", 12, "-o", "out.txt").out == ""
+    assert regard("generate", "red dog", "-m", folder, "--tokens", 12, "--seed", 0, "-o", "out.txt").out == ""
     assert Path("out.txt").read_bytes().decode() == f"red dog{text}\n"
 
 
@@ -48,7 +46,7 @@ def test_many_prompts_give_a_line_each(regard, folder, monkeypatch):
     made = model.generate(prompts, tokens=12, seed=3)
     options = ["-m", folder, "--tokens", 12, "--seed", 3]
     found = regard("generate", *prompts, *options).out
-    assert found == "".join(f"{lined(prompt + text)}\n" for prompt, text in zip(prompts, made, strict=True))
+    assert found == "".join(f"{one_line(prompt + text)}\n" for prompt, text in zip(prompts, made, strict=True))
     Path("in.txt").write_text("red dog\n\none\n")
     by_file = regard("generate", "-f", "in.txt", *options).out.split("\n")
     assert by_file == [found.split("\n")[0], "", found.split("\n")[2], ""]  # a blank line stays one
@@ -60,7 +58,7 @@ def test_many_prompts_give_a_line_each(regard, folder, monkeypatch):
 
 
 def test_json_keeps_prompt_and_texts_apart(regard, folder):
-    done = regard("generate", "red", "one", "-m", folder, "--tokens", 8, "--tries", 2, "--json")
+    done = regard("generate", "red", "one", "-m", folder, "--tokens", 8, "--tries", 2, "--seed", 0, "--json")
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert [row["text"] for row in rows] == ["red", "one"]
     first = load(folder, "cpu").generate(["red", "one"], tokens=8)
@@ -75,7 +73,7 @@ def test_tries_without_json_are_lines(regard, folder):
 
 
 def test_options_reach_the_sampling(regard, folder):
-    base = ["generate", "red dog", "-m", folder, "--tokens", 10]
+    base = ["generate", "red dog", "-m", folder, "--tokens", 10, "--seed", 0]
     greedy = regard(*base, "--temperature", 0).out
     for same in (["--top-k", 1], ["--top-p", 0.000001], ["--min-p", 1.0], ["--beam", 1]):
         assert regard(*base, *same).out == greedy
@@ -87,7 +85,7 @@ def test_options_reach_the_sampling(regard, folder):
 
 
 def test_precision(regard, folder):
-    base = ["generate", "red dog", "-m", folder, "--tokens", 10, "--device", "cpu", "--precision"]
+    base = ["generate", "red dog", "-m", folder, "--tokens", 10, "--seed", 0, "--device", "cpu", "--precision"]
     (text,) = load(folder, "cpu", precision="int8").generate(["red dog"], tokens=10)
     assert regard(*base, "int8").out == f"red dog{text}\n"
     assert regard.refused(*base, "int8", "--engine", "compiled") == (
@@ -96,25 +94,33 @@ def test_precision(regard, folder):
 
 
 def test_a_prompt_that_is_too_long(regard, folder):
-    done = regard("generate", "red dog " * 9, "-m", folder, "--tokens", 4)
+    done = regard("generate", "red dog " * 9, "-m", folder, "--tokens", 4, "--seed", 0)
     assert done.out.startswith("red dog " * 9)
     assert done.err == "regard: 1 line was cut at the beginning, being over 12 tokens (first: line 1)\n"
 
 
-def test_numbers_that_cannot_be(regard, folder):
-    assert regard.refused("generate", "red", "-m", folder, "--top-p", 2).endswith(
-        "top_p=2.0 must be above 0 and at most 1"
-    )
-    assert regard.refused("generate", "red", "-m", folder, "--temperature", "nan").endswith(
-        "temperature=nan must be a finite number"
-    )
-    assert regard.refused("generate", "red", "-m", folder, "--stop", "").endswith("give at least one character")
-    assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--tries", 3).endswith(
-        "tries=3 must be at most beam=2; search with a wider beam"
-    )
-    assert regard.refused("generate", "red", "-m", folder, "--beam", 2, "--top-k", 3) == (
-        "top_k is for sampling tokens, and beam for searching the most likely text; leave one of them out"
-    )
-    assert regard.refused("generate", "red", "-m", folder, "--tokens", 10**26).endswith(
-        f"tokens={10**26} must be at most 2147483647"
-    )
+def test_every_call_writes_another_text_and_says_how_to_repeat_it(regard, folder):
+    base = ["generate", "red dog", "-m", folder, "--tokens", 30]
+    first, second = regard(*base), regard(*base)
+    assert first.out != second.out
+    found = re.fullmatch(r"regard: another text each time; (--seed \d+) repeats this one\n", first.err)
+    assert found is not None
+    repeated = regard(*base, *found[1].split())
+    assert (repeated.out, repeated.err) == (first.out, "")
+    assert regard(*base, "--temperature", 0).err == regard(*base, "--beam", 2).err == "", "nothing is drawn"
+
+
+def test_numbers_that_cannot_be_are_named_as_the_user_typed_them(regard, folder):
+    base = ["generate", "red", "-m", folder]
+    for options, message in {
+        ("--top-p", 2): "--top-p 2.0 must be above 0 and at most 1",
+        ("--temperature", "nan"): "--temperature nan must be a finite number",
+        ("--stop", ""): "--stop '' would end every text at once; give at least one character",
+        ("--beam", 2, "--tries", 3): "--tries 3 must be at most --beam 2; search with a wider beam",
+        ("--beam", 0): "--beam 0 must be at least 1",
+        ("--batch-tokens", 0): "--batch-tokens 0 must be at least 1",
+        ("--beam", 2, "--top-k", 3): "--top-k 3 samples tokens, --beam 2 searches for the most likely text; "
+        "leave one of them out",
+        ("--tokens", 10**26): f"--tokens {10**26} must be at most 2147483647",
+    }.items():
+        assert regard.refused(*base, *options) == message

@@ -18,11 +18,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from regard.cli.main import main
 from regard.cli.stdin import read_available
 from regard.cli.text import Lines, Sink, answer_all
 from regard.errors import InputError, RegardError
 from regard.use import batches
 from regard.use.load import LoadedModel
+from regard.use.translate import Candidate, TranslatedLine
 
 from ..processes import PATIENCE, patient
 from ..use.made import run
@@ -121,7 +123,7 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     say(monkeypatch, b"fine\nso \xe9\n")
     assert regard.refused(*verb) == "standard input:2: not valid UTF-8 (byte 0xe9); convert it to UTF-8"
     assert regard.refused(*verb, "red", "-o", "no/out.txt") == (
-        "no/out.txt: cannot be written: No such file or directory; free some space, or choose another file"
+        "no/out.txt: cannot be written: the folder no does not exist; create it, or choose another -o"
     )
     assert regard.refused("translate", "red", "-m", ".").startswith(".: is not the folder of a run")
     assert "is a language model and cannot translate; use `generate`" in regard.refused(
@@ -131,6 +133,40 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     assert regard.refused(*verb, "red", "--device", "cpux").startswith("unknown device 'cpux'; use auto, ")
     half = b"\xff".decode(errors="surrogateescape")
     assert "Unicode" in regard.refused(*verb, half) or "character" in regard.refused(*verb, half)
+
+
+def test_files_of_the_user_are_not_touched_beside_the_output(regard, folder, monkeypatch):
+    """FILE.part may be a file of the user, or hold the answers of an interrupted command."""
+    Path("out.txt.part").write_text("precious")
+    Path("out.txt.part2").mkdir()
+    verb = ["translate", "red", "-m", folder / "translation", "-o", "out.txt"]
+    assert regard(*verb).code == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["out.txt", "out.txt.part", "out.txt.part2"]
+    assert Path("out.txt.part").read_text() == "precious"
+    monkeypatch.setattr(LoadedModel, "translate_lines", lambda *arguments: interrupted())
+    assert regard(*verb).err == "regard: stopped; the answers so far are in out.txt.part3\n"
+    assert Path("out.txt.part").read_text() == "precious"
+
+
+def interrupted() -> Iterator[tuple[str, TranslatedLine]]:
+    yield "red", TranslatedLine((Candidate("rot", 0.0),))
+    raise KeyboardInterrupt
+
+
+def test_an_error_of_a_second_output_names_its_option(regard, folder):
+    assert regard.refused("translate", "red", "-m", folder / "translation", "--alignments", "/nosuch/a") == (
+        "/nosuch/a: cannot be written: the folder /nosuch does not exist; create it, or choose another --alignments"
+    )
+
+
+def test_a_terminal_does_not_obey_what_a_model_writes(monkeypatch, capsys):
+    """Escape sequences of a text, a label or a file name are shown, not executed; a pipe gets them as they are."""
+    text = "a\tb\x1b[2J\x9b31m\u202ec\r\n"
+    for is_terminal, shown in ((True, "a\tb\\x1b[2J\\x9b31m\\u202ec\\r\n"), (False, text)):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
+        with Sink(None) as sink:
+            sink.write(text)
+        assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize(
@@ -192,7 +228,7 @@ def test_too_little_memory_is_a_message(regard, folder, monkeypatch, error):
 
     monkeypatch.setattr(LoadedModel, "translate_lines", greedy)
     verb = ["translate", "-m", folder / "translation", *FAST, "red", "dog"]
-    size = {"": "", "C": " for 21.5 GB at once", "[": " for 4B at once"}[str(error)[:1]]
+    size = {"": "", "C": " for 21.5 GB at once", "[": " for 4 B at once"}[str(error)[:1]]
     rule = f"not enough memory{size}; try a smaller --batch-tokens, fewer beams, or a smaller model"
     assert regard.refused(*verb) == rule
     assert regard.refused(*verb, "-o", "out.txt") == f"{rule} (the answers so far are in out.txt.part)"
@@ -210,7 +246,7 @@ def test_long_lines_are_counted(regard, folder):
     assert done.err == f'regard: {cut}; long="split" (--long split) keeps all of it\n'
     done = regard(*verb, "red", long, "--long", "split")
     assert (done.err, done.out.count("\n")) == ("", 2)
-    assert regard.refused(*verb, "red", "--long", "drop").startswith("unknown long='drop'; ")
+    assert regard.refused(*verb, "red", "--long", "drop").startswith("--long 'drop' is unknown; ")
 
 
 # --- standard input ---------------------------------------------------------------------------------------------------
@@ -342,6 +378,28 @@ def test_closing_the_pipe_early_ends_quietly(folder, tmp_path):
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=300, executable="/bin/bash")
     assert (done.stderr, done.stdout.count("\n")) == ("", 3)
     assert done.stdout.endswith("\n141\n")
+
+
+@pytest.mark.parametrize("verb", ["translate", "generate", "classify", "fill", "embed", "evaluate", "convert", "look"])
+def test_every_verb_ends_quietly_if_nobody_reads(verb, folder, monkeypatch, capsys, tmp_path):
+    kind = {"classify": "classification", "fill": "masked", "embed": "masked", "translate": "translation"}
+    model, more = folder / kind.get(verb, "language"), {"look": ["--csv", tmp_path / "a.csv"]}.get(verb, [])
+    if not model.exists():
+        run(model.name, model)
+    arguments = [verb, "red [MASK]", "-m", model, *more]
+    if verb == "convert":
+        arguments = [verb, model, tmp_path / "new", "--to", "huggingface"]
+    elif verb == "evaluate":
+        arguments = [verb, model / "a.txt", "-m", model]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        patch.setattr(sys, "argv", ["regard", *map(str, arguments)])
+        with pytest.raises(SystemExit) as done:
+            main()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what is still buffered cannot be written
+    assert (done.value.code, capsys.readouterr().err) == (141, "")
 
 
 def test_on_a_terminal(folder, tmp_path):

@@ -72,7 +72,7 @@ def test_int8_prints_no_warnings(folder):
 
 def test_n_best(regard, folder):
     found = list(
-        answers(load(folder, "cpu").translate_lines(LINES, TranslateOptions(beam=3, best=2, longest_ratio=0.5)))
+        answers(load(folder, "cpu").translate_lines(LINES, TranslateOptions(beam=3, n_best=2, longest_ratio=0.5)))
     )
     verb = ["translate", "-m", folder, "-f", "in.txt", "--beam", 3, "--n-best", 2, "--longest-ratio", 0.5]
     rows = [line.split(" ||| ") for line in regard(*verb).out.splitlines()]
@@ -83,13 +83,13 @@ def test_n_best(regard, folder):
     assert [row[0] for row in rows] == ["0", "0", "1", "2", "2"]
     objects = [json.loads(line) for line in regard(*verb, "--json").out.splitlines()]
     assert [len(one["candidates"]) for one in objects] == [2, 1, 2]
-    assert regard.refused("translate", "red", "-m", folder, "--n-best", 9).endswith(
-        "best=9 must be between 1 and beam=5; search with a wider beam"
+    assert regard.refused("translate", "red", "-m", folder, "--n-best", 9) == (
+        "--n-best 9 must be between 1 and --beam 5; search with a wider beam"
     )
     for option in ("length_penalty", "coverage", "longest_ratio"):
         for value in ("inf", "nan"):
             said = regard.refused("translate", "red", "-m", folder, f"--{option.replace('_', '-')}", value)
-            assert said.endswith(f"{option}={value} must be a finite number")
+            assert said == f"--{option.replace('_', '-')} {value} must be a finite number"
 
 
 def test_a_translation_stays_on_its_line(regard, folder, monkeypatch):

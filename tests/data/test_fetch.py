@@ -68,7 +68,7 @@ def test_the_folder_of_the_data_set_comes_first(tmp_path, monkeypatch):
     assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
 
 
-def test_what_is_right_stays_and_what_is_wrong_is_replaced(tmp_path, monkeypatch):
+def test_what_is_right_stays_and_files_of_the_user_are_not_replaced(tmp_path, monkeypatch):
     know(monkeypatch)
     source, to = tmp_path / "from", tmp_path / "to"
     source.mkdir()
@@ -76,6 +76,10 @@ def test_what_is_right_stays_and_what_is_wrong_is_replaced(tmp_path, monkeypatch
     (to / "train.de").write_bytes(TRAIN)
     (to / "test.de").write_bytes(TEST.upper())
     (source / "test.de").write_bytes(TEST)
+    with pytest.raises(RegardError, match=r"to/test.de: has other content than test.de of .*; move it away, or choose"):
+        get(to, source)
+    assert (to / "test.de").read_bytes() == TEST.upper()
+    (to / "test.de").unlink()
     get(to, source)  # train.de is not in the source, and need not be
     assert (to / "test.de").read_bytes() == TEST
 
@@ -142,14 +146,16 @@ def test_from_a_server(tmp_path, monkeypatch):
 def test_an_interrupted_download_is_continued(tmp_path, monkeypatch):
     with serve({"/train.de": TRAIN, "/test.de": TEST}) as served:
         know(monkeypatch, url=served.address + "/{name}")
+        (tmp_path / "train.de.part").write_text("a file of the user")
         served.breaks_after = 1000
         with pytest.raises(RegardError, match="the connection broke after 1000 of 500000 bytes"):
             get(tmp_path)
-        assert names(tmp_path) == ["train.de.part"]
+        assert names(tmp_path) == [".train.de.regard-download", "train.de.part"]
         get(tmp_path)
         assert served.asked[1] == ("/train.de", "bytes=1000-")
         assert (tmp_path / "train.de").read_bytes() == TRAIN
-        assert names(tmp_path) == ["test.de", "train.de"]
+        assert names(tmp_path) == ["test.de", "train.de", "train.de.part"]
+        assert (tmp_path / "train.de.part").read_text() == "a file of the user"
 
 
 def test_a_wrong_download_is_rejected_and_started_again(tmp_path, monkeypatch):
@@ -190,8 +196,8 @@ def know_made(monkeypatch, folder: Path, url: str | None = None) -> dict[str, tu
     return splits
 
 
-def check_made(to: Path, splits: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
-    assert names(to) == ["test.npz", "train.npz"]
+def check_made(to: Path, splits: dict[str, tuple[np.ndarray, np.ndarray]], *others: str) -> None:
+    assert names(to) == [*others, "test.npz", "train.npz"]
     for split, (images, labels) in splits.items():
         made = np.load(to / f"{split}.npz", allow_pickle=False)
         np.testing.assert_array_equal(made["labels"], labels)
@@ -236,3 +242,14 @@ def test_made_of_the_archive(tmp_path, monkeypatch, local):
     check_made(to, splits)
     if local:
         assert names(source) == ["cifar-10-binary.tar.gz"]
+
+
+def test_an_archive_of_the_user_stays(tmp_path, monkeypatch):
+    sheets, to = tmp_path / "sheets", tmp_path / "to"
+    sheets.mkdir()
+    to.mkdir()
+    splits = know_made(monkeypatch, sheets, "http://nowhere.invalid/{name}")
+    (to / "cifar-10-binary.tar.gz").write_bytes(archive_of(splits))
+    get(to, None)
+    assert (to / "cifar-10-binary.tar.gz").exists()
+    check_made(to, splits, "cifar-10-binary.tar.gz")

@@ -1,5 +1,7 @@
 """Building by name, by path and by config; and mistakes that are found before memory is allocated."""
 
+import re
+
 import pytest
 import torch
 
@@ -87,9 +89,12 @@ def test_device_and_dtype():
         ("gpt2", "model.dim=100", r"^model\.layers\.block\.mixer\.heads: dim=100 must be a multiple of heads=12"),
         ("gpt2", 'model.pattern=["3*blok"]', r"^model: pattern item '3\*blok' .* did you mean 'block'"),
         ("gpt2", 'model.pattern=["x*block"]', r"^model: pattern item 'x\*block' must be a layer or number\*layer"),
-        ("gpt2", "model.layers.other.mixer.kind=elman", r"^model: pattern must give the order of .* block, other"),
+        (
+            "gpt2",
+            "model.layers.other.mixer.kind=elman",
+            r"^model: pattern must give the order of the layers block, other; add ",
+        ),
         ("gpt2", "model.embed.concatenate=4", r"^model\.head: tied=true needs token vectors as wide as dim=768"),
-        ("deepseek-like", 'model.pattern=["dense"]', r"^model: the layers sparse are missing from the pattern"),
         ("vit", "model.patches.patch=15", r"^model\.patches: height=224 and width=224 must be multiples of patch=15"),
         ("vit", "model.patches.height=32", r"^model\.position: length=197 must be 29: 28 patches and the class token"),
         (
@@ -218,3 +223,26 @@ def test_a_value_that_no_parser_can_read_is_a_mistake_in_a_recipe_and_a_text_in_
         load_recipe(tmp_path / "a.toml")
     with pytest.raises(ConfigError, match=r"model\.depth"):
         load_recipe("gpt2", f"model.depth={text}")
+
+
+def test_a_pattern_on_the_command_line_drops_the_layers_that_it_leaves_out():
+    found = load_recipe("deepseek-like", 'model.pattern=["dense"]').model
+    assert list(found.layers) == ["dense"]
+    with pytest.raises(ConfigError, match="the layers sparse are missing from the pattern; name them there, or remove"):
+        load_recipe("deepseek-like", 'model.pattern=["dense"]', "model.layers.sparse.dropout=0.5")
+    kept = load_recipe("deepseek-like", 'model.pattern=["mine"]', "model.layers.mine.like=dense").model
+    assert kept.layers == {"mine": found.layers["dense"]}
+
+
+def test_a_variant_with_a_new_layer_says_how_to_remove_the_old_one_and_claims_no_paper(tmp_path):
+    path = tmp_path / "mine.toml"
+    text = 'like = "writer"\n[model.layers.mine]\nlike = "block"\n'
+    path.write_text(text)
+    remedy = 'add pattern = ["block", "mine"], or remove an inherited layer with NAME = "none"'
+    with pytest.raises(
+        ConfigError, match=re.escape(f"pattern must give the order of the layers block, mine; {remedy}")
+    ):
+        load_recipe(path)
+    path.write_text(text + '[model]\npattern = ["mine"]\n')
+    found = load_recipe(path)
+    assert (list(found.model.layers), found.about, found.paper) == (["mine"], "", "")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from regard.errors import harmless
+from regard.escape import escape_controls
 from regard.tasks.sample import Sample
 from regard.training import progress as progress_module
 from regard.training.progress import Progress, Standing
@@ -319,7 +319,7 @@ def test_in_ascii_samples_are_cut_in_ascii():
     ],
 )
 def test_control_characters_are_shown_escaped(text, shown):
-    assert harmless(text) == shown
+    assert escape_controls(text) == shown
     console = pipe(width=200)
     with Progress(console, 10, 1) as progress:
         progress.samples([Sample("", "", text)])

@@ -51,7 +51,7 @@ def test_the_same_greedy_translations(tokenizer, tmp_path):
 
 def test_several_beams(tmp_path):
     ours, theirs = both(floats(run("translation", tmp_path / "run", "bpe")))
-    found = list(answers(theirs.translate_lines(TEXTS, TranslateOptions(beam=4, best=3, length_penalty=0.0))))
+    found = list(answers(theirs.translate_lines(TEXTS, TranslateOptions(beam=4, n_best=3, length_penalty=0.0))))
     assert [len(one.candidates) for one in found] == [3, 1, 3, 3, 3, 3, 3]
     for one in found:
         scores = [candidate.score for candidate in one.candidates]

@@ -135,5 +135,5 @@ def test_a_word_that_is_split_stays_one_word():
 
 def test_ways_to_treat_long_lines():
     assert as_long("split") == "split"
-    with pytest.raises(InputError, match=r"unknown long='splt'; did you mean 'split'\?"):
+    with pytest.raises(InputError, match=r"long='splt' is unknown; did you mean 'split'\?"):
         as_long("splt")

@@ -102,7 +102,7 @@ def test_a_bare_encoder_gives_the_mean_over_tokens_and_not_its_pooler(kind, fold
     rows = [model(**tokenizer([line], return_tensors="pt")).last_hidden_state[0] for line in LINES]
     np.testing.assert_allclose(ours.embed(LINES), [row.mean(0).tolist() for row in rows], atol=1e-5)
     np.testing.assert_allclose(ours.embed(LINES, pool="first"), [row[0].tolist() for row in rows], atol=1e-5)
-    with pytest.raises(InputError, match="unknown pooling 'cls'; use one of first, last, max, mean,"):
+    with pytest.raises(InputError, match="pool='cls' is unknown; use one of first, last, max, mean,"):
         ours.embed(LINES, pool="cls")
 
 

@@ -1,7 +1,10 @@
 """Translation of lines: each by itself, in order, in bounded memory."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from gc import collect, get_objects
 from math import inf, nan
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from regard.decode.beam import beam_search, coverage
 from regard.decode.engine import Given, eager, in_use
 from regard.errors import ConfigError, InputError
 from regard.models.template import Template
+from regard.parts.attend import Record
 from regard.use.batches import CHUNK
 from regard.use.translate import SPARE, Candidate, TranslatedLine, TranslateOptions, join_parts
 
@@ -65,7 +69,7 @@ def test_lines_are_read_as_they_are_asked_for(translator):
 
 
 def test_n_best(translator):
-    found = list(answers(translator.translate_lines(LINES, TranslateOptions(beam=4, best=3))))
+    found = list(answers(translator.translate_lines(LINES, TranslateOptions(beam=4, n_best=3))))
     for line, one in zip(LINES, found, strict=True):
         scores = [candidate.score for candidate in one.candidates]
         assert scores == sorted(scores, reverse=True)
@@ -89,10 +93,10 @@ def test_the_limit_is_that_of_each_source():
 
 
 def test_coverage_ranks_again(translator):
-    beam = TranslateOptions(beam=5, best=5)
+    beam = TranslateOptions(beam=5, n_best=5)
     (plain,) = answers(translator.translate_lines(["one red dog sleeps"], beam))
     (ranked,) = answers(
-        translator.translate_lines(["one red dog sleeps"], TranslateOptions(beam=5, best=5, coverage=3.0))
+        translator.translate_lines(["one red dog sleeps"], TranslateOptions(beam=5, n_best=5, coverage=3.0))
     )
     words = translator.tokenizer
     source = torch.tensor([[*words.encode(["one red dog sleeps"])[0].tolist(), words.end]])
@@ -120,7 +124,7 @@ def test_a_long_line_is_cut_with_a_warning():
 
 
 def test_ways_to_treat_long_lines_are_checked():
-    with pytest.raises(InputError, match=r"^unknown long='splt'; did you mean 'split'"):
+    with pytest.raises(InputError, match=r"^long='splt' is unknown; did you mean 'split'"):
         loaded("translation").translate(["red"], long="splt")
 
 
@@ -178,8 +182,8 @@ def test_a_recurrent_translator_answers_alike_in_any_batch():
     [
         ({"beam": 0}, "beam=0 must be at least 1"),
         (
-            {"beam": 2, "best": 3},
-            "best=3 must be between 1 and beam=2; search with a wider beam",
+            {"beam": 2, "n_best": 3},
+            "n_best=3 must be between 1 and beam=2; search with a wider beam",
         ),
         ({"longest_ratio": 0.0}, "longest_ratio=0.0 must be above 0 and at most 1000"),
         ({"longest_ratio": inf}, "longest_ratio=inf must be a finite number"),
@@ -203,3 +207,27 @@ def test_what_is_unknown_is_left_out(translator):
     assert tokenizer_of().encode(["xyz"])[0].tolist() == [translator.tokenizer.unk]
     assert isinstance(translator.translate(["xyz"])[0], str)
     assert np.isfinite(next(answers(translator.translate_lines(["xyz"]))).candidates[0].score)
+
+
+def test_alignments_and_coverage_are_right_in_several_threads():
+    """Each thread records its own calls of the one model, and nothing is recorded afterwards."""
+    translator = loaded("translation")
+    parts = [LINES[start::3] for start in range(3)]
+    options = TranslateOptions(beam=2, alignments=True, coverage=0.5)
+    alone = [list(translator.translate_lines(part, options)) for part in parts]
+    start = Barrier(len(parts))
+
+    def work(part: list[str]) -> list[tuple[str, TranslatedLine]]:
+        start.wait()
+        return [pair for _ in range(3) for pair in translator.translate_lines(part, options)]
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        assert list(pool.map(work, parts)) == [3 * found for found in alone]
+    before = _records()
+    translator.translate(LINES)
+    assert _records() == before
+
+
+def _records() -> int:
+    collect()
+    return sum(isinstance(each, Record) for each in get_objects())
