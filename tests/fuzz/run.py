@@ -217,7 +217,7 @@ def _run(case: Case) -> object:
 
 
 def _serve_nothing(app: Any, listening: Any) -> None:
-    """Let the viewer load its models, and end as by Ctrl-C."""
+    """Wait until the viewer has loaded its models, and end as by Ctrl-C."""
     for thread in threading.enumerate():
         if thread.name == "models":
             thread.join()

@@ -16,6 +16,7 @@ import regard
 from regard.config import to_table, to_toml
 from regard.errors import ConfigError, RegardError
 from regard.models.recipe import load_recipe
+from regard.tasks.defaults import ADAM_RATE, REST_RATE
 from regard.training import start, trial
 from regard.training.optimizer import AdamWConfig, MuonConfig
 from regard.training.run import Run
@@ -83,9 +84,9 @@ def test_the_schedule_follows_the_given_steps(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
     found = plan(table, "train.steps=40").config.train
-    assert (found.steps, found.schedule.warmup, found.validate_every, found.checkpoint_every) == (40, 10, 10, 10)
+    assert (found.steps, found.schedule.warmup, found.validate_every, found.checkpoint_every) == (40, 2, 10, 10)
     long = plan(table, "train.steps=2000").config.train
-    assert (long.schedule.warmup, long.validate_every) == (500, 100)
+    assert (long.schedule.warmup, long.validate_every) == (100, 100)
     given = plan(table, "train.steps=40", "train.schedule.warmup=3", "train.validate_every=7").config.train
     assert (given.schedule.warmup, given.validate_every) == (3, 7)
 
@@ -101,7 +102,7 @@ def test_with_more_tokens_in_an_update_there_are_fewer_updates(text):
 def test_the_kind_of_an_optimizer_or_a_schedule_is_enough(text):
     usual, adam = (plan(text, *changes).config.train for changes in ((), ("train.optimizer.kind=adamw",)))
     assert isinstance(usual.optimizer, MuonConfig)
-    assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate, decay=0.05)
+    assert adam.optimizer == AdamWConfig(rate=usual.optimizer.rest.rate * ADAM_RATE / REST_RATE, decay=0.05)
     assert (adam.steps, adam.tokens, adam.clip) == (usual.steps, usual.tokens, usual.clip)
     slow = plan(text, "train.optimizer.kind=adamw", "train.optimizer.rate=1e-4").config.train.optimizer
     assert slow == AdamWConfig(rate=1e-4, decay=0.05)
