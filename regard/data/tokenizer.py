@@ -12,14 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
 from secrets import token_hex
-from typing import Literal, overload
+from typing import Annotated, Literal, overload
 
 import numpy as np
 import tokenizers
 from tokenizers import models
 
 from regard.atomic import make_folder, write_text
-from regard.config import Config, Count, Rate, Table
+from regard.config import Config, Range, Rate, Table
 from regard.data.bpe_dropout import BPEDropout
 from regard.data.sentencepiece import is_library_error
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
@@ -44,6 +44,7 @@ VOCABULARY = 8000  # the default size
 TOGETHER = 1 << 18  # characters of texts that are encoded together
 CHARACTERS_PER_TOKEN = 16  # of the beginning of a long text that is encoded first
 SPARE_CHARACTERS, SPARE_TOKENS = 1024, 64
+VocabularySize = Annotated[int, Range(low=1, high=1_000_000)]  # the library reserves memory for all of it at once
 LEAST = {  # the smallest vocabularies, and why
     "bpe": (256 + len(SPECIAL), f"256 bytes and {len(SPECIAL)} special tokens"),
     "word": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
@@ -61,7 +62,7 @@ class TokenizerConfig(Config):
     kind: Literal["char", "byte", "word", "bpe", "unigram"] = "bpe"
     """How texts are split: into characters, bytes, words, or pieces that are learned (Sennrich et al. 2016; Kudo
     2018)."""
-    vocabulary: Count | None = None
+    vocabulary: VocabularySize | None = None
     """Number of tokens of a learned vocabulary; absent: chosen from the data."""
     dropout: Rate = 0.0
     """Share of BPE merges that training leaves out (Provilkov et al. 2020)."""

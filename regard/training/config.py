@@ -1,9 +1,9 @@
 """The config of a run: the task and its files, the tokenizer, the model, and how it is trained."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from regard.config import Config, Count, NotNegative, Positive, Rate, Seed, Times
+from regard.config import Config, Count, NotNegative, Positive, Range, Rate, Seed, Times
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.recipe import ModelConfig
 from regard.tasks.kinds import TaskConfig
@@ -21,7 +21,7 @@ class TrainConfig(Config):
     """The time that the user asked for, from which `steps` was chosen."""
     tokens: Count
     """Tokens in an update: target tokens for translation, patches for images."""
-    accumulate: Count = 1
+    accumulate: Annotated[int, Range(low=1, high=4096)] = 1
     """Parts into which an update is split; the result is the same, and less memory is needed."""
     optimizer: OptimizerConfig
     """The optimizer."""

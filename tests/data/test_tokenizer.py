@@ -355,3 +355,8 @@ def test_one_text_or_a_list(tmp_path: Path) -> None:
     assert tokenizer.decode(one) == tokenizer.decode(one.tolist()) == "ab"
     assert tokenizer.decode([one, one[:0]]) == ["ab", ""]
     assert (tokenizer.encode([]), tokenizer.decode([])) == ([], [])
+
+
+def test_a_vocabulary_that_the_library_has_no_memory_for_is_a_mistake():
+    with pytest.raises(ConfigError, match="vocabulary=2147483647 must be between 1 and 1000000"):
+        TokenizerConfig("bpe", 2**31 - 1)
