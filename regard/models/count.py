@@ -30,6 +30,7 @@ from regard.parts.mixer import Mixer
 CONTAINERS = ("ModuleList", "ModuleDict")
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)  # their weight is multiplied by every vector
 LOOKUPS = (nn.Embedding,)  # their weight is only read
+MOST_TOKENS = 2**31  # of a row whose costs are counted; caches of much longer rows have too many bytes for torch
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def cost(model: Model, length: int | None = None) -> Cost:
         if length not in (None, longest):
             raise InputError(f"an image always has {longest} vectors here, not {length}; change the patches instead")
     length = length or longest
+    if length > MOST_TOKENS:
+        raise InputError(f"{length:,} tokens cannot be counted; use at most {MOST_TOKENS:,}")
     tree = _node(model, "", length, length)
     return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
 

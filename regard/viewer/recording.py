@@ -132,11 +132,17 @@ def list_recordings(recordings: Mapping[str, Recording]) -> list[RecordingInfo]:
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a value as JSON for a browser; a NaN raises a ValueError, since JSON has none.
+    """Encode a value as JSON for a browser.
 
-    Half of a surrogate pair cannot be encoded, and is shown as a question mark.
+    Numbers must be finite, since JSON has no others. Half of a surrogate pair cannot be encoded, and is shown as a
+    question mark.
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        reason = "the model computes numbers that are not finite (NaN or infinity)"
+        raise InputError(f"{reason}; its weights are damaged, or its training diverged") from None
+    return text.encode("utf-8", "replace")
 
 
 def pack_recordings(

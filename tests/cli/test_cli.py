@@ -137,6 +137,12 @@ def test_a_name_that_the_file_system_refuses_is_one_line(monkeypatch, capsys):
     assert said == f"{'a' * 300}/recipe.toml: File name too long; check its name and permissions"
 
 
+@pytest.mark.parametrize("length", [2**31 + 1, 2**63 - 1, 2**63])
+def test_a_length_that_cannot_be_counted_is_one_line(length, monkeypatch, capsys):
+    said = Command(monkeypatch, capsys).refused("show", "gpt2", "--length", length)
+    assert said == f"{length:,} tokens cannot be counted; use at most 2,147,483,648"
+
+
 def test_several_mistakes_are_reported_together():
     done = regard("show", "gpt2", "model.dept=3", "model.dim=wide")
     assert "model.dept: unknown key" in done.stderr

@@ -49,7 +49,8 @@ def test_transformer_base_by_hand():
 
 def test_lstm_by_hand():
     layer = 4 * (650 * 650 + 650 * 650 + 650 + 650)
-    assert parameters(empty("lstm")) == 10_000 * 650 + 10_000 + 2 * layer
+    norm = 650
+    assert parameters(empty("lstm")) == 10_000 * 650 + norm + 10_000 + 2 * layer
 
 
 def test_cache_of_gpt2_by_hand():

@@ -103,7 +103,7 @@ def test_an_archive_has_the_paths_of_the_server(translator):
 
 def test_json_is_utf8_without_nan():
     assert encode_json({"ü": [1, None]}) == '{"ü":[1,null]}'.encode()
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(InputError, match="numbers that are not finite"):
         encode_json(float("nan"))
 
 
