@@ -37,7 +37,7 @@ def test_parts_offers_every_public_class_of_its_modules() -> None:
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }
-    internal = {"BeamMask", "Both", "Constant", "Coordinate", "Fused", "Gated", "OneLayer", "Repackable"}
+    internal = {"BeamMask", "Both", "Constant", "Coordinate", "Fused", "Gated", "OneLayer", "Repackable", "Stem"}
     assert defined - internal <= set(parts.__all__)
     for name in parts.__all__:
         assert hasattr(parts, name)

@@ -1,7 +1,7 @@
 """Embeddings of tokens, segments (Devlin et al. 2018) and image patches (Dosovitskiy et al. 2020)."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from typing import Annotated
 
 import torch
@@ -95,23 +95,35 @@ class Embedding(nn.Module):
         return self.dropout(self.norm(x))
 
 
+class Stem(nn.Sequential):
+    """3 x 3 convolutions, each with a GELU; the last `halvings` of them halve the image (Xiao et al. 2021)."""
+
+    def __init__(self, layers: int, halvings: int, channels: int, dim: int, pixels: int) -> None:
+        steps: list[nn.Module] = []
+        for layer in range(layers):
+            stride = 1 if layer < layers - halvings else 2
+            steps += [nn.Conv2d(dim if layer else channels, dim, 3, stride, padding=1), nn.GELU()]
+        super().__init__(*steps)
+        self.pixels = pixels
+
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return for how many places a convolution computes a vector."""
+        before = list(self)[: list(self).index(child) + 1]
+        return self.pixels // prod(step.stride[0] for step in before if isinstance(step, nn.Conv2d)) ** 2
+
+
 class Patches(nn.Module):
     """Cut an image into squares of side `patch`, and map each linearly to a vector, row by row.
 
-    With a `stem`, as many 3 x 3 convolutions, each with a GELU, come first; the last ones halve the image as long as
-    the patch is even, and the linear map then reads what is left of the patch.
+    A stem of convolutions may come first. It halves the image as long as the patch is even, and the linear map then
+    reads what is left of the patch.
     """
 
     def __init__(self, height: int, width: int, patch: int, channels: int, dim: int, stem: int = 0) -> None:
         super().__init__()
         self.height, self.width, self.patch, self.channels = height, width, patch, channels
         halvings = min(stem, (patch & -patch).bit_length() - 1)
-        layers: list[nn.Module] = []
-        for layer in range(stem):
-            before = channels if layer == 0 else dim // 2
-            stride = 1 if layer < stem - halvings else 2
-            layers += [nn.Conv2d(before, dim // 2, 3, stride, padding=1), nn.GELU()]
-        self.stem = nn.Sequential(*layers)
+        self.stem = Stem(stem, halvings, channels, dim // 2, height * width)
         side = patch >> halvings
         self.conv = nn.Conv2d(dim // 2 if stem else channels, dim, side, stride=side)
 

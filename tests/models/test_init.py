@@ -33,7 +33,7 @@ def test_xavier():
 
 @pytest.mark.parametrize("recipe", ["elman", "lstm", "gru", "mut1"])
 def test_uniform(recipe):
-    model = regard.build(recipe, "model.init.limit=0.03", seed=0)
+    model = regard.build(recipe, "model.init.kind=uniform", "model.init.limit=0.03", "model.embed.norm=none", seed=0)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
             assert float(parameter.detach().abs().max()) == pytest.approx(0.03, rel=0.01), name

@@ -135,7 +135,7 @@ def test_loss_is_the_naive_one_with_empty_rows(tmp_path, recipe):
     """The draws of an epoch have empty rows, too; their losses add up to that of all pairs."""
     task = task_of(tmp_path, count=25)
     model = model_for(task, recipe)
-    feed = task.feed(model, 256, 0)
+    feed = task.feed(model, 128, 0)
     draws = list(feed.order.epoch(0))
     assert any((draw.rows == EMPTY).any() for draw in draws)
     losses = [task.loss(model, feed.batch(draw, 0)) for draw in draws]

@@ -199,7 +199,7 @@ def test_a_class_that_training_does_not_have(task, tmp_path):
 
 
 def test_a_negative_shift_is_rejected():
-    with pytest.raises(ConfigError, match="shift: -1 must be at least 0"):
+    with pytest.raises(ConfigError, match="shift=-1 must be at least 0"):
         VisionTaskConfig(train="a", shift=-1)
 
 
