@@ -33,6 +33,7 @@ from regard.machine import THREADS, suggest_threads
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
+MOST_THREADS = 1024  # an OpenMP library that cannot start so many ends the process
 MOVED = ("--import", "--threads")  # options of the command itself that may follow the verb
 MORE_MEMORY = {
     "train": "use a smaller --size, a smaller train.tokens or shorter rows (task.window, task.longest)",
@@ -105,6 +106,7 @@ def _options(
         int | None,
         typer.Option(
             min=1,
+            max=MOST_THREADS,
             metavar="N",
             help="Threads on the CPU. Default: the cores that are allowed and free.",
             show_default=False,

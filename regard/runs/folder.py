@@ -9,7 +9,7 @@ import torch
 
 from regard.config import from_table
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer
-from regard.errors import RegardError
+from regard.errors import ConfigError, RegardError
 from regard.models.model import Model
 from regard.models.store import WEIGHTS
 from regard.recipe_files import read_recipe
@@ -67,7 +67,11 @@ def read_run(folder: str | Path) -> RunFolder:
     table = read_run_recipe(folder)
     task = from_table(table.get("task", {}), TaskConfig, "task")
     tokenizer = from_table(table["tokenizer"], TokenizerConfig, "tokenizer") if "tokenizer" in table else None
-    return RunFolder(folder, task, tokenizer, int(table.get("train", {}).get("seed", 0)))
+    train = table.get("train", {})
+    seed = train.get("seed", 0) if isinstance(train, dict) else None
+    if type(seed) is not int:
+        raise ConfigError(f"{seed!r} must be a whole number", f"{folder / RECIPE}: train.seed")
+    return RunFolder(folder, task, tokenizer, seed)
 
 
 def read_run_recipe(folder: Path) -> dict[str, Any]:

@@ -143,6 +143,12 @@ def test_a_length_that_cannot_be_counted_is_one_line(length, monkeypatch, capsys
     assert said == f"{length:,} tokens cannot be counted; use at most 2,147,483,648"
 
 
+@pytest.mark.parametrize("threads", ["0", "1025", "1" * 40])
+def test_a_number_of_threads_that_cannot_be_started_is_refused(threads, monkeypatch, capsys):
+    done = Command(monkeypatch, capsys)("--threads", threads, "recipes")
+    assert (done.code, "Invalid value for '--threads'" in done.err) == (2, True)
+
+
 def test_several_mistakes_are_reported_together():
     done = regard("show", "gpt2", "model.dept=3", "model.dim=wide")
     assert "model.dept: unknown key" in done.stderr

@@ -28,3 +28,12 @@ def test_folders_that_are_not_runs(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(RegardError, match=r"holds a model but no run: there is no recipe\.toml"):
         regard.open_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["train = []", "[train]\nseed = []", '[train]\nseed = "x"', "[train]\nseed = 0.5"])
+def test_a_recipe_whose_seed_cannot_be_read_is_a_mistake(tmp_path, text):
+    folder = run("language", tmp_path / "run")
+    recipe = folder / "recipe.toml"
+    recipe.write_text(f"{text}\n" + recipe.read_text() if "]\n" not in text else f"{recipe.read_text()}\n{text}\n")
+    with pytest.raises(RegardError, match=r"recipe.toml: train.seed: .* must be a whole number"):
+        read_run(folder)
