@@ -33,7 +33,7 @@ from regard.machine import THREADS, suggest_threads
 
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
-MOST_THREADS = 1024  # an OpenMP library that cannot start so many ends the process
+MOST_THREADS = 1024  # OpenMP ends the process if it cannot start them
 MOVED = ("--import", "--threads")  # options of the command itself that may follow the verb
 MORE_MEMORY = {
     "train": "use a smaller --size, a smaller train.tokens or shorter rows (task.window, task.longest)",
