@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from regard.training.planning import RunPlan
     from regard.training.start import PlannedRun
 
-NAMES_WIDTH = 14  # characters of the first column of the plan, and of blanks
+GAP = 2  # characters after each column of the plan
 ALIKE = 2  # files shown of those that are read in the same way
 
 
@@ -31,7 +31,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     assert config.model is not None  # only a module that is given from Python has no config
     model = to_table(config.model)
     parameters = cost(build_empty(config.model)).parameters
-    rows = {"files": "\n".join(reading_lines(task.readings(), console.width - NAMES_WIDTH))}
+    rows = {"files": ""}  # filled in when the width of the names is known
     rows["data"] = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())
     if left_out := task.skipped.report():
         rows["left out"] = "\n".join(left_out)
@@ -52,6 +52,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     threads = f", {training.threads} of {os.cpu_count()} threads" if training.threads is not None else ""
     rows["on"] = f"{ranks.device}{threads}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)
+    names = max(map(len, rows)) + GAP
+    rows["files"] = "\n".join(reading_lines(task.readings(), console.width - names - GAP))
     console.print(_two_columns(rows.items()))
     console.print()
 
@@ -101,7 +103,7 @@ def _two_columns(rows: "Iterable[tuple[str, str]]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table = Table(box=None, padding=(0, GAP, 0, 0), show_header=False)
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in rows:

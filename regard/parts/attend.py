@@ -6,11 +6,12 @@ kernel (Dong et al. 2024). `attend` chooses the kernel from the data; the caller
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -293,12 +294,34 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
         watched[module] = (*watched.get(module, ()), tape[name])
     token = _WATCHED.set(watched)
     try:
-        with torch.compiler.set_stance("force_eager"):
+        with _uncompiled:
             yield tape
     finally:
         _WATCHED.reset(token)
     if not any(tape.values()):
         raise RegardError("nothing was recorded: call the model inside the `with watch(...)` block")
+
+
+class _Uncompiled:
+    """Runs compiled modules uncompiled. The setting is global: the first thread makes it, the last one restores it."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.stack = Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                self.stack.enter_context(torch.compiler.set_stance("force_eager"))
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.stack.close()
+
+
+_uncompiled = _Uncompiled()
 
 
 def _name(path: str) -> str:

@@ -28,7 +28,7 @@ from tests.hub.spoil import change_config, refused
         ({"quantization_config": {}}, "quantization_config: quantised weights cannot be read"),
         (
             {"architectures": ["GPT2DoubleHeadsModel"]},
-            "the architecture GPT2DoubleHeadsModel is not supported; did you mean",
+            "the architecture .GPT2DoubleHeadsModel. is not supported; supported are ",
         ),
         ({"architectures": None}, "architectures=None must name one class"),
         ({"model_type": "gpt3"}, r"the family 'gpt3' \(model_type\) is not supported; supported are bart, bert"),

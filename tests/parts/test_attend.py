@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import warnings
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -557,6 +557,29 @@ def test_watch_whatever_the_score():
     with watch(attention) as tape:
         attention(x)
     close(tape.weights("").sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
+
+
+@pytest.mark.compile
+def test_watching_in_two_threads_leaves_compiling_on():
+    torch.compiler.reset()
+    model, seen = Model(), []
+    started, first_ended = Event(), Event()
+
+    def watch_longer() -> None:
+        with watch(model):
+            model(x, memory)
+            started.set()
+            first_ended.wait()
+
+    thread = Thread(target=watch_longer)
+    with watch(model):
+        thread.start()
+        started.wait()
+        model(x, memory)
+    first_ended.set()
+    thread.join()
+    torch.compile(model, backend=lambda graph, inputs: seen.append(graph) or graph.forward)(x, memory)
+    assert seen != []
 
 
 @pytest.mark.compile

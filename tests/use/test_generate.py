@@ -151,7 +151,7 @@ def test_the_prompt_decides_the_seed_with_the_try():
     ("changes", "rule"),
     [
         ({"tokens": 0}, "tokens=0 must be at least 1"),
-        ({"tries": 0}, "tries=0 must be at least 1"),
+        ({"tries": 0}, "tries=0 must be between 1 and 10000"),
         ({"beam": 0}, "beam=0 must be at least 1"),
         ({"length_penalty": nan}, "length_penalty=nan must be a finite number"),
         (

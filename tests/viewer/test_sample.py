@@ -37,7 +37,7 @@ from regard.viewer.sample import bundled_recordings
 from regard.viewer.server import listen, make_app, serve
 from regard.viewer.recording_store import RecordingStore
 import regard.viewer.export, regard.viewer.notebook
-make_app(RecordingStore(bundled_recordings()), [])
+make_app(RecordingStore(bundled_recordings()), [], None)
 print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules])
 """
     command = [sys.executable, "-c", program]
