@@ -340,7 +340,8 @@ def choose_training(draft: Draft) -> None:
         plan["patience"] = suggest_patience(config.patience_share, steps, every)
         draft.note("train.patience", plan["patience"], _by("train.steps, train.validate_every", suggest_patience))
         draft.train_table = _with_user_training(draft, plan)
-        every = draft.train_table["validate_every"]
+        chosen_every = draft.train_table.get("validate_every")  # checked later, as all values of the user
+        every = chosen_every if type(chosen_every) is int and chosen_every > 0 else every
 
 
 def fit_to_minutes(draft: Draft) -> None:

@@ -471,3 +471,9 @@ def test_threads_follow_the_free_cores_and_are_recorded(tmp_path, monkeypatch):
     assert planned("language", tmp_path, "train.threads=2").config.train.threads == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert planned("language", tmp_path).config.train.threads == 8
+
+
+@pytest.mark.parametrize("change", ["train.kind=1", "train.validate_every=x", "train.validate_every=[]"])
+def test_a_wrong_value_of_the_training_is_a_mistake_and_not_computed_with(tmp_path, change):
+    with pytest.raises(ConfigError, match=r"^train\.\w+: "):
+        planned("language", tmp_path, change)
