@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data import sentencepiece as sentencepiece_reader
 from regard.data.sentencepiece import read_sentencepiece
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.errors import RegardError
@@ -143,6 +144,19 @@ def damaged() -> Iterator[bytes]:
 @pytest.mark.parametrize("data", list(damaged()))
 def test_a_file_that_is_not_a_model_is_refused(data: bytes, tmp_path: Path) -> None:
     refused(data, "not a sentencepiece model, or damaged", tmp_path)
+
+
+def test_an_integer_without_an_end_is_refused_after_ten_bytes() -> None:
+    read = []
+
+    class Recorded(bytes):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    with pytest.raises(ValueError, match="more than ten bytes"):
+        sentencepiece_reader._fields(Recorded(b"\xff" * 1000))
+    assert read == list(range(10))
 
 
 @given(cut=st.integers(0, 2000), noise=st.binary(max_size=8))
