@@ -249,8 +249,9 @@ class Trainer:
         values = self.task.within_memory(lambda: self.task.measure(model, self.config.valid_rows))
         if self.task.parts > parts:
             self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
-        values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree on it
-        is_best = better(self.task.metric, values[self.task.metric], self.best)
+        metric = values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree
+        lower_loss = self.ranks.of_first(values.get("loss", inf)) < self.lowest_loss
+        is_best = better(self.task.metric, metric, self.best) or (metric == self.best and lower_loss)
         if is_best:
             self.best = values[self.task.metric]
             if self.ranks.first:

@@ -78,6 +78,18 @@ def test_the_model_that_is_kept_did_best_on_the_validation_data(
     assert marked[:3] == [["4", "best"], ["8", "best"], ["12", "loss"]]
 
 
+def test_of_equal_metrics_the_one_with_the_lower_loss_is_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _ = make_trainer(planned("classification", tmp_path), tmp_path / "run")
+    losses = iter([3.0, 2.0, 2.5, 2.0])
+
+    def measure(model: Model, rows: int | None = None) -> dict[str, float]:
+        return {"loss": next(losses), "accuracy": 0.5, "f1": 0.5}
+
+    monkeypatch.setattr(trainer.task, "measure", measure)
+    trainer.train()
+    assert (trainer.best, trainer.best_step) == (0.5, 8)
+
+
 def test_with_a_moving_average_that_is_what_is_measured_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
