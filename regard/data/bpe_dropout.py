@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from jaxtyping import Int
 
-from regard.data.vocabulary import surrogate_error
+from regard.data.sentencepiece import explain_library_errors
 from regard.errors import ConfigError
 
 NONE = np.int64(2**31 - 1)  # the rank of two tokens that no merge joins
@@ -48,10 +48,8 @@ class BPEDropout:
         """Return the ids of each text, int32; `seed` is a list of numbers, none of them negative."""
         if not texts:
             return []
-        try:
+        with explain_library_errors():
             encodings = self._characters.encode_batch(list(texts), add_special_tokens=False)
-        except TypeError:  # what the library raises for invalid Unicode
-            raise surrogate_error() from None
         lengths = np.array([len(encoding) for encoding in encodings])
         ids = _flat(encoding.ids for encoding in encodings)
         text = np.repeat(np.arange(len(texts)), lengths)

@@ -7,7 +7,8 @@ with bytes.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import isfinite
@@ -18,7 +19,8 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from regard.errors import RegardError
+from regard.data.vocabulary import surrogate_error
+from regard.errors import InputError, RegardError
 
 SPACE = "▁"  # how sentencepiece writes a space
 NEVER = -1e6  # a score so low that any other segmentation is better
@@ -161,6 +163,19 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
 def is_library_error(error: BaseException) -> bool:
     """Return whether an error comes from the tokenizers library: it has no class of its own, and none for a panic."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+@contextmanager
+def explain_library_errors() -> Iterator[None]:
+    """Report what the library raises while it reads a text as an error of the text or of the tokenizer."""
+    try:
+        yield
+    except TypeError:  # what the library raises for invalid Unicode
+        raise surrogate_error() from None
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        raise InputError(f"the tokenizer cannot read a text: {error}; check its tokenizer.json") from None
 
 
 def check_charsmap(data: bytes) -> None:

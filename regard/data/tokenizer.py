@@ -21,7 +21,7 @@ from tokenizers import models
 from regard.atomic import make_folder, write_text
 from regard.config import Config, Range, Rate, Table
 from regard.data.bpe_dropout import BPEDropout
-from regard.data.sentencepiece import is_library_error
+from regard.data.sentencepiece import explain_library_errors
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
     CODE_POINTS,
@@ -35,7 +35,6 @@ from regard.data.vocabulary import (
     learn_unigram,
     learn_words,
     sample_texts,
-    surrogate_error,
     utf8_bytes,
 )
 from regard.errors import ConfigError, InputError
@@ -168,7 +167,8 @@ class Tokenizer:
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return the characters of each text that each of its ids covers, as (start, end)."""
-        encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
+        with explain_library_errors():
+            encodings = self._plain.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.offsets for encoding in encodings]
 
     def joins_blanks(self) -> bool:
@@ -178,7 +178,8 @@ class Tokenizer:
 
     def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the special tokens that the tokenizer's template has before and after a text; `encode` adds none."""
-        plain, wrapped = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
+        with explain_library_errors():
+            plain, wrapped = (self._backend.encode("a", add_special_tokens=special).ids for special in (False, True))
         before = next(place for place in range(len(wrapped)) if wrapped[place : place + len(plain)] == plain)
         return tuple(wrapped[:before]), tuple(wrapped[before + len(plain) :])
 
@@ -275,14 +276,8 @@ def _without_special_names(backend: tokenizers.Tokenizer) -> tokenizers.Tokenize
 def _ids(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[np.ndarray]:
     ids: list[np.ndarray] = []
     for group in _groups(texts):
-        try:
+        with explain_library_errors():
             encodings = backend.encode_batch_fast(group, add_special_tokens=False)
-        except TypeError:  # what the library raises for invalid Unicode
-            raise surrogate_error() from None
-        except BaseException as error:
-            if not is_library_error(error):
-                raise
-            raise InputError(f"the tokenizer cannot read a text: {error}; check its tokenizer.json") from None
         ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
     return ids
 

@@ -288,6 +288,16 @@ def test_a_letter_that_a_unigram_tokenizer_without_unk_does_not_know_is_one_line
     tokenizer = load_tokenizer(tmp_path)
     with pytest.raises(InputError, match="the tokenizer cannot read a text: .*; check its tokenizer.json"):
         tokenizer.encode(["\u4e2d"])
+    with pytest.raises(InputError, match="the tokenizer cannot read a text: .*; check its tokenizer.json"):
+        tokenizer.spans(["\u4e2d"])
+
+
+def test_a_template_around_a_word_that_the_tokenizer_does_not_know_is_one_line(tmp_path):
+    state = {"type": "WordLevel", "vocab": {"red": 0}, "unk_token": "<unk>"}
+    empty = json.loads(tokenizers.Tokenizer(models.WordLevel({"red": 0}, unk_token="<unk>")).to_str())
+    (tmp_path / "tokenizer.json").write_text(json.dumps(empty | {"model": state}))
+    with pytest.raises(InputError, match="the tokenizer cannot read a text: .*; check its tokenizer.json"):
+        load_tokenizer(tmp_path).around()
 
 
 def test_extra_ids_of_t5_are_a_number(tmp_path):
