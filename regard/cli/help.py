@@ -23,12 +23,7 @@ class PlainCommand(TyperCommand):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with plain records for the help text."""
-        found: list[Any] = super().get_params(ctx)
-        for parameter in found:
-            if not hasattr(parameter, "typed_help_record"):
-                parameter.typed_help_record = parameter.get_help_record
-                parameter.get_help_record = partial(_plain_record, parameter)
-        return found
+        return plain_parameters(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: MODEL, not {MODEL}."""
@@ -41,6 +36,15 @@ class PlainCommand(TyperCommand):
         except RegardError as error:
             error.args = (name_options(str(error), {parameter.name: parameter.opts for parameter in self.params}),)
             raise
+
+
+def plain_parameters(parameters: list[Any]) -> list[Any]:
+    """Return the parameters of a command, whose records in the help text have neither type nor range."""
+    for parameter in parameters:
+        if not hasattr(parameter, "typed_help_record"):
+            parameter.typed_help_record = parameter.get_help_record
+            parameter.get_help_record = partial(_plain_record, parameter)
+    return parameters
 
 
 def name_options(text: str, options: Mapping[str, list[str]]) -> str:

@@ -21,7 +21,7 @@ from regard.cli.embed import embed_command
 from regard.cli.evaluate import evaluate_command
 from regard.cli.fill import fill_command
 from regard.cli.generate import generate_command
-from regard.cli.help import HelpTyper
+from regard.cli.help import HelpTyper, plain_parameters
 from regard.cli.look import look_command
 from regard.cli.recipes import recipes_command
 from regard.cli.show import show_command
@@ -43,6 +43,9 @@ MORE_MEMORY = {
 
 class _Root(TyperGroup):
     """The verbs, `train` first. `--import FILE` and `--threads N` may also follow the verb, so they are moved."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return plain_parameters(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: name != "train")
