@@ -62,6 +62,10 @@ class Masked(LongTextTask):
     name = "masked"
     metric = "loss"
 
+    def needs(self) -> Table:
+        """Return the vocabulary, and a head that scores it for every token."""
+        return super().needs() | {"head": {"kind": "tokens"}}
+
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return windows of the whole text, with some tokens hidden."""
         windows = Windows(self.train.tokens, self.config.window, rows_for(tokens, (self.config.window,)), seed)

@@ -80,6 +80,11 @@ def test_what_the_user_says_wins(text):
     assert found.size == "small"
 
 
+def test_a_head_that_cannot_learn_the_task_is_a_mistake(text):
+    with pytest.raises(ConfigError, match="model.head.kind: vector differs from the data, which has tokens; leave it"):
+        plan({**text, "kind": "masked"}, "model.head.kind=vector")
+
+
 def test_the_schedule_follows_the_given_steps(tmp_path):
     source = [write(tmp_path / "a.de", sentences(60))]
     table = {"kind": "translation", "source": source, "target": source}
