@@ -21,7 +21,24 @@ def read_metrics(folder: Path) -> list[Record]:
 
 def read_sessions(folder: Path) -> list[Record]:
     """Read `sessions.jsonl`: one record for each time that a process began to train the run (training/session.py)."""
-    return read_records(folder / SESSIONS)
+    path = folder / SESSIONS
+    records = read_records(path)
+    for number, record in enumerate(records, start=1):
+        if not _is_session(record):
+            raise RegardError(f"{path}:{number}: not a session of a run; remove the line")
+    return records
+
+
+def _is_session(record: Record) -> bool:
+    kinds = {"time": (int, float), "command": str, "versions": dict, "machine": str, "processes": int, "files": list}
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return all(isinstance(file, dict) and _is_file(file) for file in record["files"])
+
+
+def _is_file(file: Record) -> bool:
+    numbers = (file.get("bytes"), file.get("files", 0))
+    return isinstance(file.get("path"), str) and all(isinstance(number, int) for number in numbers)
 
 
 def read_samples(folder: Path) -> dict[int, list[Sample]]:

@@ -548,7 +548,7 @@ def _with_part_sizes(draft: Draft, table: Table, base: Table) -> Table:
         *place, last = change.partition("=")[0].strip().split(".")[1:]
         if place and last == "kind" and isinstance(table.get("dim"), int):
             heads = table_below(base, place).get("heads")
-            kind = table_below(table, place).get("kind")
+            kind = str(table_below(table, place).get("kind"))  # one that is not text is found when the table is read
             count = heads if isinstance(heads, int) else HEADS
             sizes = part_sizes(kind, table["dim"], count, draft.task.longest() or 0)
             table = fill_missing(table, place, sizes)

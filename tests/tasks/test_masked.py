@@ -60,7 +60,7 @@ def test_a_batch_by_hand(tmp_path):
     shown = batch["labels"][:2] == IGNORE
     assert (batch["tokens"][:2][shown] == original[shown]).all()
     assert (batch["labels"][:2][~shown] == original[~shown]).all()
-    assert task.needs() == {"vocabulary": task.tokenizer.size}
+    assert task.needs() == {"vocabulary": task.tokenizer.size, "head": {"kind": "tokens"}}
     assert task.facts() == {"texts": 3, "tokens": 12, "validation tokens": 10}
 
 

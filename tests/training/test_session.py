@@ -1,6 +1,7 @@
 """What a run records of its sessions, and what its report says was run."""
 
 import hashlib
+import json
 import os
 import platform
 import sys
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 import regard
+from regard.errors import RegardError
+from regard.runs.layout import SESSIONS
 from regard.runs.records import read_sessions
 from regard.training import report, session, start
 from regard.training.report_facts import run_facts
@@ -49,6 +52,17 @@ def test_sessions_add_up_even_after_a_cut_line(tmp_path):
         file.write('{"step": 3, "ti')
     note_session(tmp_path, 7, ALONE, [])
     assert [record["step"] for record in read_sessions(tmp_path)] == [0, 7]
+
+
+@pytest.mark.parametrize(
+    "change", [{"command": 1.5}, {"files": 3}, {"files": [3]}, {"files": [{"path": 1, "bytes": 2}]}, {"time": None}]
+)
+def test_a_damaged_session_is_one_line(tmp_path, change):
+    note_session(tmp_path, 0, ALONE, [])
+    record = json.loads((tmp_path / SESSIONS).read_text())
+    (tmp_path / SESSIONS).write_text(json.dumps(record | change) + "\n")
+    with pytest.raises(RegardError, match="sessions.jsonl:1: not a session of a run; remove the line"):
+        read_sessions(tmp_path)
 
 
 def test_the_report_says_what_was_run(tmp_path, monkeypatch):

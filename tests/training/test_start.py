@@ -301,6 +301,7 @@ def test_a_model_of_the_wrong_kind(text):
         ("task.widnow=3", "task.widnow: unknown key; did you mean 'window'"),
         ("task.train=5", "task.train: 5 must be a list, each text"),
         ("task.kind=lnguage", "task.kind: 'lnguage' is not a known task; did you mean 'language'"),
+        ("model.layers.block.mixer.kind={}", "model.layers.block.mixer.kind: "),
         ("tokenizer.kind=bpee", 'tokenizer.kind: "bpee" is unknown; did you mean .bpe.'),
         ("tokenizer.vocabluary=9", "tokenizer.vocabluary: unknown key; did you mean 'vocabulary'"),
         ("model.dpeth=3", "model.dpeth: unknown key; did you mean 'depth'"),
