@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
 from secrets import token_hex
-from typing import Annotated, Literal, overload
+from typing import Annotated, Any, Literal, overload
 
 import numpy as np
 import tokenizers
@@ -162,8 +162,16 @@ class Tokenizer:
     def decode(self, rows: np.ndarray | Sequence[int] | Sequence[Sequence[int] | np.ndarray]) -> str | list[str]:
         """Return the text of one row of ids, or of each row of a list; special tokens are left out."""
         if (isinstance(rows, np.ndarray) and rows.ndim == 1) or (len(rows) and np.ndim(rows[0]) == 0):
-            return self._backend.decode(np.asarray(rows, np.int64).tolist())
-        return self._backend.decode_batch([np.asarray(row, np.int64).tolist() for row in rows])
+            return self._backend.decode(self._known(rows))
+        return self._backend.decode_batch([self._known(row) for row in rows])
+
+    def _known(self, row: Any) -> list[int]:
+        """Return a row of ids as a list; an id that no vocabulary can have is an error."""
+        ids = np.asarray(row, np.int64)
+        wrong = ids[(ids < 0) | (ids >= 2**31)]
+        if len(wrong):
+            raise InputError(f"the vocabulary of {self.size} tokens has no token {wrong[0]}")
+        return ids.tolist()
 
     def spans(self, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return the characters of each text that each of its ids covers, as (start, end)."""

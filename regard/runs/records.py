@@ -30,7 +30,13 @@ def read_sessions(folder: Path) -> list[Record]:
 
 
 def _is_session(record: Record) -> bool:
-    kinds = {"time": (int, float), "command": str, "versions": dict, "machine": str, "processes": int, "files": list}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "time": (int, float),
+        "versions": dict,
+        "processes": int,
+        "files": list,
+    }
+    kinds |= {"command": str, "machine": str}
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
         return False
     return all(isinstance(file, dict) and _is_file(file) for file in record["files"])

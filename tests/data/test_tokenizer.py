@@ -348,6 +348,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         learned("byte").save(tmp_path / "file")
 
 
+@pytest.mark.parametrize("row", [[3, -1], [2**40]])
+def test_an_id_that_no_vocabulary_has_cannot_be_decoded(row):
+    tokenizer = learned("byte")
+    for rows in (row, [row]):
+        with pytest.raises(InputError, match=f"the vocabulary of .* tokens has no token {row[-1]}"):
+            tokenizer.decode(rows)
+
+
 def test_one_text_or_a_list(tmp_path: Path) -> None:
     tokenizer = learned("byte")
     one = tokenizer.encode("ab")
