@@ -68,7 +68,7 @@ def evaluate_command(
         print(json.dumps(asdict(found), indent=2))
         return
     for line in found.read:
-        console.print(line, style="dim", highlight=False, soft_wrap=True)
+        console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True, markup=False)
     for line in found.skipped:
         console.print(escape_controls(line), style="yellow", markup=False)
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

@@ -136,6 +136,11 @@ def test_files_that_do_not_fit(regard, tmp_path):
     )
 
 
+def test_a_file_whose_name_looks_like_markup_is_printed_as_it_is(regard, tmp_path):
+    odd = write(tmp_path / "[bold].tsv", ["text\tlabel", "two red dogs\tnone"])
+    assert "[bold].tsv: with header" in regard("evaluate", "-m", "classification", odd).out
+
+
 def test_a_table_is_read_as_in_training(regard, tmp_path):
     rows = [("none", "1", "two red dogs"), ("cats", "2", "one blue cat")]
     moved = write(tmp_path / "moved.tsv", ["label\tid\ttext", *map("\t".join, rows)])
