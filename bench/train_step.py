@@ -14,35 +14,36 @@ from bench.timing import Row, milliseconds, show
 B, T, D, H, LAYERS, V = 32, 1024, 768, 12, 12, 50304
 
 
-class Block(nn.Module):
+class PlainBlock(nn.Module):
     """A block of GPT-2 in plain PyTorch."""
 
-    def __init__(self) -> None:
+    def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
-        self.norm_1, self.norm_2 = nn.LayerNorm(D), nn.LayerNorm(D)
-        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
-        self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply attention, then the feed-forward."""
-        q, k, v = (part.view(B, T, H, D // H).transpose(1, 2) for part in self.qkv(self.norm_1(x)).split(D, 2))
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm_1(x)).chunk(3, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
+        x = x + self.out(y.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
 
 
-class Plain(nn.Module):
+class PlainGPT(nn.Module):
     """GPT-2 in plain PyTorch."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: int, layers: int, dim: int, heads: int, length: int) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(T, D)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(D)
+        self.tokens, self.places = nn.Embedding(vocabulary, dim), nn.Embedding(length, dim)
+        self.blocks = nn.Sequential(*(PlainBlock(dim, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(dim)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits."""
-        x = self.tokens(tokens) + self.places(torch.arange(T, device=tokens.device))
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
@@ -69,7 +70,9 @@ def rows() -> list[Row]:
     """Time our GPT-2 against the plain one."""
     no_dropout = ("model.embed.dropout", "model.layers.block.dropout", "model.layers.block.mixer.dropout")
     ours = regard.build("gpt2", f"model.vocabulary={V}", *(f"{key}=0.0" for key in no_dropout), device="cuda")
-    medians = milliseconds({"ours": trainer(ours), "plain": trainer(Plain().cuda())}, "cuda", repeats=15)
+    medians = milliseconds(
+        {"ours": trainer(ours), "plain": trainer(PlainGPT(V, LAYERS, D, H, T).cuda())}, "cuda", repeats=15
+    )
     for name, value in medians.items():
         print(f"{name}: {B * T / value:.0f}k tokens/s")
     return [Row("train step", "GPT-2 124M compiled", "plain PyTorch compiled", medians["ours"], medians["plain"], 1.0)]

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from bench.train import our_round, text, trainer
+from bench.train_step import PlainGPT
 from regard.training.planning import plan_run
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
@@ -109,44 +109,12 @@ def time_mode(request: RunRequest, mode: str, folder: Path) -> dict[str, float]:
     return found
 
 
-class PlainBlock(nn.Module):
-    """A block of GPT-2 in plain PyTorch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm_1, self.norm_2 = nn.LayerNorm(D), nn.LayerNorm(D)
-        self.qkv, self.out = nn.Linear(D, 3 * D), nn.Linear(D, D)
-        self.up, self.down = nn.Linear(D, 4 * D), nn.Linear(4 * D, D)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply attention, then the feed-forward."""
-        q, k, v = (part.unflatten(2, (H, D // H)).transpose(1, 2) for part in self.qkv(self.norm_1(x)).split(D, 2))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.norm_2(x)), approximate="tanh"))
-
-
-class PlainGPT(nn.Module):
-    """The GPT in plain PyTorch."""
-
-    def __init__(self, vocabulary: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, D), nn.Embedding(T, D)
-        self.blocks = nn.Sequential(*(PlainBlock() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(D)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits."""
-        x = self.tokens(tokens) + self.places(torch.arange(T, device=tokens.device))
-        return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
-
-
 def time_plain(compiles: bool) -> dict[str, float]:
     """Time a plain loop: random windows of a text on the device, bf16, AdamW, clipping."""
     torch._dynamo.reset()
     begin = time.perf_counter()
     data = torch.randint(70, (2_000_000,), device="cuda")
-    model = PlainGPT(75).cuda()
+    model = PlainGPT(75, LAYERS, D, H, T).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     forward = torch.compile(model) if compiles else model
     span = torch.arange(T + 1, device="cuda")

@@ -405,9 +405,8 @@ class Trainer:
         self.update.load(found.tensors, facts["split"], rows=len(next(self.feed.order.epoch(0)).rows))
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best, self.best_step = facts["best"], facts["best_step"]
-        self.improved_step = facts.get("improved_step", self.best_step)
-        lowest = facts.get("lowest_loss")
-        self.lowest_loss = inf if lowest is None else lowest
+        self.improved_step = facts["improved_step"]
+        self.lowest_loss = inf if facts["lowest_loss"] is None else facts["lowest_loss"]
         self.best_weights = facts["best_weights"]
         self.seconds, self.tokens, self.flops = facts["seconds"], facts["tokens"], facts["flops"]
         if facts["window"] is not None:
