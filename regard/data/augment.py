@@ -1,12 +1,13 @@
-"""Prepare batches of images on the model's device: normalise them, and augment them by random shifts and flips.
+"""Prepare batches of images on the model's device: normalise them, and augment them at random.
 
 Random numbers come from the device's generator, which the trainer seeds. No function waits for an accelerator.
 """
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 CHUNK = 2**22  # bytes of pixels that are read together
@@ -57,3 +58,59 @@ def flip(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
     """Flip each image left to right with probability 1/2."""
     chosen = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(chosen, images.flip(-1), images)
+
+
+def distort(images: Float[Tensor, "B C H W"], strength: float) -> Float[Tensor, "B C H W"]:
+    """Rotate, shear and scale each image, and change its contrast and brightness, by random amounts.
+
+    With strength 1: up to 30 degrees, 0.3 of a side, 30 percent, and twice or half the contrast. The operations are
+    among those of AutoAugment (Cubuk et al. 2019), here as one affine map; its border is repeated outside the image.
+    """
+    B, device = len(images), images.device
+    turn, shear, stretch = (2 * torch.rand(3, B, device=device) - 1) * strength
+    angle, scale = turn * (torch.pi / 6), 1 + 0.3 * stretch
+    cos, sin, zero = scale * angle.cos(), scale * angle.sin(), torch.zeros_like(angle)
+    rows = torch.stack((cos, 0.3 * shear - sin, zero)), torch.stack((sin, cos, zero))
+    grid = F.affine_grid(torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False)
+    moved = F.grid_sample(images, grid.to(images.dtype), padding_mode="border", align_corners=False)
+    contrast, lightness = torch.rand(2, B, 1, 1, 1, device=device)
+    return moved * 2 ** ((2 * contrast - 1) * strength) + (lightness - 0.5) * strength
+
+
+def erase(images: Float[Tensor, "B C H W"], rate: float) -> Float[Tensor, "B C H W"]:
+    """Set a rectangle of a share `rate` of the images to zero, the mean colour (random erasing, Zhong et al. 2020)."""
+    hidden = rectangles(torch.rand(len(images), device=images.device) * 0.3, images)
+    chosen = torch.rand(len(images), 1, 1, 1, device=images.device) < rate
+    return images.masked_fill(chosen & hidden, 0.0)
+
+
+def rectangles(area: Float[Tensor, "B"], images: Float[Tensor, "B C H W"]) -> Bool[Tensor, "B 1 H W"]:
+    """Return rectangles of about these shares of an image, with the image's proportions, at random places inside."""
+    *_, H, W = images.shape
+    side = area.sqrt()
+    inside = []
+    for pixels in (H, W):
+        length = (side * pixels).round()
+        first = (torch.rand_like(side) * (pixels - length + 1)).floor()
+        place = torch.arange(pixels, device=images.device) - first[:, None]
+        inside.append((place >= 0) & (place < length[:, None]))
+    down, across = inside
+    return (down[:, :, None] & across[:, None, :])[:, None]
+
+
+def mix(images: Float[Tensor, "B C H W"], rate: float) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B"]]:
+    """Mix a share `rate` of the images with the image before, and return the share that is left of each.
+
+    Half of them are blended, x = s a + (1 - s) b with s uniform in 0..1 (mixup, Zhang et al. 2018), half get a
+    rectangle of the other image (CutMix, Yun et al. 2019).
+    """
+    B, device = len(images), images.device
+    others = images.roll(1, 0)
+    chosen, blends = torch.rand(2, B, device=device) < torch.tensor([[rate], [0.5]], device=device)
+    share = torch.rand(B, device=device)
+    pasted = rectangles(1 - share, images)
+    kept = torch.where(blends, share, 1 - pasted.float().mean((1, 2, 3)))
+    kept = torch.where(chosen, kept, 1.0)
+    weight = torch.where(blends[:, None, None, None], share[:, None, None, None], (~pasted).float())
+    weight = torch.where(chosen[:, None, None, None], weight, 1.0)
+    return weight * images + (1 - weight) * others, kept

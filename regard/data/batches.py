@@ -261,6 +261,20 @@ def passages(count: int, width: int, rows: int) -> Iterator[Draw]:
         yield Draw((count - whole,), np.array([whole]), whole == 0)
 
 
+def overlapping(count: int, width: int, stride: int, rows: int) -> Iterator[tuple[Draw, int]]:
+    """Cut `count` tokens, at least `width`, into windows that begin `stride` apart; yield draws with their context.
+
+    The context is how many tokens at the beginning of its windows were in an earlier window.
+    """
+    yield Draw((width,), np.array([0]), True), 0
+    starts = np.arange(stride, count - width + 1, stride)
+    for begin in range(0, len(starts), rows):
+        yield Draw((width,), starts[begin : begin + rows]), width - stride
+    end = len(starts) * stride + width
+    if end < count:
+        yield Draw((width,), np.array([count - width])), width - (count - end)
+
+
 def whole_streams(count: int, width: int, lanes: int) -> Iterator[Draw]:
     """Yield `count` tokens as `Streams` does; the last window of a lane may be narrower.
 

@@ -23,7 +23,7 @@ from regard.parts.score import DotConfig
 
 T = TypeVar("T")
 
-TRAINING = {"dropout", "init"}
+TRAINING = {"dropout", "drop_path", "init"}
 BIASES = (False, "no", "qkv", True, "all")  # fewer to more
 
 

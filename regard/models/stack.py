@@ -164,11 +164,17 @@ class LayerConfig(Config):
     """Norm of the sublayers."""
     dropout: Rate = 0.0
     """Share of a sublayer's output that training sets to zero."""
+    drop_path: Rate = 0.0
+    """Share of the rows for which training leaves a sublayer out (stochastic depth, Huang et al. 2016)."""
 
     def validate(self) -> None:
         """Check the rules between values."""
         if self.residual == "plain" and self.norm is not None:
             raise ConfigError('residual="plain" uses no norm; leave the norm out or choose another residual')
+        if self.drop_path and self.residual == "plain":
+            raise ConfigError('drop_path needs a residual connection, which residual="plain" has not; leave one out')
+        if self.drop_path == 1:
+            raise ConfigError("drop_path=1.0 must be below 1, or nothing is learned")
 
     def build(self, dim: int, shared: dict[Any, Relative]) -> Layer:
         """Build one layer of width `dim`; layers share position modules of equal configs."""
@@ -184,7 +190,7 @@ class LayerConfig(Config):
             feedforward = None if self.feedforward is None else self.feedforward.build(dim)
         parts = {"mixer": mixer, "cross": cross, "feedforward": feedforward}
         sublayers = [name for name, part in parts.items() if part is not None]
-        residual = build_residual(self.residual, sublayers, dim, self.norm, self.dropout)
+        residual = build_residual(self.residual, sublayers, dim, self.norm, self.dropout, self.drop_path)
         return Layer(mixer, cross, feedforward, residual)
 
 

@@ -7,6 +7,7 @@ CogView's sandwich, parallel is GPT-J's and PaLM's, plain is a stack of recurren
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
+import torch
 from torch import Tensor, nn
 
 from regard.config import Registry
@@ -18,14 +19,21 @@ Sublayer = Callable[[Tensor], Tensor]
 class Residual(nn.Module):
     """Join the named sublayers f of one layer; the norms are named after the sublayers."""
 
-    def __init__(self, norms: Mapping[str, nn.Module], dropout: float = 0.0) -> None:
+    def __init__(self, norms: Mapping[str, nn.Module], dropout: float = 0.0, drop_path: float = 0.0) -> None:
         super().__init__()
         self.norms = nn.ModuleDict(norms)
         self.dropout = nn.Dropout(dropout)
+        self.drop_path = drop_path
 
     def drop(self, x: Tensor) -> Tensor:
         """Apply dropout in training. Otherwise do not even call it: decode steps are many and small."""
-        return self.dropout(x) if self.training else x
+        if not self.training:
+            return x
+        x = self.dropout(x)
+        if self.drop_path:  # of each row, the whole sublayer (stochastic depth)
+            kept = torch.rand(len(x), 1, 1, device=x.device, dtype=x.dtype) >= self.drop_path
+            x = x * kept / (1 - self.drop_path)
+        return x
 
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
@@ -113,9 +121,14 @@ ResidualName = Annotated[str, RESIDUALS]
 
 
 def build_residual(
-    name: ResidualName, sublayers: Sequence[str], dim: int, norm: NormConfig | None, dropout: float
+    name: ResidualName,
+    sublayers: Sequence[str],
+    dim: int,
+    norm: NormConfig | None,
+    dropout: float,
+    drop_path: float = 0.0,
 ) -> Residual:
     """Build the residual of a layer with these sublayers; without a norm, nothing is normalised."""
     kind = RESIDUALS[name]
     norms = {norm_name: nn.Identity() if norm is None else norm.build(dim) for norm_name in kind.names(sublayers)}
-    return kind(norms, dropout)
+    return kind(norms, dropout, drop_path)

@@ -5,15 +5,15 @@ with packed texts hidden from each other. Recurrence reads it in parallel lanes 
 window, where the gradient is cut (truncated backpropagation through time, Williams, Peng 1990).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import nn
 
-from regard.config import Table
-from regard.data.batches import Draw, Order, Streams, Windows, passages, rows_for, whole_streams
+from regard.config import Count, Table
+from regard.data.batches import Draw, Order, Streams, Windows, overlapping, passages, rows_for, whole_streams
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.choose import Sampling
@@ -21,11 +21,12 @@ from regard.decode.engine import Given
 from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.decode.static import KeptEngine
+from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.parts.state import Hidden, State
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
-from regard.tasks.loss import Losses, cross_entropy
+from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import perplexities
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
@@ -42,6 +43,17 @@ class LanguageTaskConfig(TextConfig):
     models = ("language",)
     hub_task = "language"
     letters = True
+    after_reading = ("window", "stride")
+
+    stride: Count | None = None
+    """Tokens by which a window of validation text is ahead of the one before; absent: the window. With less, all tokens
+    have at least window - stride tokens of context. A recurrent model always has all of it."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.stride is not None and self.stride > self.window:
+            raise ConfigError(f"stride={self.stride} must be at most the window, {self.window}, or tokens are left out")
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return dropout for all but the smallest model."""
@@ -112,21 +124,28 @@ class Language(LongTextTask):
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss and perplexities on the whole validation text, window by window, given its first token."""
-        width, count = self.config.window, self.valid.tokens - 1
+        count = self.valid.tokens - 1
         carries, packs = can(model, "carries_state"), self.packs(model)
-        if carries:
-            draws = whole_streams(count, width, min(LANES, count // width))
-        else:
-            draws = passages(count, width, rows_for(AT_ONCE, (width,)))
         total = torch.zeros((), device=self.device, dtype=torch.float64)
         carried: dict[int, Batch] = {}  # by the number of the part
-        for draw in draws:
-            for number, batch in enumerate(self.split_batch(self.rows(self.valid, draw, carries, packs))):
+        for draw, context in self._passages(count, carries):
+            whole = self.rows(self.valid, draw, carries, packs)
+            whole["labels"][:, :context] = IGNORE
+            for number, batch in enumerate(self.split_batch(whole)):
                 before = {} if draw.begins else carried[number]
                 losses, carried[number] = self.loss(model, batch | before)
                 total += losses.loss.double()
         loss = float(total)
         return {"loss": loss / count, **perplexities(loss, count, *self.valid.units)}
+
+    def _passages(self, count: int, carries: bool) -> Iterator[tuple[Draw, int]]:
+        """Yield the draws of validation, and how many tokens at the beginning of their rows are only context."""
+        width, stride = self.config.window, self.config.stride
+        if not carries and stride is not None:
+            return overlapping(count, width, stride, rows_for(AT_ONCE, (width,)))
+        lanes = min(LANES, count // width)
+        draws = whole_streams(count, width, lanes) if carries else passages(count, width, rows_for(AT_ONCE, (width,)))
+        return ((draw, 0) for draw in draws)
 
     def samples(self, model: nn.Module) -> list[Sample]:
         """Generate the continuation of two pieces of validation text, if the model can."""

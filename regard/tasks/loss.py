@@ -1,4 +1,5 @@
-"""Losses: cross-entropy, with label smoothing (Szegedy et al. 2016) and R-Drop (Liang et al. 2021).
+"""Losses: cross-entropy, with label smoothing (Szegedy et al. 2016), mixup (Zhang et al. 2018) and R-Drop (Liang et al.
+2021).
 
 All are sums over the positions that count, so that they add up over micro-batches and ranks; callers divide by the
 count.
@@ -36,6 +37,26 @@ def cross_entropy(logits: Float[Tensor, "*rows V"], labels: Int[Tensor, "*rows"]
     return Losses(objective, loss.detach(), count)
 
 
+def mixed_cross_entropy(
+    logits: Float[Tensor, "rows V"],
+    labels: Int[Tensor, "rows"],
+    others: Int[Tensor, "rows"],
+    share: Float[Tensor, "rows"],
+    smoothing: float = 0.0,
+) -> Losses:
+    """L = sum_t s_t CE(p_t, y_t) + (1 - s_t) CE(p_t, z_t), smoothed, for inputs that are mixed from two (mixup).
+
+    Where one of the two labels is `IGNORE`, the other counts alone.
+    """
+    log_p = F.log_softmax(_flat(logits), -1)
+    share = torch.where(others == IGNORE, 1.0, share)
+    targets = share[:, None] * _one_hot(labels, log_p) + (1 - share)[:, None] * _one_hot(others, log_p)
+    counts = labels != IGNORE
+    loss = -(log_p * targets).sum(-1).masked_fill(~counts, 0.0).sum()
+    spread = -_counted(log_p.mean(-1), labels)
+    return Losses((1 - smoothing) * loss + smoothing * spread, loss.detach(), torch.count_nonzero(counts))
+
+
 def r_drop(
     logits_a: Float[Tensor, "*rows V"],
     logits_b: Float[Tensor, "*rows V"],
@@ -70,6 +91,11 @@ def _smoothed(log_p: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoot
         return loss, loss
     spread = _counted(log_p.sum(-1), labels) / log_p.shape[-1]
     return (1 - smoothing) * loss - smoothing * spread, loss
+
+
+def _one_hot(labels: Int[Tensor, "rows"], like: Float[Tensor, "rows V"]) -> Float[Tensor, "rows V"]:
+    """Return rows with 1 at the label."""
+    return torch.zeros_like(like).scatter_(1, labels.clamp(min=0)[:, None].long(), 1.0)
 
 
 def _counted(values: Float[Tensor, "rows"], labels: Int[Tensor, "rows"]) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Count, Rate, Table, Times
-from regard.data.augment import channel_statistics, flip, normalise, shift
+from regard.data.augment import channel_statistics, distort, erase, flip, mix, normalise, shift
 from regard.data.batches import EMPTY, Draw, Indices, Shuffled
 from regard.data.cache import digest
 from regard.data.columns import FileReading
@@ -22,7 +22,7 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.recipe_files import merge
 from regard.tasks.defaults import Amount, TaskConfig
-from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.loss import IGNORE, Losses, cross_entropy, mixed_cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
@@ -52,6 +52,13 @@ class VisionTaskConfig(TaskConfig):
     """The most pixels by which training images are moved."""
     flip: bool = False
     """Whether training images are mirrored left to right."""
+    distort: Rate = 0.0
+    """How strongly training images are rotated, sheared, scaled and changed in contrast and brightness."""
+    erase: Rate = 0.0
+    """Share of the training images that lose a rectangle (random erasing, Zhong et al. 2020)."""
+    mix: Rate = 0.0
+    """Share of the training images that are mixed with another one, as are their labels (mixup, Zhang et al. 2018;
+    CutMix, Yun et al. 2019)."""
     smoothing: Rate = 0.1
     """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
     classes: tuple[str, ...] = ()
@@ -237,13 +244,20 @@ class Vision(Task):
         return Feed(order, lambda draw, epoch: self.varied(draw))
 
     def varied(self, draw: Draw) -> Batch:
-        """Return the images of a draw, shifted and mirrored at random, and their labels."""
+        """Return the images of a draw, varied at random, and their labels; mixed images have two, with shares."""
         batch = self.rows(self.train, np.where(draw.rows < 0, EMPTY, self.train_rows[draw.rows]))
-        images = batch["images"]
-        if self.config.shift:
-            images = shift(images, self.config.shift)
-        if self.config.flip:
+        images, config = batch["images"], self.config
+        if config.shift:
+            images = shift(images, config.shift)
+        if config.flip:
             images = flip(images)
+        if config.distort:
+            images = distort(images, config.distort)
+        if config.erase:
+            images = erase(images, config.erase)
+        if config.mix:
+            images, share = mix(images, config.mix)
+            batch |= {"others": batch["labels"].roll(1, 0), "share": share}
         return batch | {"images": images}
 
     def rows(self, images: Images, rows: Indices) -> Batch:
@@ -258,9 +272,12 @@ class Vision(Task):
         }
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the cross-entropy of the label."""
+        """Compute the cross-entropy of the label, or of both labels of a mixed image."""
         smoothing = self.config.smoothing if model.training else 0.0
-        return cross_entropy(model(batch["images"]), batch["labels"], smoothing), {}
+        logits = model(batch["images"])
+        if "share" in batch:
+            return mixed_cross_entropy(logits, batch["labels"], batch["others"], batch["share"], smoothing), {}
+        return cross_entropy(logits, batch["labels"], smoothing), {}
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.data import augment
-from regard.data.augment import channel_statistics, flip, normalise, shift
+from regard.data.augment import channel_statistics, distort, erase, flip, mix, normalise, shift
 
 
 def some_pixels(count: int, height: int, width: int, channels: int) -> np.ndarray:
@@ -121,3 +121,56 @@ def test_chance_follows_the_seed_of_torch() -> None:
 
     assert torch.equal(varied(1), varied(1))
     assert not torch.equal(varied(1), varied(2))
+
+
+# --- distort, erase, mix ---------------------------------------------------------------------------------------------
+
+
+def test_a_distortion_of_strength_zero_changes_nothing() -> None:
+    images = torch.rand(4, 3, 9, 7)
+    assert torch.allclose(distort(images, 0.0), images, atol=1e-5)
+
+
+def test_a_distortion_turns_images_and_changes_their_contrast() -> None:
+    torch.manual_seed(0)
+    image = torch.zeros(1, 1, 21, 21)
+    image[..., 10] = 1.0  # a vertical line through the centre
+    found = distort(image.expand(64, -1, -1, -1), 1.0)
+    contrast = found.amax((1, 2, 3)) - found.amin((1, 2, 3))
+    assert 0.4 < contrast.min() < 0.9 < 1.2 < contrast.max() <= 2.001
+    top = found[:, 0, 2].argmax(-1)
+    assert len(set(top.tolist())) > 5  # the line leans to both sides
+    assert top.min() < 10 < top.max()
+
+
+def test_erasing_hides_one_rectangle_of_some_images() -> None:
+    torch.manual_seed(0)
+    found = erase(torch.ones(400, 2, 12, 12), 0.5) == 0
+    assert torch.equal(found[:, 0], found[:, 1])
+    hidden = found[:, 0]
+    down, across = hidden.any(2), hidden.any(1)
+    assert torch.equal(hidden, down[:, :, None] & across[:, None, :])
+    for side in (down, across):  # without gaps
+        assert bool((side.float().diff(dim=1).abs().sum(1) <= 2).all())
+    assert 0.4 < hidden.flatten(1).any(1).float().mean() < 0.6
+    assert hidden.float().mean((1, 2)).max() < 0.36
+
+
+def test_the_share_of_a_mixed_image_is_what_is_left_of_it() -> None:
+    torch.manual_seed(0)
+    images = torch.arange(200.0)[:, None, None, None].expand(-1, 1, 10, 10)
+    found, share = mix(images, 0.8)
+    before = images.roll(1, 0)
+    expected = share[:, None, None, None] * images + (1 - share)[:, None, None, None] * before
+    assert torch.allclose(found.mean((1, 2, 3)), expected.mean((1, 2, 3)), atol=1e-3)
+    assert 0.1 < float((share == 1).float().mean()) < 0.35
+    flat = found.flatten(1)
+    blended = (flat == flat[:, :1]).all(1) & (share != 1)
+    assert 0.25 < float(blended.float().mean()) < 0.55
+
+
+def test_nothing_is_mixed_at_rate_zero() -> None:
+    images = torch.rand(5, 1, 4, 4)
+    found, share = mix(images, 0.0)
+    assert torch.equal(found, images)
+    assert share.tolist() == [1.0] * 5

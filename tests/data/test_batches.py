@@ -18,6 +18,7 @@ from regard.data.batches import (
     Streams,
     Windows,
     next_multiple,
+    overlapping,
     pack_rows,
     passages,
     rows_for,
@@ -223,6 +224,18 @@ def test_validation_text_is_read_once_and_to_its_end(width: int, rows: int, more
         assert all(draw.shape[0] <= width or draw.begins for draw in draws)
     for draw, following in pairwise(draws):  # of streams
         assert following.begins or np.array_equal(draw.rows + draw.shape[0], following.rows)
+
+
+@given(st.data())
+def test_overlapping_windows_predict_each_token_once_with_enough_context(data: st.DataObject):
+    width, rows = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 6))
+    stride, count = data.draw(st.integers(1, width)), width + data.draw(st.integers(0, 100))
+    places = []
+    for draw, context in overlapping(count, width, stride, rows):
+        assert draw.shape == (width,)
+        assert context >= width - stride or draw.begins
+        places += [place for row in draw.rows for place in range(row + context, row + width)]
+    assert places == list(range(count))
 
 
 # --- what decides ----------------------------------------------------------------------------------------------------

@@ -126,3 +126,16 @@ def test_dropout_acts_on_the_output_of_a_sublayer_not_on_the_stream(joining: Res
     dropped = residual(x, SUBLAYERS)
     assert torch.equal(dropped, torch.zeros_like(x) if joining == "plain" else x)
     assert not torch.equal(residual.eval()(x, SUBLAYERS), dropped)
+
+
+def test_a_dropped_path_leaves_a_sublayer_out_for_whole_rows_and_keeps_the_mean() -> None:
+    torch.manual_seed(0)
+    residual = build_residual("pre", ["mixer"], 4, None, 0.0, drop_path=0.25)
+    x = torch.rand(2000, 3, 4) + 1
+    change = (residual(x, {"mixer": lambda y: y}) - x) / x
+    kept = change[:, 0, 0] > 0
+    assert torch.allclose(change[kept], torch.full_like(change[kept], 4 / 3), atol=1e-5)
+    assert torch.equal(change[~kept], torch.zeros_like(change[~kept]))
+    assert 0.2 < float((~kept).float().mean()) < 0.3
+    residual.eval()
+    assert torch.equal(residual(x, {"mixer": lambda y: y}), x + x)

@@ -26,13 +26,13 @@ CHARACTERS = TokenizerConfig("char")
 RECURRENT = pytest.mark.parametrize("recipe", ["elman", "lstm", "gru", "mut1"])
 
 
-def task_of(path: Path, text: str, valid: str | None = None, documents: str = "line", window: int = 5) -> Language:
+def task_of(path: Path, text: str, valid: str | None = None, documents: str = "line", **settings: int) -> Language:
     (path / "train.txt").write_text(text)
     files = {"train": (str(path / "train.txt"),)}
     if valid is not None:
         (path / "valid.txt").write_text(valid)
         files["valid"] = (str(path / "valid.txt"),)
-    return prepare("language", CHARACTERS, documents=documents, window=window, **files)
+    return prepare("language", CHARACTERS, documents=documents, **({"window": 5} | settings), **files)
 
 
 def long_text(tokens: int, seed: int = 0) -> str:
@@ -197,6 +197,26 @@ def test_measure_is_the_naive_one_over_all_windows(tmp_path):
         naive_loss(model, tokens[i : i + 5], tokens[i + 1 : i + 6], documents[i : i + 5]) for i in range(0, 30, 5)
     )
     check_perplexities(task.measure(model), total / 30, 30, *valid.splitlines())
+
+
+@torch.no_grad()
+def test_measure_with_a_stride_gives_every_token_more_context(tmp_path):
+    valid = long_text(19, seed=1)  # 18 tokens to predict
+    task = task_of(tmp_path, long_text(40), valid=valid, stride=2)
+    model = model_for(task, "writer")
+    tokens = torch.tensor(ids(task, f"|{valid}|"))
+    ends = [5, 7, 9, 11, 13, 15, 17, 18]
+    total, done = 0.0, 0
+    for end in ends:
+        logits = model(tokens[None, end - 5 : end])[0]
+        total += nll(logits[done - end :], tokens[done + 1 : end + 1])
+        done = end
+    check_perplexities(task.measure(model), total / 18, 18, valid)
+
+
+def test_a_stride_beyond_the_window_is_rejected():
+    with pytest.raises(ConfigError, match=r"stride=9 must be at most the window, 8"):
+        LanguageTaskConfig(train=("a",), window=8, stride=9)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy, r_drop
+from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy, mixed_cross_entropy, r_drop
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -182,3 +182,27 @@ def test_compiles_into_one_graph(lose: Callable[[Tensor, Tensor], Losses]) -> No
     found.objective.backward()
     wanted.objective.backward()
     torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_mixed_input_counts_each_label_by_its_share(smoothing: float) -> None:
+    logits, labels, share = draw(6, 5), torch.tensor([0, 1, 2, IGNORE, 3, 4]), torch.linspace(0, 1, 6).double()
+    others = labels.roll(1)
+    found = mixed_cross_entropy(logits, labels, others, share, smoothing)
+    objective = loss = 0.0
+    for row, y, z, s in zip(logits.numpy(), labels.tolist(), others.tolist(), share.tolist(), strict=True):
+        if y != IGNORE:
+            surprise = -np.log(softmax(row))
+            plain = surprise[y] if z == IGNORE else s * surprise[y] + (1 - s) * surprise[z]
+            loss += plain
+            objective += (1 - smoothing) * plain + smoothing * surprise.mean()
+    assert float(found.objective) == pytest.approx(objective)
+    assert float(found.loss) == pytest.approx(loss)
+    assert int(found.count) == 5
+
+
+def test_an_input_that_is_not_mixed_has_the_usual_cross_entropy() -> None:
+    logits, labels = draw(6, 5), label(6)
+    mixed = mixed_cross_entropy(logits, labels, labels.roll(1), torch.ones(6).double(), 0.1)
+    for found, wanted in zip(mixed, cross_entropy(logits, labels, 0.1), strict=True):
+        assert float(found) == pytest.approx(float(wanted))

@@ -213,3 +213,18 @@ def test_the_probe_is_a_held_out_image_as_it_is(tmp_path):
     np.testing.assert_allclose(probe["images"].numpy(), wanted.transpose(0, 3, 1, 2), atol=1e-5)
     assert list(probe) == ["images"]
     assert model_for()(*probe.values()).shape == (1, 3)
+
+
+def test_mixed_images_are_learned_with_both_labels(tmp_path):
+    task = prepare("vision", train=archive(tmp_path / "a.npz"), mix=1.0, erase=0.5, distort=0.3, smoothing=0.0)
+    torch.manual_seed(0)
+    batch = task.varied(draw(*range(12)))
+    assert torch.equal(batch["others"], batch["labels"].roll(1, 0))
+    assert 0 < batch["share"].min() < batch["share"].max() < 1
+    model = model_for()
+    found = task.loss(model, batch)[0]
+    with torch.no_grad():
+        log_p = model(batch["images"]).log_softmax(-1)
+    rows = torch.arange(12)
+    expected = batch["share"] * log_p[rows, batch["labels"]] + (1 - batch["share"]) * log_p[rows, batch["others"]]
+    assert float(found.loss) == pytest.approx(-float(expected.sum()), rel=1e-5)
