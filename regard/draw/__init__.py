@@ -14,16 +14,13 @@ from regard.draw.file import encode_figure, write_figure
 from regard.draw.head_grid import heads
 from regard.draw.heatmap import heatmap
 from regard.draw.learning_curves import Curve, Panel, curves
-from regard.draw.line_charts import Chart, Line, line_charts
 from regard.draw.position_table import positions
 from regard.draw.style import DARK, LIGHT, Look
 
 __all__ = [
     "DARK",
     "LIGHT",
-    "Chart",
     "Curve",
-    "Line",
     "Look",
     "Panel",
     "alignment",
@@ -31,7 +28,6 @@ __all__ = [
     "encode_figure",
     "heads",
     "heatmap",
-    "line_charts",
     "positions",
     "write_figure",
 ]
