@@ -44,6 +44,7 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "optimizer": ("regard.training.optimizer", "OPTIMIZERS"),
     "schedule": ("regard.training.schedule", "SCHEDULES"),
     "family": ("regard.hub.families", "FAMILIES"),
+    "experiment": ("regard.lab.experiments", "EXPERIMENTS"),
 }
 
 

@@ -22,6 +22,7 @@ from regard.cli.evaluate import evaluate_command
 from regard.cli.fill import fill_command
 from regard.cli.generate import generate_command
 from regard.cli.help import HelpTyper, plain_parameters
+from regard.cli.lab import lab_command
 from regard.cli.look import look_command
 from regard.cli.recipes import recipes_command
 from regard.cli.show import show_command
@@ -82,6 +83,7 @@ VERBS = {
     "data": data_command,
     "show": show_command,
     "recipes": recipes_command,
+    "lab": lab_command,
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)

@@ -14,8 +14,9 @@ from regard.draw.file import encode_figure, write_figure
 from regard.draw.head_grid import heads
 from regard.draw.heatmap import heatmap
 from regard.draw.learning_curves import Curve, Panel, curves
+from regard.draw.measurements import bars, lines
 from regard.draw.position_table import positions
-from regard.draw.style import DARK, LIGHT, Look
+from regard.draw.style import DARK, LIGHT, Look, current_look, use_look
 
 __all__ = [
     "DARK",
@@ -24,10 +25,14 @@ __all__ = [
     "Look",
     "Panel",
     "alignment",
+    "bars",
+    "current_look",
     "curves",
     "encode_figure",
     "heads",
     "heatmap",
+    "lines",
     "positions",
+    "use_look",
     "write_figure",
 ]

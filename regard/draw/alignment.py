@@ -12,13 +12,13 @@ from regard.draw.heatmap import KEYS, QUERIES, check_tokens
 from regard.draw.labels import short_label, text_width, visible
 from regard.draw.style import (
     HEAD,
-    LIGHT,
     MARGIN,
     NOTE,
     SMALL,
     TITLE,
     Look,
     add_axes,
+    current_look,
     new_figure,
     regard_style,
     write_note,
@@ -42,12 +42,13 @@ FAINTEST = 0.02  # ribbons of smaller weights would be too thin to see
 
 
 def alignment(
-    weights: Array, queries: Sequence[str], keys: Sequence[str], *, title: str = "", look: Look = LIGHT
+    weights: Array, queries: Sequence[str], keys: Sequence[str], *, title: str = "", look: Look | None = None
 ) -> Figure:
     """Draw cross-attention (T x S): ribbons from each word of the translation (query) to the source words (keys).
 
     The source is above the translation, or to its right if the words do not fit into a line.
     """
+    look = look or current_look()
     check_weight_matrix(weights, None)
     check_tokens(weights, queries, keys)
     if max(weights.shape) > MOST:

@@ -10,13 +10,13 @@ from regard.draw.labels import LINE_HEIGHT, text_width, visible
 from regard.draw.style import (
     HEAD,
     LEAST,
-    LIGHT,
     MARGIN,
     NOTE,
     SMALL,
     TITLE,
     Look,
     add_axes,
+    current_look,
     new_figure,
     regard_style,
     remove_frame,
@@ -35,12 +35,13 @@ MOST = 100  # cells per side that can still be seen
 
 
 def heads(
-    layers: Iterable[Array], *, title: str = "", masks: Sequence[Array | None] | None = None, look: Look = LIGHT
+    layers: Iterable[Array], *, title: str = "", masks: Sequence[Array | None] | None = None, look: Look | None = None
 ) -> Figure:
     """Draw all heads of all layers (each H x T x S), labelled L1.H1, L1.H2, ...
 
     There is one mask (T x S) for each layer: True where a query may attend, or None where it may attend anywhere.
     """
+    look = look or current_look()
     layers = list(layers)
     masks = [None] * len(layers) if masks is None else masks
     _check(layers, masks)

@@ -9,13 +9,13 @@ from regard.draw.cells import COLOUR_BAR, Array, check_weight_matrix, draw_cells
 from regard.draw.labels import LINE_HEIGHT, choose_labels, label_columns, label_rows, text_width, visible
 from regard.draw.style import (
     HEAD,
-    LIGHT,
     MARGIN,
     NOTE,
     SMALL,
     TITLE,
     Look,
     add_axes,
+    current_look,
     new_figure,
     regard_style,
     remove_frame,
@@ -40,12 +40,13 @@ def heatmap(
     *,
     title: str = "",
     mask: Array | None = None,
-    look: Look = LIGHT,
+    look: Look | None = None,
 ) -> Figure:
     """Draw the weights of one head (T x S): rows are queries, columns are keys, and each row sums to 1.
 
     The mask is True where a query may attend; other cells are hatched.
     """
+    look = look or current_look()
     check_weight_matrix(weights, mask)
     check_tokens(weights, queries, keys)
     rows, columns = weights.shape

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from regard.draw.labels import visible
-from regard.draw.style import LIGHT, Look, new_figure, regard_style, remove_frame
+from regard.draw.style import Look, current_look, new_figure, regard_style, remove_frame
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +36,9 @@ class Panel:
     curves: Sequence[Curve]
 
 
-def curves(panels: Sequence[Panel], *, columns: int = 2, look: Look = LIGHT) -> Figure:
+def curves(panels: Sequence[Panel], *, columns: int = 2, look: Look | None = None) -> Figure:
     """Draw panels over the same steps."""
+    look = look or current_look()
     small = panels[1:]
     heights = [LARGE, *[SMALL] * -(-len(small) // columns)]
     steps = [step for panel in panels for curve in panel.curves for step in curve.points]

@@ -10,11 +10,11 @@ from regard.draw.cells import COLOUR_BAR, Array, draw_colour_bar
 from regard.draw.labels import text_width, visible
 from regard.draw.style import (
     HEAD,
-    LIGHT,
     MARGIN,
     TITLE,
     Look,
     add_axes,
+    current_look,
     new_figure,
     regard_style,
     remove_frame,
@@ -38,9 +38,10 @@ def positions(
     title: str = "",
     rows: str = "position",
     columns: str = "feature",
-    look: Look = LIGHT,
+    look: Look | None = None,
 ) -> Figure:
     """Draw a position table (P x D), and beside it the similarity of any two positions (N x N); blue is negative."""
+    look = look or current_look()
     _check(table, similarity)
     panels = (
         (table, visible(columns), visible(rows), "value"),

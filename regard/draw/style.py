@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import RLock
@@ -34,6 +35,10 @@ class Look:
 LIGHT = Look("#ffffff", "#1f242d", "#667080", "#b3bac5", "#e6e8ec", "#f6f7f9", "#3b82c4", "#d9622b")
 DARK = Look("#1b1e24", "#e4e7ec", "#98a1b0", "#555c68", "#32363f", "#23272f", "#6cabe6", "#f08a55")
 
+# Colours of series, after blue and orange; light enough for a dark ground and dark enough for a light one, and
+# told apart with the common kinds of colour blindness (after Okabe and Ito). Markers differ, too.
+SERIES = ("#2a9d77", "#c0519c", "#a8860d", "#7a6bd1", "#5b9ea8", "#b0563f", "#7f8895")
+
 # Font sizes in points, everything else in inches. The page of a paper is about seven inches wide.
 TITLE, TEXT, SMALL, LEAST = 10.0, 8.0, 7.0, 5.5
 MARGIN = 0.1
@@ -49,16 +54,38 @@ OTHERS = ["Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans"
 OTHERS += ["Malgun Gothic", "WenQuanYi Zen Hei", "Noto Sans Devanagari", "Nirmala UI", "Noto Sans Thai"]
 OTHERS += ["Noto Sans Symbols 2", "Noto Emoji", "Segoe UI Symbol", "Last Resort High-Efficiency"]
 
+_LOOK: ContextVar[Look] = ContextVar("look", default=LIGHT)
 _SETTINGS = RLock()  # matplotlib's settings are global to the process
 
 
 @contextmanager
-def regard_style(look: Look = LIGHT) -> Iterator[None]:
+def use_look(look: Look) -> Iterator[None]:
+    """Draw in this look inside the block, where a function is not given one."""
+    token = _LOOK.set(look)
+    try:
+        yield
+    finally:
+        _LOOK.reset(token)
+
+
+def current_look() -> Look:
+    """Return the look of `use_look`; outside of it, the light one."""
+    return _LOOK.get()
+
+
+@contextmanager
+def regard_style(look: Look | None = None) -> Iterator[None]:
     """Use this style inside the block, regardless of the user's own settings, and restore those afterwards."""
     from matplotlib import style
 
-    with _SETTINGS, style.context(["default", _settings(look)]):
+    with _SETTINGS, style.context(["default", _settings(look or current_look())]):
         yield
+
+
+def series_colour(number: int, look: Look) -> str:
+    """Return the colour of a series of points by its number; they repeat after nine."""
+    colours = (look.blue, look.orange, *SERIES)
+    return colours[number % len(colours)]
 
 
 def _settings(look: Look) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""The experiments by name; each is a file of this package, imported when it is run.
+
+The titles are here, too, so that `regard lab` can list them without importing torch; a test compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from regard.errors import RegardError, choices
+from regard.limits import Registry
+
+if TYPE_CHECKING:
+    from regard.lab.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class ShippedExperiment:
+    """An experiment of the package that is not imported yet."""
+
+    title: str
+
+
+EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
+    "experiment",
+    {  # in the order of the lectures
+        "lookup": ShippedExperiment("Attention is a soft look-up: from the mean to a dictionary"),
+    },
+)
+
+
+def find_experiment(name: str) -> Experiment:
+    """Return an experiment by its name: one of the package, or one that the user registered."""
+    if name not in EXPERIMENTS:
+        remedy = "to run your own, import the file that registers it (--import FILE)"
+        raise RegardError(f"{name!r} is not an experiment; {choices(name, EXPERIMENTS)}; {remedy}")
+    found = EXPERIMENTS[name]
+    if not isinstance(found, ShippedExperiment):
+        return found
+    module = import_module(f"regard.lab.experiments.{name.replace('-', '_')}")
+    experiment: Experiment = module.EXPERIMENT
+    return experiment
