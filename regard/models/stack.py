@@ -5,7 +5,7 @@ convolution, all called alike), a cross-attention, and a feed-forward. A stack n
 pattern, `["5*local", "global"]`, repeated up to its depth.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle, islice
@@ -17,8 +17,11 @@ from torch import Tensor, nn
 from regard.config import Config, Depth, Kinds, Rate
 from regard.errors import ConfigError, at, choices
 from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.cache import Memo
 from regard.parts.conv import ConvolutionConfig
-from regard.parts.feedforward import FeedForwardConfig
+from regard.parts.feedforward import GLU, FeedForwardConfig
+from regard.parts.heads import MultiHeads
+from regard.parts.linear import Linear
 from regard.parts.mask import Rule
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.moe import MixtureOfExperts
@@ -64,12 +67,18 @@ class Layer(nn.Module):
         memory_positions: Int[Tensor, "B S"] | None = None,
         memory_mask: Rule | None = None,
         state: LayerViews | None = None,
+        memos: tuple[Memo, Memo] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Apply the sublayers: first tokens interact, then each is processed on its own."""
+        """Apply the sublayers: first tokens interact, then each is processed on its own.
+
+        `memos` are what the layers of a pass share, in mixers and in cross-attentions.
+        """
         state = state or {}
+        memo, cross_memo = memos or (None, None)
+        shared = {"memo": memo} if self.mixer.shares_masks else {}
 
         def mix(x: Tensor) -> Tensor:
-            return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"))
+            return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"), **shared)
 
         sublayers: dict[str, Sublayer] = {"mixer": mix}
         if self.cross is not None:
@@ -78,7 +87,8 @@ class Layer(nn.Module):
             def attend_to_memory(x: Tensor) -> Tensor:
                 if "cross" in state:
                     return cross(x, positions=positions, state=state["cross"])
-                return cross(x, memory=memory, mask=memory_mask, positions=positions, memory_positions=memory_positions)
+                places = {"positions": positions, "memory_positions": memory_positions}
+                return cross(x, memory=memory, mask=memory_mask, **places, memo=cross_memo)
 
             sublayers["cross"] = attend_to_memory
         if self.feedforward is not None:
@@ -86,6 +96,15 @@ class Layer(nn.Module):
             counts_tokens = isinstance(feedforward, MixtureOfExperts)
             sublayers["feedforward"] = partial(feedforward, positions=positions) if counts_tokens else feedforward
         return self.residual(x, sublayers)
+
+    def with_same_input(self) -> Iterator[tuple[Linear, ...]]:
+        """Yield the linear layers that are applied to the same vectors, so that one product can compute them."""
+        if isinstance(self.mixer, Attention) and isinstance(heads := self.mixer.heads, MultiHeads):
+            yield heads.to_query, heads.to_key, heads.to_value
+        if self.cross is not None and isinstance(heads := self.cross.heads, MultiHeads):
+            yield heads.to_key, heads.to_value
+        if isinstance(self.feedforward, GLU):
+            yield self.feedforward.gate, self.feedforward.up
 
     def start(
         self, batch: int, capacity: int | None, memory: Tensor | None, memory_positions: Tensor | None
@@ -119,6 +138,7 @@ class Stack(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """Apply all layers."""
         states: Sequence[LayerViews | None] = state or [None] * len(self.layers)
+        memos: tuple[Memo, Memo] = ({}, {})
         for layer, layer_state in zip(self.layers, states, strict=True):
             x = layer(
                 x,
@@ -128,6 +148,7 @@ class Stack(nn.Module):
                 memory_positions=memory_positions,
                 memory_mask=memory_mask,
                 state=layer_state,
+                memos=memos,
             )
         return self.norm(x)
 

@@ -31,6 +31,7 @@ class Attention(Watchable, Mixer):
     """
 
     follows_documents = True
+    shares_masks = True
 
     def __init__(
         self,
@@ -58,10 +59,12 @@ class Attention(Watchable, Mixer):
         positions: Int[Tensor, "B T"] | None = None,
         memory_positions: Int[Tensor, "B S"] | None = None,
         state: CacheView | Memory | None = None,
+        memo: Memo | None = None,
     ) -> Float[Tensor, "B T _D"]:
         """Attend from x to itself, to `memory`, or to the tokens in `state`.
 
-        The view of a cache has the mask and the positions of its step; the arguments are ignored then.
+        The view of a cache has the mask and the positions of its step; the arguments are ignored then. Attentions with
+        the same mask and positions may share a `memo`.
         """
         if memory is not None:
             if state is not None:
@@ -69,10 +72,10 @@ class Attention(Watchable, Mixer):
             state = self.remember(memory, memory_positions)
         if isinstance(state, Memory):  # cross-attention: keys and values were computed once
             query = self.heads.query(x, self.rotation(x, positions))
-            view = state.view(self.narrow(mask), positions)
+            view = state.view(self.narrow(mask), positions, memo)
             key, value = view.kept
         else:  # self-attention: project, then write to the cache
-            cache = state or Uncached(self.narrow(mask), positions)
+            cache = state or Uncached(self.narrow(mask), positions, memo)
             query, kept = self.heads.project(x, self.rotation(x, cache.positions, cache.memo))
             view = cache.extend(kept)
             key, value = self.expand(view.kept)

@@ -86,7 +86,7 @@ class Uncached:
     def extend(self, kept: Kept) -> View:
         """Look at the new tokens only."""
         mask = self.mask if self.positions is None else Padding() & self.mask
-        return View(kept, mask, self.positions, self.positions)
+        return View(kept, mask, self.positions, self.positions, memo=self.memo)
 
 
 class CacheKind(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.config import Config, Count, Kinds, Positive, Rate, Registry
 from regard.errors import ConfigError
-from regard.parts.linear import Linear
+from regard.parts.linear import Linear, linears
 from regard.parts.moe import Experts, MixtureOfExperts, Router
 
 
@@ -96,7 +96,8 @@ class GLU(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         """Return W_2 (g(W_g x) * W_1 x)."""
-        hidden = self.activation(self.gate(x)) * self.up(x)
+        gate, up = linears(x, self.gate, self.up)
+        hidden = self.activation(gate) * up
         return self.down(self.dropout(hidden) if self.training else hidden)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from regard.config import Config, Count, Kinds
 from regard.errors import ConfigError
 from regard.parts.cache import Kept
-from regard.parts.linear import Linear, Repackable
+from regard.parts.linear import Linear, Repackable, linears
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Rotation
 
@@ -96,14 +96,16 @@ class MultiHeads(Heads, Repackable):
 
     def keep(self, x: Sequence, rotate: Rotation) -> Kept:
         """Compute K = XW_K and V = XW_V."""
-        return rotate(self.key_norm(self.split(self.to_key(x)))), self.split(self.to_value(x))
+        key, value = map(self.split, linears(x, self.to_key, self.to_value))
+        return rotate(self.key_norm(key)), value
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
         """Compute all three, by one product if W_Q, W_K and W_V are packed."""
         if self.product is None:
-            return super().project(x, rotate)
-        joined = self.split(self.product(x))
-        query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
+            query, key, value = map(self.split, linears(x, self.to_query, self.to_key, self.to_value))
+        else:
+            joined = self.split(self.product(x))
+            query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
         return rotate(self.query_norm(query)), (rotate(self.key_norm(key)), value)
 
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:

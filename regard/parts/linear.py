@@ -1,6 +1,8 @@
 """y = Wx + b, in the form that is fast where it is computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +26,37 @@ class Linear(nn.Linear):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
         """Return Wx + b."""
+        if (cast := _cast_of(self)) is not None:
+            return F.linear(x, *cast)
         return linear(x, self.weight, self.bias)
+
+
+def linears(x: Float[Tensor, "*rows D"], *layers: Linear) -> tuple[Tensor, ...]:
+    """Return the products of several layers with the same vectors: by one product, if they were cast together."""
+    if (cast := _cast_of(*layers)) is None:
+        return tuple(layer(x) for layer in layers)
+    return torch.split(F.linear(x, *cast), [layer.out_features for layer in layers], -1)
+
+
+Cast = tuple[Tensor, Tensor | None]  # weight and bias in the precision of a pass; those of several layers joined
+_CASTS: ContextVar[Mapping[tuple[Linear, ...], Cast] | None] = ContextVar("casts", default=None)
+
+
+def _cast_of(*layers: Linear) -> Cast | None:
+    """Return the cast weights of layers, if this pass has them."""
+    if torch.compiler.is_compiling() or (casts := _CASTS.get()) is None:
+        return None
+    return casts.get(layers)
+
+
+@contextmanager
+def using_casts(casts: Mapping[tuple[Linear, ...], Cast]) -> Iterator[None]:
+    """Compute with these weights in this thread, instead of those of the layers."""
+    token = _CASTS.set(casts)
+    try:
+        yield
+    finally:
+        _CASTS.reset(token)
 
 
 class Repackable(nn.Module):

@@ -59,9 +59,9 @@ class Memory:
     beams: int = 1
     memo: Memo = field(default_factory=dict, repr=False)
 
-    def view(self, mask: Rule | None, positions: Int[Tensor, "_rows T"] | None) -> View:
-        """Return what queries at `positions` may look at."""
-        memo = self.memo if self.mask_is_fixed and mask is None else None
+    def view(self, mask: Rule | None, positions: Int[Tensor, "_rows T"] | None, memo: Memo | None = None) -> View:
+        """Return what queries at `positions` may look at; `memo` is what the layers of this pass share."""
+        memo = self.memo if self.mask_is_fixed and mask is None and memo is None else memo
         if self.positions is not None:
             mask = Padding() & mask
         if self.beams > 1 and positions is not None:

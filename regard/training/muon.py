@@ -58,10 +58,7 @@ class Muon(torch.optim.Optimizer):
             bad = self.found_inf.bool()
             new_momentum = torch.where(bad, momentum, new_momentum)
             new_weights = torch.where(bad, weights, new_weights)
-        for matrix, weight in zip(here, new_weights.unbind(), strict=True):
-            matrix.copy_(weight)
-        for buffer, value in zip(kept, new_momentum.unbind(), strict=True):
-            buffer.copy_(value)
+        torch._foreach_copy_(here + kept, [*new_weights.unbind(), *new_momentum.unbind()])
 
 
 def _group_by_shape(matrices: list[Tensor]) -> Iterator[list[Tensor]]:

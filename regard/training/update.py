@@ -23,6 +23,7 @@ from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch, Task
 from regard.training.capture import CapturedUpdates
+from regard.training.casting import CastWeights
 from regard.training.config import TrainConfig
 from regard.training.execution import choose_execution
 from regard.training.ranks import Ranks
@@ -86,6 +87,7 @@ class Update:
         self.parameters = list(model.parameters())
         self.split = config.accumulate  # the number of parts that this process splits its share of an update into
         self.objective: Any = self._wrap(Objective(model, task))
+        self.casts = None if self.execution.compiles or ranks.world > 1 else CastWeights(model)
         self.tensors = tensors(model)  # collected once, which takes time
         self.average = None if config.ema is None else {n: t.detach().clone() for n, t in self.tensors.items()}
         self.renewed = torch.zeros((), device=ranks.device, dtype=self.parameters[0].dtype)  # share of the average
@@ -123,11 +125,21 @@ class Update:
         """Return the number of parts of an update, over all processes."""
         return self.split * self.ranks.world
 
+    @property
+    def lowers_precision(self) -> bool:
+        """Whether passes compute in bfloat16: where that is faster, or the user wants it."""
+        kind = self.ranks.device.type
+        return self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
+
     def autocast(self) -> AbstractContextManager[None]:
         """Compute in bfloat16 where that is faster."""
-        kind = self.ranks.device.type
-        wanted = self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
-        return torch.autocast(kind, torch.bfloat16) if wanted else nullcontext()
+        return torch.autocast(self.ranks.device.type, torch.bfloat16) if self.lowers_precision else nullcontext()
+
+    def _cast_weights(self) -> AbstractContextManager[None]:
+        """Cast the weights for a pass, all at once. The compiler does that itself; DDP shares gradients one by one."""
+        if self.casts is None or not self.lowers_precision:
+            return nullcontext()
+        return self.casts.cast_to(torch.bfloat16)
 
     def _many_shapes(self) -> AbstractContextManager[None]:
         """Allow torch to compile for every shape; other code of the process keeps its own setting."""
@@ -190,7 +202,7 @@ class Update:
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
         carried: list[tuple[slice, Batch]] = []
         for number, rows, part in self._parts(batch):
-            with self._share_gradients_after(number), self.autocast(), self._many_shapes():
+            with self._share_gradients_after(number), self.autocast(), self._cast_weights(), self._many_shapes():
                 losses, kept = self.objective(part)
                 (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
             loss += losses.loss

@@ -6,6 +6,7 @@ import torch
 import regard
 from regard.errors import ConfigError
 from regard.models.store import read_model, save_model
+from regard.parts.attend import Terms
 
 SMALL = ["model.vocabulary=23", "model.dim=16", "model.embed.position.kind=learned", "model.embed.position.length=9"]
 SMALL += [f"model.{side}.depth=1" for side in ("encoder", "decoder")]
@@ -29,3 +30,14 @@ def test_shared_tokens_leave_each_side_its_positions(tmp_path) -> None:
 def test_tokens_of_two_vocabularies_cannot_be_shared() -> None:
     with pytest.raises(ConfigError, match="model.shared: tokens cannot be shared with a source_vocabulary"):
         regard.build("transformer-base", *SMALL, "model.shared=tokens", "model.source_vocabulary=9")
+
+
+def test_a_mask_is_computed_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in every layer: in a small model, masks would take most of the kernels."""
+    model = regard.build("transformer-base", *SMALL, "model.encoder.depth=3", "model.decoder.depth=3")
+    calls, compute = [], Terms.allowed
+    monkeypatch.setattr(Terms, "allowed", lambda *given: calls.append(given) or compute(*given))
+    documents = torch.tensor([[0, 0, 1, 1, -1]])
+    tokens = torch.ones_like(documents)
+    model(tokens, tokens, source_documents=documents, documents=documents)
+    assert len(calls) == 3  # of the encoder, of the decoder, and between them
