@@ -65,7 +65,7 @@ def evaluate_command(
     with console.status("reading the data") as status:
         found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=status.update)
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        print(json.dumps({name: value for name, value in asdict(found).items() if name != "translations"}, indent=2))
         return
     for line in found.read:
         console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True, markup=False)

@@ -21,12 +21,12 @@ from regard.tasks.task import Task
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run folder and what its recipe says about using the model: the task, the tokenizer, the seed of the split."""
+    """A run folder and what its recipe says about using the model: the task, the tokenizer, the seed."""
 
     path: Path
     task_config: Any  # one of the configs of `tasks/kinds.py`
     tokenizer_config: TokenizerConfig | None
-    seed: int  # chooses the validation rows where no files were given for them
+    seed: int  # of BPE-dropout
 
     def model(self, device: str | torch.device = "cpu", step: int | None = None) -> Model:
         """Load the best weights, or those of a step."""

@@ -8,6 +8,7 @@ checkpoints/         the training state after some steps, to resume from: see ch
 averaging/           the weights at the last validations, to be averaged at the end
 probe/               attention weights on one validation row at a few steps: see training/probe.py
 metrics.jsonl, samples.jsonl, sessions.jsonl: see records.py
+evaluation.json      what the best weights measure, once the run is finished: see training/result.py
 tensorboard/, curves.png, report.html
 .lock                held by the process that trains: see ownership.py
 """
@@ -21,6 +22,7 @@ PROBE = "probe"
 METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 SESSIONS = "sessions.jsonl"
+EVALUATION = "evaluation.json"
 EVENTS = "tensorboard"
 CURVES = "curves.png"
 REPORT = "report.html"

@@ -116,7 +116,7 @@ class ClassificationConfig(TaskConfig):
         if self.valid:
             valid = self.tokenise(text_key(self, files=self.valid), learned, skipped, train.classes)
         else:
-            rows, held_out = hold_out(len(train.rows), seed)
+            rows, held_out = hold_out(len(train.rows))
             train, valid = train.take(rows), train.take(held_out)
         return Classification(replace(self, classes=train.classes), learned, skipped, train, valid)
 

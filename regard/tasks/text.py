@@ -107,9 +107,12 @@ def skips(skipped: Skipped) -> list[tuple[str, int, str]]:
     return [(reason, count, skipped.first[reason]) for reason, count in skipped.counts.items()]
 
 
-def hold_out(rows: int, seed: int) -> tuple[Indices, Indices]:
-    """Split rows at random into those for training and those for validation: at least one, if there are two."""
-    order = np.random.default_rng(seed).permutation(rows)
+def hold_out(rows: int) -> tuple[Indices, Indices]:
+    """Split rows at random into those for training and those for validation: at least one, if there are two.
+
+    The split does not depend on the seed of a run, so that runs with several seeds are measured on the same rows.
+    """
+    order = np.random.default_rng(0).permutation(rows)
     count = min(HELD_OUT_ROWS, int(rows * HELD_OUT)) or min(rows - 1, 1)
     return np.sort(order[count:]), np.sort(order[:count])
 

@@ -169,7 +169,7 @@ class TranslationConfig(TaskConfig):
             key = text_key(self, source=self.valid_source, target=self.valid_target)
             valid = Pairs.open(held, key, learned, self.longest, skipped)
             return Translation(self, learned, skipped, train, valid)
-        rows, held_out = hold_out(train[0].count, seed)
+        rows, held_out = hold_out(train[0].count)
         return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Translation":

@@ -119,7 +119,7 @@ class VisionTaskConfig(TaskConfig):
         elif "valid" in found:
             valid = found["valid"]
         else:
-            rows, held_out = hold_out(len(train.labels), seed)
+            rows, held_out = hold_out(len(train.labels))
             return self._task(skipped, train, train, rows, held_out)
         return self._task(skipped, train, valid, np.arange(len(train.labels)), np.arange(len(valid.labels)))
 

@@ -36,7 +36,7 @@ class RunRequest:
 class UserChoices(Config):
     """The user's settings of training on which other values depend; 0, "" or None if not given."""
 
-    seed: Seed = 0  # decides which rows are held out
+    seed: Seed = 0  # decides BPE-dropout
     steps: int = 0  # decides the schedule and the validations
     tokens: int = 0
     minutes: Positive | None = None

@@ -18,7 +18,7 @@ from regard.escape import escape_controls
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
-from regard.runs.layout import REPORT
+from regard.runs.layout import EVALUATION, REPORT
 from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
 from regard.tasks.defaults import suggest_schedule
 from regard.tasks.metric import DETAILS
@@ -33,6 +33,7 @@ from regard.training.ranks import Ranks, join_ranks
 from regard.training.report import draw_curves, write_report
 from regard.training.report_facts import report_facts
 from regard.training.request import RunRequest
+from regard.training.result import RunResult, write_result
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
@@ -262,9 +263,12 @@ def _trainer(
 
 
 def _train(trainer: Trainer) -> Run:
+    if trainer.ranks.first:
+        (trainer.run.folder / EVALUATION).unlink(missing_ok=True)  # of an earlier end
     found = trainer.train()
     if trainer.ranks.first:
         run, progress = trainer.run, trainer.progress
+        write_result(run.folder, RunResult(trainer.step, trainer.best_weights, found))
         progress.say(f"done: {run.folder}", "bold")
         progress.result(trainer.best_weights, found, found.method)
         finish(run, trainer.task, found, trainer.best_weights)

@@ -36,6 +36,7 @@ class Evaluation(Mapping[str, float]):
     data: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # lines that were left out or cut
     read: list[str] = field(default_factory=list)  # how the files were read: their columns
+    translations: list[str] = field(default_factory=list)  # of a translator: what was scored, in the order of the pairs
 
     def __getitem__(self, name: str) -> float:
         return self.metrics[name]
@@ -99,6 +100,7 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
         translation_signatures(),
         task.facts(),
         task.skipped.report() + cut,
+        translations=translated,
     )
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 import regard as package
 from regard.training import start
+from regard.training.result import read_result
 
 from ..cli.command import Command
 from ..tasks.corpora import sentences, write
@@ -49,6 +50,26 @@ def test_the_command_load_and_train_agree(trained, monkeypatch, capsys):
     assert (found["search"], found["rows"]) == (wanted.search, wanted.rows) == ("beam 5", 12)
     assert "(beam 5, 12 pairs)" in repr(wanted)
     assert "(greedy, 12 pairs)" in repr(run.evaluate(*files, beam=1, device="cpu"))
+
+
+def test_a_finished_run_keeps_what_its_best_weights_measure(trained):
+    run, _, _ = trained
+    kept, again = read_result(run.folder), run.evaluate(device="cpu")
+    assert (kept.step, kept.weights) == (4, "step 4")
+    assert dict(kept.evaluation) == pytest.approx(dict(again))
+    assert (kept.evaluation.translations, kept.evaluation.method) == (again.translations, "beam 5, 5 pairs")
+    assert kept.evaluation.signatures == again.signatures
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"step": 1, "weights": "", "metrics": {}, "other": 2}'])
+def test_a_damaged_result_is_one_line(tmp_path, text):
+    (tmp_path / "evaluation.json").write_text(text)
+    with pytest.raises(package.RegardError, match=r"evaluation.json: not the result of a run; remove it, and measure"):
+        read_result(tmp_path)
+
+
+def test_a_run_that_is_not_finished_has_no_result(tmp_path):
+    assert read_result(tmp_path) is None
 
 
 def test_training_says_how_it_measured_and_what_to_do_next(trained):

@@ -42,7 +42,7 @@ def test_the_fingerprint_follows_the_content_of_the_data_and_nothing_else(kind: 
 
 
 @pytest.mark.parametrize("kind", ["translation", "classification", "vision"])
-def test_the_fingerprint_says_which_rows_are_held_out(kind: str, tmp_path: Path):
+def test_runs_with_other_seeds_have_the_same_data(kind: str, tmp_path: Path):
     files = _files(kind, sentences(60), tmp_path / "one")
     tokenizer = TokenizerConfig("word", 50)
-    assert len({prepare(kind, tokenizer, seed, **files).fingerprint() for seed in (0, 1, 1)}) == 2
+    assert len({prepare(kind, tokenizer, seed, **files).fingerprint() for seed in (0, 1, 2)}) == 1
