@@ -58,7 +58,7 @@ class TrainConfig(Config):
     threads: Count | None = None
     """Threads on a CPU; another number may round differently. Absent: as many as torch chooses."""
     seed: Seed = 0
-    """Seed of the initial weights, the order of the data and dropout; the rows that are held out are always the same."""
+    """Seed of the initial weights, the order of the data and dropout; held-out rows are always the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
