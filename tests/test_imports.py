@@ -154,6 +154,17 @@ def test_torch_is_not_imported_before_it_is_needed(module: str) -> None:
     assert (run.stdout.strip(), run.stderr) == ("False True", "")
 
 
+def test_a_model_is_built_saved_and_loaded_without_importing_the_compiler(tmp_path: Path) -> None:
+    """Importing it takes longer than everything else before the first token of a small model."""
+    build = "regard.build('gpt2', 'model.depth=1', 'model.vocabulary=9', 'model.layers.block.mixer.position.kind=rope')"
+    save = f"regard.save_model({build}, {str(tmp_path)!r})"
+    load = f"regard.load_model({str(tmp_path)!r})"
+    program = f"import regard, sys; {save}; {load}; print('torch._dynamo' in sys.modules, 'sympy' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert (done.stdout.strip(), done.stderr) == ("False False", "")
+
+
 def test_every_public_name_is_where_the_package_says() -> None:
     """Read from the source, so that nothing is imported."""
     for name, module in regard._HOMES.items():

@@ -3,7 +3,8 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.show import number, written_for
+from regard.cli.architecture import written_for
+from regard.cli.show import number
 from regard.escape import escape_controls
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ ALIKE = 2  # files shown of those that are read in the same way
 def print_plan(console: "Console", planned: "PlannedRun") -> None:
     """Print what was decided, before training."""
     from regard.config import to_table
-    from regard.models.count import cost
+    from regard.models.count import parameters
     from regard.models.recipe import build_empty
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     facts = task.facts()
     assert config.model is not None  # only a module that is given from Python has no config
     model = to_table(config.model)
-    parameters = cost(build_empty(config.model)).parameters
+    weights = parameters(build_empty(config.model))
     rows = {"files": ""}  # filled in when the width of the names is known
     rows["data"] = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())
     if left_out := task.skipped.report():
@@ -39,7 +40,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
     named = f"{planned.plan.size} " if planned.plan.size else ""
-    rows["model"] = f"{named}{model['kind']}, {number(parameters)} parameters, width {model['dim']}"
+    rows["model"] = f"{named}{model['kind']}, {number(weights)} parameters, width {model['dim']}"
     training = config.train
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""

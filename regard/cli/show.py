@@ -5,26 +5,26 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.architecture import Architecture, describe, open_recipe, shipped_architecture
 from regard.cli.console import make_console
 from regard.cli.keys import print_keys
+from regard.config import to_toml
 from regard.errors import ConfigError, choices
 from regard.escape import escape_controls
 from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from regard.models.count import Cost, Node
-    from regard.models.recipe import ModelConfig, Recipe
+    from regard.models.cost import Cost, Node
 
 
 def show_command(
@@ -60,79 +60,43 @@ def show_command(
         return
     if recipe is None:
         raise ConfigError(f"name a recipe; {choices('', recipe_names())}")
-    from regard.config import to_table, to_toml
-    from regard.models.count import cost
-    from regard.models.recipe import build_empty
-
-    resolved = open_recipe(recipe, overrides or [])
+    changes = overrides or []
+    found = shipped_architecture(recipe) if not changes and length is None else None
     if as_toml:
-        print(to_toml(resolved), end="")
+        print(to_toml(open_recipe(recipe, changes) if found is None else found.recipe), end="")
         return
-    found = cost(build_empty(resolved.model), length)
+    found = found or describe(open_recipe(recipe, changes), length)
     if as_json:
-        table = {"recipe": to_table(resolved), "cost": asdict(found), "written_for": written_for(resolved.model)}
-        print(json.dumps(table, indent=2))
+        print(json.dumps(asdict(found), indent=2))
         return
-    render(make_console(), recipe, resolved, found)
+    render(make_console(), recipe, found)
 
 
-def render(console: "Console", name: str, recipe: "Recipe", found: "Cost") -> None:
+def render(console: "Console", name: str, found: Architecture) -> None:
     """Print the tree of an architecture and its cost."""
     from rich.text import Text
 
-    about = f"  {escape_controls(recipe.about)}" if recipe.about else ""
-    console.print(Text.assemble((escape_controls(name), "bold cyan"), about), soft_wrap=True)
-    if recipe.paper:
-        console.print(Text(escape_controls(recipe.paper), style="dim"), soft_wrap=True)
+    about, paper = found.recipe.get("about"), found.recipe.get("paper")
+    said = f"  {escape_controls(about)}" if about else ""
+    console.print(Text.assemble((escape_controls(name), "bold cyan"), said), soft_wrap=True)
+    if paper:
+        console.print(Text(escape_controls(paper), style="dim"), soft_wrap=True)
     console.print()
-    console.print(_tree(found.tree, console.width))
+    console.print(_tree(found.cost.tree, console.width))
     console.print(Text("the numbers of a repeated layer are for one layer", style="dim"))
     console.print()
-    console.print(_summary(found))
-    console.print(_exports(recipe.model))
+    console.print(_summary(found.cost))
+    console.print(_exports(found.written_for))
 
 
-def open_recipe(recipe: str, overrides: list[str]) -> "Recipe":
-    """Read a recipe by its name or path, or the config of the model in a folder."""
-    from regard.config import from_table, to_table
-    from regard.hub.folder import is_huggingface, read_huggingface_config
-    from regard.models.recipe import Recipe, load_recipe
-    from regard.models.store import read_config as read_own
-    from regard.recipe_files import override
-    from regard.runs.folder import is_run
-    from regard.runs.layout import RECIPE
-
-    folder = Path(recipe)
-    if not folder.is_dir():
-        return load_recipe(recipe, *overrides)
-    if is_run(folder):
-        return load_recipe(folder / RECIPE, *overrides)
-    config = read_huggingface_config(folder) if is_huggingface(folder) else read_own(folder)
-    return from_table(override(to_table(Recipe(config)), overrides), Recipe)
-
-
-def written_for(config: "ModelConfig") -> dict[str, str]:
-    """Return for each format of `regard convert` the name of the model there, or "yes", or the reason why not."""
-    from regard.errors import RegardError
-    from regard.hub.ctranslate2 import ctranslate2_obstacle
-    from regard.hub.folder import find_conversion
-
-    try:
-        theirs = find_conversion(config).family.model_type
-    except RegardError as error:
-        theirs = str(error)  # "no Hugging Face architecture can express this model; ..."
-    reason = ctranslate2_obstacle(config)
-    return {"Hugging Face": theirs, "CTranslate2": "yes" if reason is None else f"no: {reason}"}
-
-
-def _exports(config: "ModelConfig") -> "Table":
+def _exports(written_for: "Mapping[str, str]") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", style="dim")
-    for name, text in written_for(config).items():
+    for name, text in written_for.items():
         table.add_row(name, Text(escape_controls(text)))
     return table
 

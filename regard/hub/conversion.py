@@ -9,12 +9,11 @@ from dataclasses import dataclass, is_dataclass, replace
 from math import isclose
 from typing import Any, TypeVar
 
-import torch
-
 from regard.config import Table, to_table
 from regard.errors import ConfigError
 from regard.hub.family import Family
 from regard.hub.hub_config import HubConfig
+from regard.models.init import without_memory
 from regard.models.recipe import ModelConfig
 from regard.models.stack import LayerConfig, StackConfig
 from regard.parts.attention import AttentionConfig
@@ -79,7 +78,7 @@ def single_layer(stack: StackConfig, path: str = "model") -> tuple[LayerConfig, 
 
 def _canonical(config: ModelConfig) -> Table:
     """Return the table of a config in which equal models are equal: defaults resolved, layers listed in order."""
-    with torch.device("meta"):
+    with without_memory():
         resolved = _resolve(config, config.dim)
     table = to_table(resolved)
     for path in ("", "encoder", "decoder"):

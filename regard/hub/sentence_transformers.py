@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.config import Table
 from regard.errors import InputError, RegardError, choices
 from regard.hub.weights import SINGLE_FILE, open_weights
+from regard.models.init import without_memory
 from regard.models.store import write_files
 from regard.parts.pool import FIXED_POOLS
 from regard.untrusted import parse_json, read_json
@@ -178,7 +179,7 @@ def _read_dense(folder: Path, table: Table, dim: int, allow_pickle: bool) -> tup
     wanted = {"linear.weight": (size, dim), **({"linear.bias": (size,)} if bias else {})}
     if weights.shapes != wanted:
         raise RegardError(f"{weights.place}: holds {dict(weights.shapes)}, but {place} requires {wanted}")
-    with torch.device("meta"):
+    with without_memory():
         dense = nn.Linear(dim, int(str(size)), bias=bias)
     found = {name.removeprefix("linear."): weights.get(name).float() for name in wanted}
     dense.load_state_dict(found, assign=True)

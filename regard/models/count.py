@@ -16,7 +16,7 @@ own, or lets tokens interact, and does not count itself is listed as `uncounted`
 """
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,6 +24,8 @@ import torch
 from torch import nn
 
 from regard.errors import InputError
+from regard.models.cost import Cost, Node
+from regard.models.init import without_memory
 from regard.models.model import Model, writes
 from regard.parts.mixer import Mixer
 
@@ -33,41 +35,6 @@ LOOKUPS = (nn.Embedding,)  # their weight is only read
 MOST_TOKENS = 2**31  # of a row whose costs are counted; caches of much longer rows have too many bytes for torch
 
 
-@dataclass(frozen=True)
-class Node:
-    """A module in the tree of a model, with the cost of it and everything below it."""
-
-    name: str
-    kind: str
-    shape: str
-    parameters: int
-    flops: int
-    children: tuple["Node", ...] = ()
-    repeated: int = 1
-    uncounted: tuple[str, ...] = ()  # kinds of parts, here or below, whose FLOPs are not known
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a whole model costs at `length` tokens."""
-
-    length: int
-    parameters: int
-    flops: int  # forward, for the whole row
-    cache_bytes: int  # per row of `length` tokens, in 16-bit numbers
-    tree: Node = field(repr=False)
-
-    @property
-    def flops_per_token(self) -> int:
-        """Forward FLOPs for one token at this length."""
-        return self.flops // self.length
-
-    @property
-    def uncounted(self) -> tuple[str, ...]:
-        """Kinds of parts whose FLOPs are not known, and not in `flops`."""
-        return self.tree.uncounted
-
-
 def parameters(module: nn.Module) -> int:
     """Count the trained numbers, shared ones once."""
     return sum(parameter.numel() for parameter in module.parameters())
@@ -75,6 +42,19 @@ def parameters(module: nn.Module) -> int:
 
 def cost(model: Model, length: int | None = None) -> Cost:
     """Count everything for `length` tokens; by default for the longest input of the model, or 1024."""
+    length = counted_length(model, length)
+    tree = _node(model, "", length, length)
+    return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
+
+
+def flops_per_token(model: Model, length: int | None = None) -> int:
+    """Count the forward FLOPs for one token at `length` tokens, as `cost` does."""
+    length = counted_length(model, length)
+    return _node(model, "", length, length).flops // length
+
+
+def counted_length(model: Model, length: int | None) -> int:
+    """Return the tokens for which a model is counted; by default its longest input, or 1024."""
     longest = model.longest() or 1024
     if model.image is not None:
         longest = model.image.vectors
@@ -83,8 +63,7 @@ def cost(model: Model, length: int | None = None) -> Cost:
     length = length or longest
     if length > MOST_TOKENS:
         raise InputError(f"{length:,} tokens cannot be counted; use at most {MOST_TOKENS:,}")
-    tree = _node(model, "", length, length)
-    return Cost(length, parameters(model), tree.flops, cache_bytes(model, length), tree)
+    return length
 
 
 def forward_flops(model: nn.Module, length: int) -> int | None:
@@ -181,7 +160,7 @@ def cache_bytes(model: Model, length: int) -> int:
     """Count the bytes of the state after `length` tokens (and a source as long), in 16-bit numbers; 0 if none."""
     if not writes(model):
         return 0
-    with torch.device("meta"), torch.no_grad():
+    with without_memory(), torch.no_grad():
         built: Any = deepcopy(model) if model.config is None else model.config.build()
         empty = built.to("meta", torch.bfloat16).eval()
         tokens = torch.zeros(1, length, dtype=torch.long)

@@ -4,17 +4,57 @@ Models are built without memory and filled here, so constructors never decide th
 Norms start as 1 and 0, biases and buffers as 0, everywhere; the kinds differ in the matrices.
 """
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.config import Config, Kinds, NotNegative
 from regard.parts.moe import Experts
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
+
+M = TypeVar("M", bound=nn.Module)
+
+RANDOM_FILLS = (Tensor.normal_, Tensor.uniform_)
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Build modules on the device `meta`: shapes only, without memory and without initial values."""
+    with torch.device("meta"), _Unfilled():
+        yield
+
+
+class _Unfilled(TorchFunctionMode):
+    """Skip random initial values. For tensors without memory, torch would import its compiler to draw them (1.3 s)."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = kwargs or {}
+        if func in RANDOM_FILLS or getattr(func, "__module__", None) == nn.init.__name__:
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
+
+
+def allocate(module: M, device: str | torch.device) -> M:
+    """Allocate the weights of a module that was built `without_memory`, with arbitrary values; return the module."""
+
+    def empty(tensor: Tensor) -> Tensor:  # as `to_empty`, which imports a part of torch's compiler (0.3 s)
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+    allocated: M = module._apply(empty)  # type: ignore[no-untyped-call]
+    return allocated
 
 
 def initialise(model: nn.Module, config: "InitConfig", generator: torch.Generator | None = None) -> None:

@@ -16,7 +16,7 @@ from torch.nn.modules.module import (
 from regard.config import Config, Kinds, from_table, to_table
 from regard.errors import ConfigError, at
 from regard.models.encoder import EncoderConfig
-from regard.models.init import initialise
+from regard.models.init import allocate, initialise, without_memory
 from regard.models.language import LanguageConfig
 from regard.models.model import Model
 from regard.models.model import ModelConfig as ModelConfig  # with its kinds
@@ -72,7 +72,7 @@ def build(
     else:
         whole = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
         config = from_table(override(to_table(whole), overrides), Recipe).model if overrides else whole.model
-    model = build_empty(config).to(dtype).to_empty(device=device)
+    model = allocate(build_empty(config).to(dtype), device)
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     initialise(model, config.init, generator)
     return model
@@ -86,7 +86,7 @@ def build_empty(config: ModelConfig, most: int | None = None) -> Model:
     for path, number in whole_numbers(to_table(config), "model"):
         if number > LARGEST:
             raise ConfigError(f"{number} must be at most {LARGEST}", path)
-    with torch.device("meta"), at("model"), nullcontext() if most is None else _at_most(most):
+    with without_memory(), at("model"), nullcontext() if most is None else _at_most(most):
         model = config.build()
     model.config = config
     return model

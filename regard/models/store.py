@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.atomic import make_folder, write_file
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
+from regard.models.init import allocate
 from regard.models.model import Model, ModelConfig
 from regard.models.recipe import Recipe, build_empty
 from regard.parts.position import Constant
@@ -153,7 +154,7 @@ def assign_weights(model: Model, weights: Mapping[str, Tensor], device: str | to
     model.load_state_dict(weights, strict=False, assign=True)
     for module in model.modules():
         if isinstance(module, Constant):  # not saved, because the config determines it
-            module.to_empty(device=device)
+            allocate(module, device)
 
 
 def _check_names(found: set[str], wanted: dict[str, Tensor], path: Path) -> None:

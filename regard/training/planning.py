@@ -21,7 +21,7 @@ from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, RegardError, choices
 from regard.machine import THREADS, available_memory, suggest_threads
-from regard.models.count import cost
+from regard.models.count import flops_per_token
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
 from regard.models.store import tensors
@@ -510,7 +510,7 @@ def _cost_and_width(draft: Draft) -> tuple[float, int]:
     """Return the FLOPs of a forward pass for one token, and the width of the model, which decides the rates."""
     if draft.model is not None:
         length = draft.task.usual_length()
-        return float(cost(build_empty(draft.model), length).flops_per_token), draft.model.dim
+        return float(flops_per_token(build_empty(draft.model), length)), draft.model.dim
     module = draft.request.model
     assert module is not None
     dim = getattr(module, "dim", None)

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from regard.config import to_table
-from regard.models.count import cost
+from regard.models.count import parameters
 from regard.models.recipe import build_empty
 from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics, read_sessions
@@ -82,8 +82,8 @@ def _model_facts(run: Run) -> Rows:
     """Return the architecture: the number of parameters, and every setting by its path."""
     if run.config.model is None:
         return [("kind", "a module of your own")]
-    parameters = cost(build_empty(run.config.model)).parameters
-    return [("parameters", f"{parameters:,}"), *_flat(to_table(run.config.model))]
+    weights = parameters(build_empty(run.config.model))
+    return [("parameters", f"{weights:,}"), *_flat(to_table(run.config.model))]
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.models.init import allocate
 from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.models.stack import Layer
@@ -58,7 +59,7 @@ def gathered(model: nn.Module, weights: Mapping[str, Tensor], device: torch.devi
     """Return an ordinary copy of a sharded model with these weights, complete on every process."""
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("train.parallel=fsdp needs a model that a recipe describes; use train.parallel=ddp")
-    copy = build_empty(model.config).to_empty(device=device)
+    copy = allocate(build_empty(model.config), device)
     copy.load_state_dict({name: whole(weight).clone() for name, weight in weights.items()}, strict=False, assign=True)
     return copy
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
+from regard.models.init import allocate
 from regard.models.model import Model
 from regard.models.recipe import build_empty
 from regard.runs.layout import PROBE
@@ -42,7 +43,7 @@ class TrainingRecording(ComputedRecording):
     def __init__(self, folder: Path) -> None:
         run = open_run(folder)
         self.folder, self.probe = folder, read_probe(folder)
-        self.model: Model = build_empty(run.model_config).to_empty(device="cpu")
+        self.model: Model = allocate(build_empty(run.model_config), "cpu")
         self.tokenizer: Tokenizer | None = run.tokenizer()
         self.picture = _picture(self.model, self.probe, run.config.task)
         self.sequences = self._sequences()

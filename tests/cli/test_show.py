@@ -1,0 +1,48 @@
+"""`regard show`: what is stored about the recipes of the package is what their models cost."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from regard.cli import architecture
+from regard.cli.architecture import ARCHITECTURES, describe, open_recipe, shipped_architecture
+from regard.recipe_files import recipe_names
+from tests.processes import PATIENCE
+
+REMEDY = "write it again: python -m regard.cli.architecture"
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_the_stored_cost_of_a_recipe_is_that_of_the_model_that_it_builds(recipe):
+    stored, built = shipped_architecture(recipe), describe(open_recipe(recipe, []))
+    assert stored is not None, REMEDY
+    assert asdict(stored) == json.loads(json.dumps(asdict(built))) | {"cost": asdict(built.cost)}, REMEDY
+
+
+def test_nothing_is_stored_about_other_recipes():
+    assert sorted(json.loads(ARCHITECTURES.read_text())) == recipe_names(), REMEDY
+    assert shipped_architecture("mine.toml") is None
+
+
+def test_what_is_stored_is_not_used_after_the_recipe_was_edited(monkeypatch):
+    monkeypatch.setattr(architecture, "read_recipe", lambda name: {"model": {"kind": "language"}})
+    assert shipped_architecture("gpt2") is None
+
+
+def test_a_folder_with_the_name_of_a_recipe_is_shown_itself(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").mkdir()
+    assert shipped_architecture("gpt2") is None
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--toml"]])
+def test_showing_a_recipe_of_the_package_does_not_import_torch(options):
+    call = f"app({['show', 'gpt2', *options]}, standalone_mode=False)"
+    program = f"import sys; from regard.cli.main import app; {call}; print('torch' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert done.stdout.splitlines()[-1] == "False"
