@@ -26,7 +26,11 @@ class ShippedExperiment:
 EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
     "experiment",
     {  # in the order of the lectures
+        "bottleneck": ShippedExperiment(
+            "One vector for a whole sentence: BLEU against length with and without attention"
+        ),
         "lookup": ShippedExperiment("Attention is a soft look-up: from the mean to a dictionary"),
+        "mask": ShippedExperiment("Training without the causal mask: the loss that looks too good"),
     },
 )
 
