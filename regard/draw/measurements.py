@@ -1,14 +1,14 @@
 """Measurements as plots: lines over a number, or bars over names, from rows of texts and numbers.
 
-A line or bar is the mean of the rows that agree in all that is drawn, which are those of several seeds; a band or a
-whisker spans the smallest and the largest value.
+A line or bar is the mean of the rows that agree in all that is drawn, which are those of several seeds (the geometric
+mean of lines on a logarithmic axis); a band or a whisker spans the smallest and the largest value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from regard.draw.labels import visible
@@ -58,7 +58,8 @@ def lines(
             colour = series_colour(number, look)
             style = (styles or {}).get(str(name), "-")
             mark = MARKERS[number % len(MARKERS)] if len(places) <= 40 else ""
-            means = [fmean(points[place]) for place in places]
+            mean = geometric_mean if "y" in log else fmean
+            means = [mean(points[place]) for place in places]
             text = None if by is None else visible(str(name))
             axes.plot(places, means, style, color=colour, linewidth=1.4, marker=mark, markersize=3.5, label=text)
             low, high = ([each(points[place]) for place in places] for each in (min, max))
@@ -119,13 +120,22 @@ def _empty_plot(title: str, x: str, y: str, log: str, look: Look) -> tuple[Figur
     if "x" in log:
         axes.set_xscale("log", base=2)
     if "y" in log:
-        axes.set_yscale("log")
+        _make_logarithmic(axes)
     return figure, axes
 
 
 def _distinct(rows: Rows, column: str | None) -> list[Any]:
     """Return the values of a column in the order of their first row; [""] without a column."""
     return [""] if column is None else list(dict.fromkeys(row[column] for row in rows))
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """Make the y axis logarithmic, with plain numbers: matplotlib's own labels are formulas, which are not typeset."""
+    from matplotlib.ticker import LogFormatter
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1, 0.4)))
 
 
 def _collect(rows: Iterable[Mapping[str, Any]], x: str, y: str, positive: bool) -> dict[float, list[float]]:

@@ -26,6 +26,7 @@ class ShippedExperiment:
 EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
     "experiment",
     {  # in the order of the lectures
+        "vanishing": ShippedExperiment("Gradients vanish in an Elman network; gates and attention keep them"),
         "bottleneck": ShippedExperiment(
             "One vector for a whole sentence: BLEU against length with and without attention"
         ),
