@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import node
+from tempfile import TemporaryDirectory
 from time import strftime
 from typing import Literal
 from uuid import uuid4
@@ -34,11 +35,16 @@ def write_file(path: str | Path, remedy: str | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends, the file written there becomes `path`.
 
     The temporary file exists and is empty. After an exception it is removed and `path` is unchanged. The file gets the
-    permissions of a new file (umask), whatever the block did with them. A symbolic link is followed. `remedy` ends the
-    error message in place of the usual advice.
+    permissions of a new file (umask), whatever the block did with them. A symbolic link is followed. A device or a pipe
+    (/dev/null, /dev/stdout) is never replaced: what was written is copied into it. `remedy` ends the error message in
+    place of the usual advice.
     """
     path = Path(path)
     with explain_write_errors(path, remedy):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            with _copy_into(path) as part:
+                yield part
+            return
         target = Path(os.path.realpath(path))
         part = _temporary(target)
         try:
@@ -183,6 +189,19 @@ def explain_write_errors(path: Path, remedy: str | None = None) -> Iterator[None
 # --- details ---------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def _copy_into(path: Path) -> Iterator[Path]:
+    """Yield the path of an empty file; after the block, write its content to a device or a pipe."""
+    if path.is_block_device() or path.is_socket():
+        raise RegardError(f"{path}: is not a file; choose another one")
+    with TemporaryDirectory() as folder:
+        part = Path(folder, "part")
+        part.touch()
+        yield part
+        with part.open("rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
+
+
 def _temporary(target: Path) -> Path:
     return target.with_name(f"{target.name}.{uuid4().hex[:12]}.part")
 
@@ -267,7 +286,7 @@ def _open_locked(path: Path, remedy: str | None) -> int | None:
 
     If another process holds it, raise an error with the remedy; without one, wait.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)  # it is truncated later
     try:
         if _flock(handle, waits=remedy is None) is False:
             holder = os.pread(handle, 1000, 0).decode(errors="replace") or "another process uses this folder"

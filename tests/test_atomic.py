@@ -86,6 +86,26 @@ def test_a_link_stays_and_its_file_is_written(tmp_path: Path):
     assert (tmp_path / "elsewhere" / "b").read_text(encoding="utf-8") == "Grüße"
 
 
+def test_a_pipe_gets_the_content_and_is_not_replaced(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")  # as /dev/stdout is one
+    for name in ("pipe", "link"):
+        reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # devices are handled in the same way
+        write_text(tmp_path / name, "Grüße")
+        assert os.read(reader, 100).decode() == "Grüße"
+        os.close(reader)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert names(tmp_path) == ["link", "pipe"]
+
+
+def test_a_lock_that_is_a_link_changes_no_other_file(tmp_path: Path):
+    (tmp_path / "precious").write_text("old")
+    (tmp_path / "lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(RegardError, match="lock: cannot be written"), lock(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "precious").read_text() == "old"
+
+
 @pytest.mark.parametrize(
     ("number", "expected"),
     [

@@ -5,7 +5,7 @@ The console is as wide as the terminal; in a pipe it is plain, and wide enough f
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.escape import escape_controls
 
@@ -26,11 +26,11 @@ def print_line(text: object) -> None:
 
 
 def make_console() -> "Console":
-    """Return a console for standard output."""
-    from rich.console import Console
+    """Return a console for standard output, which prints strings as they are, without markup."""
+    from regard.terminal import plain_console
 
     if sys.stdout.isatty():
-        return Console()
+        return plain_console()
     width = None if "COLUMNS" in os.environ else 120
-    colours: Any = Console().color_system  # FORCE_COLOR allows colours in a pipe, but no animation
-    return Console(width=width, force_terminal=False, color_system=colours)
+    colours = plain_console().color_system  # FORCE_COLOR allows colours in a pipe, but no animation
+    return plain_console(width=width, force_terminal=False, color_system=colours)

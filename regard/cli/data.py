@@ -57,13 +57,13 @@ def data_command(
 
 def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
     """Fetch the files, with a progress bar for each on standard error if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
 
     from regard.data.fetch import fetch
+    from regard.terminal import progress_bars
 
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+    columns = BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with progress_bars(*columns, disable=not sys.stderr.isatty()) as progress:
         bars = {}
 
         def show(file: str, done: int, total: int | None) -> None:
@@ -97,7 +97,7 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     console = make_console()
     if console.width < WIDE:
         for name, known in sets.items():
-            console.print(f"[bold cyan]{name}[/]  [yellow]{size(float(known.size))}[/]", highlight=False)
+            console.print(Text.assemble((name, "bold cyan"), "  ", (size(float(known.size)), "yellow")))
             console.print(Padding(Text(f"{known.about}\nlicence: {known.licence}"), (0, 0, 0, 2)))
     else:
         console.print(_grid(sets))

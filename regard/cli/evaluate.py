@@ -60,17 +60,19 @@ def evaluate_command(
     """
     from rich.table import Table
 
+    from regard.terminal import show_status
+
     loaded = open_model(model, device, engine, allow_pickle, precision, step)
     console = make_console()
-    with console.status("reading the data") as status:
-        found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=status.update)
+    with show_status(console, "reading the data") as say:
+        found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=say)
     if as_json:
         print(json.dumps({name: value for name, value in asdict(found).items() if name != "translations"}, indent=2))
         return
     for line in found.read:
-        console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True, markup=False)
+        console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True)
     for line in found.skipped:
-        console.print(escape_controls(line), style="yellow", markup=False)
+        console.print(escape_controls(line), style="yellow")
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold cyan", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Help texts: plain, with examples, and without the names of Python types."""
+"""Help texts: plain, with examples, and without the names of Python types; mistakes in options as one line."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,6 +12,16 @@ from typer.core import TyperCommand
 from regard.errors import RegardError
 
 F = TypeVar("F")
+UsageError: Any = typer.BadParameter.__base__  # click's own class; newer versions of typer contain a copy of click
+RULES = {  # pydantic's rules for a value, as errors of this package state them
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+}
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
 BRACES = re.compile(r"^\{(.*)\}")  # what typer puts around the name of an argument that must be given
 ASSIGNED = re.compile(r"(?<![\w.\-])([a-z_]+)=('[^']*'|[^\s;,:]+)")
@@ -55,6 +65,17 @@ def name_options(text: str, options: Mapping[str, list[str]]) -> str:
         return f"{long[0]} {found[2]}" if long else found[0]
 
     return ASSIGNED.sub(typed, text)
+
+
+def describe_usage_error(error: Any) -> str:
+    """Return a mistake in options and arguments as one line: option, value, rule, and where the help is."""
+    hint = f"see {error.ctx.command_path} -h" if error.ctx is not None else "see regard -h"
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
+    if found and found[0]["type"] in RULES:
+        rule = RULES[found[0]["type"]].format(**found[0].get("ctx", {}))
+        return f"{'/'.join(error.param.opts)} {found[0]['input']}: {rule}; {hint}"
+    text = error.format_message().rstrip(".")
+    return f"{text[:1].lower()}{text[1:]}; {hint}"
 
 
 def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:

@@ -190,6 +190,7 @@ def page() -> str:
 def print_keys(part: str | None) -> None:
     """Print the keys of one part of a recipe; without a part, all parts with their kinds."""
     from rich.table import Table
+    from rich.text import Text
 
     console = make_console()
     if part is None:
@@ -203,20 +204,20 @@ def print_keys(part: str | None) -> None:
         console.print("regard show --keys PART describes one of them, or one kind of it", style="dim")
         return
     section = find_section(part)
-    console.print(f"[bold cyan]{section.name}[/]  [dim]{section.path}[/]", highlight=False)
+    console.print(Text.assemble((section.name, "bold cyan"), "  ", (section.path, "dim")))
     if section.names:
         console.print("one of " + ", ".join(section.names))
     if section.included:
         console.print(f"also every {section.included}", style="dim")
     for kind, config in section.classes.items():
         console.print()
-        console.print((f'kind = "{kind}"  ' if kind else "") + (inspect.getdoc(config) or ""), markup=False)
+        console.print((f'kind = "{kind}"  ' if kind else "") + (inspect.getdoc(config) or ""))
         table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
         for style in ("bold", "", "dim", ""):
             table.add_column(style=style, overflow="fold")
         for key in keys_of(config):
             table.add_row(key.name, _plain(key.type), _plain(key.default), key.meaning)
-        console.print(table, markup=False)
+        console.print(table)
 
 
 def _plain(text: str) -> str:

@@ -21,7 +21,7 @@ from regard.cli.embed import embed_command
 from regard.cli.evaluate import evaluate_command
 from regard.cli.fill import fill_command
 from regard.cli.generate import generate_command
-from regard.cli.help import HelpTyper, plain_parameters
+from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_parameters
 from regard.cli.lab import lab_command
 from regard.cli.look import look_command
 from regard.cli.recipes import recipes_command
@@ -178,13 +178,20 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            app()
+            code = app(standalone_mode=False)  # so that mistakes in options are not printed by typer
         finally:
             sys.stdout.flush()  # here, so that an error of the output is reported below
+        sys.exit(code if isinstance(code, int) else 0)
+    except UsageError as error:
+        if error.format_message().startswith("Usage:"):  # without a verb, typer raises the help text
+            error.show()
+        else:
+            _print_error(describe_usage_error(error), error)
+        sys.exit(error.exit_code)
     except RegardError as error:
         _print_error(str(error), error)
         sys.exit(getattr(error, "exit_code", 2))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except SystemExit as done:
         sys.exit(PIPE_CLOSED if isinstance(done.__context__, BrokenPipeError) else done.code)

@@ -4,6 +4,7 @@ All have one form: `regard VERB [TEXT...] -m RUN [-f FILE] [-o FILE]`. Without t
 input.
 """
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -301,6 +302,8 @@ class Sink:
         place, reason, remedy = self.path or "standard output", error.strerror, "free some space, or"
         if self.path is not None and not self.path.parent.is_dir():
             reason, remedy = f"the folder {self.path.parent} does not exist", "create it, or"
+        elif error.errno == errno.EISDIR:
+            reason, remedy = "it is a folder", "name a file in it, or"
         elif error.errno in NO_PERMISSION:
             remedy = "make the folder writable, or"
         return RegardError(f"{place}: cannot be written: {reason}; {remedy} choose another {self.option}")
@@ -323,18 +326,13 @@ def _progress_bar(lines: Lines, sink: Sink) -> Iterator[None]:
     if not lines.total or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn(lines.file.name if lines.file else ""),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("lines"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=lines.total)
+    from regard.terminal import progress_bars
+
+    with progress_bars(BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn()) as progress:
+        name = escape_controls(lines.file.name) if lines.file else ""
+        task = progress.add_task(name, total=lines.total)
         lines.advance = lambda count: progress.update(task, advance=count)
         yield
 

@@ -44,6 +44,7 @@ FILES = (*LEARNED, *LOGGED, *TOKENIZERS, RECIPE)
 def hold_run(folder: Path) -> Iterator[None]:
     """Hold the lock of an existing run during the block; an error names the process that has it."""
     with lock(folder / LOCK, "wait until it ends, or stop it; then resume"):
+        _reject_links(folder)
         remove_leftovers(folder)
         yield
 
@@ -114,6 +115,14 @@ def clear_run(folder: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+
+
+def _reject_links(folder: Path) -> None:
+    """Raise an error if a file of a run is a link: writing the run would change a file elsewhere. Folders may be."""
+    for path in (folder / name for name in FILES):
+        if path.is_symlink() and not path.is_dir():
+            rule = "is a link, and training would write to the file that it names"
+            raise RegardError(f"{path}: {rule}; replace it with a copy of that file")
 
 
 @contextmanager

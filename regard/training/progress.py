@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from time import monotonic
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from regard.escape import escape_controls
 from regard.tasks.metric import DETAILS
 from regard.tasks.sample import Sample
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SECONDS_BETWEEN_DRAWINGS = 0.2
 SHOWN_SAMPLES = 3

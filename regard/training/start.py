@@ -1,15 +1,15 @@
 """Starting runs: from files, from a recipe, from trained weights, or from where a run was stopped."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
+from rich.text import Text
 from torch import nn
 
 from regard.config import Table, from_table, kind_of, to_table
@@ -23,6 +23,7 @@ from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, 
 from regard.tasks.defaults import suggest_schedule
 from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
+from regard.terminal import plain_console, show_status
 from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
 from regard.training.loop import Trainer
@@ -39,6 +40,9 @@ from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def train(
     model: nn.Module | None = None,
     callbacks: Sequence[Any] = (),
     device: str = "auto",
-    console: Console | None = None,
+    console: "Console | None" = None,
     on_plan: OnPlan | None = None,
 ) -> Run:
     """Train a model and return the run: `train({"kind": "language", "train": ["corpus.txt"]}, "train.steps=500")`.
@@ -85,7 +89,7 @@ def train(
     if overwrite and run is None:
         raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
-    console = console or Console()
+    console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
         if run is not None and ranks.first:  # before the data is read, which may take long
             held.enter_context(take_folder(Path(run), overwrite))
@@ -97,7 +101,7 @@ def train(
 
 
 def dry_run(
-    request: RunRequest, run: str | Path | None, overwrite: bool, device: str, console: Console, on_plan: OnPlan
+    request: RunRequest, run: str | Path | None, overwrite: bool, device: str, console: "Console", on_plan: OnPlan
 ) -> tuple[RunPlan, Trial]:
     """Plan a run as `train` does, and time a few updates, whose result is discarded; nothing is written."""
     with join_ranks(device) as ranks, left_as_found(ranks.device):
@@ -110,24 +114,14 @@ def dry_run(
         return plan, time_updates(plan.config, plan.task, ranks, plan.module)
 
 
-def _plan(request: RunRequest, ranks: Ranks, console: Console) -> RunPlan:
+def _plan(request: RunRequest, ranks: Ranks, console: "Console") -> RunPlan:
     """Plan a run, and print its warnings."""
     console.quiet = console.quiet or not ranks.first
-    with _status(console, "reading the data") as say:
+    with show_status(console, "reading the data") as say:
         plan = plan_run(request, ranks, say)
     for warning in plan.warnings:
-        console.print(escape_controls(warning), style="yellow", highlight=False, markup=False)
+        console.print(Text(escape_controls(warning), "yellow"))
     return plan
-
-
-@contextmanager
-def _status(console: Console, text: str) -> Iterator[Say]:
-    """Show a status text on a terminal; yield the function that changes it."""
-    if console.is_jupyter or not console.is_terminal:
-        yield lambda text: None
-        return
-    with console.status(text) as status:
-        yield status.update
 
 
 def _name(plan: RunPlan) -> str:
@@ -141,7 +135,7 @@ def _take_next(plan: RunPlan, ranks: Ranks, held: ExitStack) -> Path:
     return RUNS / f"{_name(plan)}-{ranks.largest(number)}"
 
 
-def begin(planned: PlannedRun, console: Console, callbacks: Sequence[Any] = ()) -> Run:
+def begin(planned: PlannedRun, console: "Console", callbacks: Sequence[Any] = ()) -> Run:
     """Train in a folder that the first process has taken."""
     plan, folder, ranks = planned.plan, planned.folder, planned.ranks
     run = Run(folder, plan.config)
@@ -167,7 +161,7 @@ def resume(
     model: nn.Module | None = None,
     callbacks: Sequence[Any] = (),
     device: str = "auto",
-    console: Console | None = None,
+    console: "Console | None" = None,
     accept_changed_data: bool = False,
 ) -> Run:
     """Continue a run that was stopped; settings of its training may change, such as `train.steps=2000`.
@@ -176,7 +170,7 @@ def resume(
     an error; with `accept_changed_data` the run continues on the new data.
     """
     check_callbacks(callbacks)
-    console = console or Console()
+    console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
         console.quiet = console.quiet or not ranks.first
         run = open_run(folder)
@@ -248,7 +242,7 @@ def _follow_steps(train: Table, steps: int) -> Table:
     return {**rest, **followed, "schedule": schedule}
 
 
-def _progress(console: Console, run: Run) -> Progress:
+def _progress(console: "Console", run: Run) -> Progress:
     return Progress(console, run.config.train.steps, max(run.config.train.log_every, run.config.train.steps // 100))
 
 

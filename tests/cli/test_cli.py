@@ -143,10 +143,37 @@ def test_a_length_that_cannot_be_counted_is_one_line(length, monkeypatch, capsys
     assert said == f"{length:,} tokens cannot be counted; use at most 2,147,483,648"
 
 
-@pytest.mark.parametrize("threads", ["0", "1025", "1" * 40])
-def test_a_number_of_threads_that_cannot_be_started_is_refused(threads, monkeypatch, capsys):
-    done = Command(monkeypatch, capsys)("--threads", threads, "recipes")
-    assert (done.code, "Invalid value for '--threads'" in done.err) == (2, True)
+@pytest.mark.parametrize(
+    ("threads", "rule"), [("0", "must be at least 1"), ("1025", "must be at most 1024"), ("1" * 40, "must be at most")]
+)
+def test_a_number_of_threads_that_cannot_be_started_is_refused(threads, rule, monkeypatch, capsys):
+    said = Command(monkeypatch, capsys).refused("--threads", threads, "recipes")
+    assert said.startswith(f"--threads {threads}: {rule}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "a", "--tokens", "x"], "--tokens x: must be a whole number; see regard generate -h"),
+        (["evaluate", "--beam", "1.5"], "--beam 1.5: must be a whole number; see regard evaluate -h"),
+        (["generate", "a", "--temperature", "hot"], "--temperature hot: must be a number; see regard generate -h"),
+        (["look", "--port", "99999"], "--port 99999: must be at most 65535; see regard look -h"),
+        (
+            ["generate", "a", "--beams", "4"],
+            "no such option: --beams (Possible options: --beam); see regard generate -h",
+        ),
+        (["shwo"], "no such command 'shwo'. Did you mean 'show'?; see regard -h"),
+        (["convert"], "missing argument 'MODEL'; see regard convert -h"),
+        (["data", "a", "b"], "got unexpected extra argument(s) (b); see regard data -h"),
+    ],
+)
+def test_a_mistake_in_options_is_one_line_that_names_the_help(arguments, said, monkeypatch, capsys):
+    assert Command(monkeypatch, capsys).refused(*arguments) == said
+
+
+def test_the_command_alone_prints_its_help(monkeypatch, capsys):
+    done = Command(monkeypatch, capsys)()
+    assert (done.code, done.err.startswith("Usage: regard"), "Commands:" in done.err) == (2, True, True)
 
 
 def test_several_mistakes_are_reported_together():

@@ -204,6 +204,8 @@ def draw_case(seed: int, only: str = "") -> Case:
     name = chance.choice([name for name in names if name.split()[0] == first])
     case = Case(seed, [])
     base = list(chance.choice(bases().get(name, [[]]))) if chance.random() < 0.95 else []
+    if chance.random() < 0.1:
+        base.insert(chance.randrange(len(base) + 1), chance.choice([*TEXTS, *NOWHERE, *FILES, "--nonsense", "-q"]))
     outputs = _find_outputs(name, base)
     options: list[str] = []
     parameters = [one for one in verbs()[name] if one.opts[0].startswith("-")]
@@ -212,8 +214,6 @@ def draw_case(seed: int, only: str = "") -> Case:
     changes = []
     if name.startswith("train") or name == "show":
         changes = [_override(chance) for _ in range(chance.choice([0, 0, 1, 1, 2]))]
-    if chance.random() < 0.1:
-        base.insert(chance.randrange(len(base) + 1), chance.choice([*TEXTS, *NOWHERE, *FILES, "--nonsense", "-q"]))
     quick = QUICK if name.startswith("train") and chance.random() < 0.98 else ()
     dry = ["--dry-run"] if name.startswith("train") and name != "train resume" and chance.random() < 0.5 else []
     above = _option(chance.choice(verbs()[""]), chance, outputs) if chance.random() < 0.04 else []

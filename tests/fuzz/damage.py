@@ -61,7 +61,7 @@ def damage_tree(path: Path, chance: Random) -> str:
             return f"{name} is a copy of {other.relative_to(path)}"
         case 3:
             one.unlink()
-            one.symlink_to(chance.choice([one.name, "nowhere", "/dev/null", "."]))
+            one.symlink_to(chance.choice([one.name, "nowhere", "/dev/null", ".", path.parent / "a.txt"]))
             return f"{name} is a link"
     return f"{name}: {damage_file(one, chance)}"
 

@@ -1,11 +1,13 @@
 """Run one case in this process, and check what it did: how it ended, what it said, and which files it touched."""
 
+import errno
 import os
 import re
 import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -23,17 +25,18 @@ from .cases import Case, draw_case
 from .damage import damage_file, damage_tree
 
 SECONDS = 60  # of computing, for a case; most take less than one
-WRITES = {
-    "os.remove": 0,
-    "os.rename": 1,
-    "os.mkdir": 0,
-    "os.rmdir": 0,
-    "os.link": 1,
-    "os.symlink": 1,
-    "os.truncate": 0,
-    "os.chmod": 0,
+WRITES = {  # events of Python, and which of their arguments are paths that change
+    "os.remove": (0,),
+    "os.rename": (0, 1),
+    "os.mkdir": (0,),
+    "os.rmdir": (0,),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "os.truncate": (0,),
+    "os.chmod": (0,),
+    "shutil.rmtree": (0,),
 }
-SYSTEM = ("/dev/", "/proc/")
+DEVICES = ("/dev/null", "/dev/full", "/dev/tty", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/proc/self/")
 WRONG = re.compile(r"Traceback \(most recent|Error ignored|panicked at|^\S+\.py:\d+: \w*Warning", re.MULTILINE)
 ENVIRONMENT = {
     "COLUMNS": "200",
@@ -62,19 +65,25 @@ class Fuzzer:
     def __init__(self, world: Path, folder: Path) -> None:
         self.world, self.folder = world, folder
         self.written: list[str] = []  # by the current case, with Python's functions
-        self.listening = False
+        self.place: Path | None = None  # the folder of the current case
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.listening:
+        """Note what the case writes, and prevent it outside of the folder of the case: fuzzing must do no harm."""
+        if self.place is None:
             return
-        with suppress(TypeError, ValueError, OSError):
-            if event == "open":
-                name, _, flags = arguments
-                if not isinstance(name, int) and (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
-                    self.written.append(os.path.abspath(os.fsdecode(name)))
-            elif event in WRITES:
-                self.written.append(os.path.abspath(os.fsdecode(arguments[WRITES[event]])))
+        for name in _paths_written(event, arguments):
+            opened = event == "open"  # which follows a link; the others act on the link itself
+            real = (
+                os.path.realpath(name)
+                if opened
+                else os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+            )
+            if opened and real.startswith(DEVICES):
+                continue
+            self.written.append(name)
+            if not real.startswith(_own(self.place)):
+                raise PermissionError(errno.EACCES, "the fuzzer allows this in its own folder only", name)
 
     def try_seed(self, seed: int, only: str = "") -> Failure | None:
         """Draw a case and run it; return what is wrong. Its folder stays if something is."""
@@ -90,7 +99,7 @@ class Fuzzer:
         done = prepare(case, place / "here")
         (place / "stdin").write_bytes(case.stdin)
         before = _snapshot(place)
-        with _inside(place), self._hearing():
+        with _inside(place), self._hearing(place):
             code = _run(case)
         out, err = ((place / name).read_text("utf-8", "backslashreplace") for name in ("stdout", "stderr"))
         rule = _broken(case, place, code, err) or self._touched(case, place, before)
@@ -103,12 +112,12 @@ class Fuzzer:
         return Failure(case, rule, details)
 
     @contextmanager
-    def _hearing(self) -> Iterator[None]:
-        self.written, self.listening = [], True
+    def _hearing(self, place: Path) -> Iterator[None]:
+        self.written, self.place = [], place
         try:
             yield
         finally:
-            self.listening = False
+            self.place = None
 
     def _touched(self, case: Case, place: Path, before: dict[str, Any]) -> str | None:
         """Return which file was changed that the command does not name as its output."""
@@ -116,15 +125,33 @@ class Fuzzer:
         own = [str(place / name) for name in ("cache", "stdout", "stderr", "torch")]
         after = _snapshot(place)
         changed = {str(place / name) for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-        known = (f"{place}/", os.environ.get("MPLCONFIGDIR", "/dev/"), *SYSTEM)
-        elsewhere = {name for name in self.written if not name.startswith(known)}
+        elsewhere = {name for name in self.written if not name.startswith(_own(place))}
         for name in sorted(changed | elsewhere):
             if not any(
-                name == one or name.startswith((f"{one}/", f"{one}.", f"{Path(one).parent}/.{Path(one).name}"))
+                name == one
+                or name.startswith((os.path.join(one, ""), f"{one}.", f"{Path(one).parent}/.{Path(one).name}"))
                 for one in [*outputs, *own]
             ):
                 return f"touched {name.removeprefix(str(place) + '/')}"
         return None
+
+
+def _own(place: Path) -> tuple[str, ...]:
+    """Return how the paths begin that a case may write to at all."""
+    return f"{place}/", os.path.join(os.environ.get("MPLCONFIGDIR", place), "")
+
+
+def _paths_written(event: str, arguments: tuple[Any, ...]) -> list[str]:
+    """Return the absolute paths that an event of Python changes."""
+    if event == "open":
+        name, _, flags = arguments
+        writes = (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        names = [name] if writes else []
+    else:
+        names = [arguments[number] for number in WRITES.get(event, ())]
+    with suppress(TypeError, ValueError, OSError):  # not a name, or not a possible one
+        return [os.path.abspath(os.fsdecode(name)) for name in names if not isinstance(name, int)]
+    return []
 
 
 def prepare(case: Case, here: Path) -> list[str]:
@@ -160,6 +187,7 @@ def _inside(place: Path) -> Iterator[None]:
     environment, folder = dict(os.environ), os.getcwd()
     streams = sys.stdin, sys.stdout, sys.stderr
     saved = [os.dup(number) for number in (0, 1, 2)]
+    before, tempfile.tempdir = tempfile.tempdir, str(place / "tmp")
     os.environ.update(ENVIRONMENT)
     os.environ.update(
         HOME=str(place / "home"),
@@ -190,6 +218,7 @@ def _inside(place: Path) -> Iterator[None]:
         for number, one in enumerate(saved):
             os.dup2(one, number)
             os.close(one)
+        tempfile.tempdir = before
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
@@ -245,7 +274,7 @@ def _wrong_error(err: str) -> str | None:
     if any("\x1b" in line for line in lines):
         return "the error has an escape sequence"
     if lines[0].startswith("Usage:"):
-        return None if lines[-1].startswith("Error: ") else "a usage error that does not end with its reason"
+        return None if "Commands:" in lines else "a usage error instead of one line"  # `regard` alone prints its help
     errors = [number for number, line in enumerate(lines) if line.startswith("regard: ")]
     if not errors:
         return "an error without a message"

@@ -75,7 +75,7 @@ def act(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch, program: str, *outputs:
         ("Path('a.txt').unlink()", "touched here/a.txt"),
         ("Path('language/model.safetensors').touch()", "touched here/language/model.safetensors"),
         ("Path.home().joinpath('x').touch()", "touched home/x"),
-        ("import tempfile; tempfile.tempdir = None; tempfile.mkstemp(prefix='x', suffix='x')", "touched tmp/"),
+        ("import tempfile; tempfile.mkstemp(prefix='x', suffix='x')", "touched tmp/"),
         ("Path('out').mkdir(); Path('out/x').touch(); Path('runs').mkdir()", None),
     ],
 )
@@ -84,8 +84,26 @@ def test_a_broken_rule_is_noticed(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatc
     assert found == rule or (found and rule and rule.endswith("/") and found.startswith(rule))
 
 
-def test_a_file_elsewhere_is_noticed(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    assert act(fuzzer, monkeypatch, f"Path('{tmp_path}/x').touch()") == f"touched {tmp_path}/x"
+@pytest.mark.parametrize(
+    "program",
+    [
+        "Path('{0}/x').write_text('new')",
+        "Path('{0}/x').unlink()",
+        "Path('a.txt').rename('{0}/x')",
+        "Path('{0}/x').rename('out')",
+        "import shutil; shutil.rmtree('{0}')",
+        "Path('out').symlink_to('{0}/x'); Path('out').write_text('new')",
+    ],
+)
+def test_a_change_elsewhere_is_noticed_and_prevented(
+    fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch, program: str, tmp_path: Path
+):
+    (tmp_path / "x").write_text("old")
+    assert act(fuzzer, monkeypatch, program.format(tmp_path), "out") in (
+        f"touched {tmp_path}/x",
+        "an exception: PermissionError",
+    )
+    assert (tmp_path / "x").read_text() == "old"
 
 
 def test_a_hang_is_noticed(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch):

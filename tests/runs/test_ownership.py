@@ -249,6 +249,24 @@ def test_a_run_or_a_file_is_not_free(tmp_path: Path) -> None:
         check_free(folder / "a.txt", overwrite=True)
 
 
+@pytest.mark.parametrize("name", ["recipe.toml", "metrics.jsonl", "report.html", "model.safetensors"])
+def test_a_run_whose_file_is_a_link_is_not_continued(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "precious").write_text("old")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(RegardError, match=f"run/{name}: is a link, .*; replace it with a copy"), hold_run(Path("run")):
+        pytest.fail("the block must not run")
+    assert (tmp_path / "precious").read_text() == "old"
+
+
+def test_a_folder_of_a_run_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "large-disk").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "large-disk")
+    with hold_run(Path("run")):
+        pass
+
+
 def test_clearing_a_run_removes_its_files_and_no_linked_folder(tmp_path: Path) -> None:
     folder = untrained("language", tmp_path / "run")
     (tmp_path / "elsewhere").mkdir()

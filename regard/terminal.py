@@ -1,0 +1,39 @@
+"""Consoles, status lines and progress bars that show every text as it is.
+
+rich reads `[bold]` as markup and `:smile:` as an emoji wherever it is given a string. Names of files and folders may
+contain both, so no string that is printed here is markup; styles are arguments, or `Text`. Other modules do not import
+consoles and progress bars from rich.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, TextColumn
+from rich.text import Text
+
+from regard.escape import escape_controls
+
+
+def plain_console(**settings: Any) -> Console:
+    """Return a console that prints strings as they are; `settings` are those of rich."""
+    return Console(markup=False, emoji=False, **settings)
+
+
+@contextmanager
+def show_status(console: Console, text: str) -> Iterator[Callable[[str], None]]:
+    """Show a status line on a terminal; yield the function that changes its text."""
+    if console.is_jupyter or not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status(Text(text)) as status:
+        yield lambda text: status.update(Text(escape_controls(text, console.encoding)))
+
+
+def progress_bars(*columns: ProgressColumn, disable: bool = False) -> Progress:
+    """Return progress bars on standard error; each begins with the description of its task."""
+    described = TextColumn("{task.description}", markup=False)
+    return Progress(described, *columns, console=plain_console(stderr=True), disable=disable)
