@@ -20,7 +20,8 @@ from regard.untrusted import DEEPEST, parse_toml
 
 Table = dict[str, Any]
 
-ABOUT_ONE_RECIPE = ("about", "paper")  # keys that describe one recipe, and therefore are not inherited
+RESULTS = "results"  # the folder of recipes with proven scores, and the first part of their names: results/NAME
+ABOUT_ONE_RECIPE = ("about", "paper", "result")  # keys that describe one recipe, and therefore are not inherited
 
 
 # --- merging and overriding ------------------------------------------------------------------------------------------
@@ -125,6 +126,23 @@ def recipe_names() -> list[str]:
     return sorted(item.name.removesuffix(".toml") for item in _shipped().iterdir() if item.name.endswith(".toml"))
 
 
+def result_names() -> list[str]:
+    """Return the names of the recipes with proven scores; `read_recipe` finds them as results/NAME."""
+    found = (_shipped() / RESULTS).iterdir()
+    return sorted(item.name.removesuffix(".toml") for item in found if item.name.endswith(".toml"))
+
+
+def is_shipped(name: str) -> bool:
+    """Return whether a recipe of this name comes with the package."""
+    folder, _, last = name.rpartition("/")
+    return last in result_names() if folder == RESULTS else name in recipe_names()
+
+
+def shipped_file(name: str) -> Any:
+    """Return a file of the folder of recipes, which may not exist."""
+    return _shipped() / name
+
+
 def _shipped() -> Any:
     return files("regard") / "recipes"
 
@@ -189,7 +207,7 @@ def _parse(recipe: str | Path, inheriting: str = "") -> tuple[Table, Path | None
             raise ConfigError(f"cannot read the recipe: {error.strerror}", name) from None
         except UnicodeDecodeError as error:
             raise ConfigError(f"cannot read the recipe: {error}", name) from None
-    elif name in recipe_names():
+    elif is_shipped(name):
         text, folder = (_shipped() / f"{name}.toml").read_text(encoding="utf-8"), None
     else:
         remedy = f"{choices(name, recipe_names())}; a file of your own needs its suffix .toml"

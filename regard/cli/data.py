@@ -101,7 +101,7 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
             console.print(Padding(Text(f"{known.about}\nlicence: {known.licence}"), (0, 0, 0, 2)))
     else:
         console.print(_grid(sets))
-    absent = " and ".join(name for name, known in sets.items() if known.url is None)
+    absent = ", ".join(name for name, known in sets.items() if known.url is None)
     console.print("\nregard data NAME downloads one into data/NAME; --from FOLDER reads the files there instead.")
     console.print(f"{absent} cannot be downloaded, only read with --from.", style="dim")
 

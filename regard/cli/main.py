@@ -25,6 +25,7 @@ from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_p
 from regard.cli.lab import lab_command
 from regard.cli.look import look_command
 from regard.cli.recipes import recipes_command
+from regard.cli.results import results_command
 from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate_command
@@ -84,6 +85,7 @@ VERBS = {
     "show": show_command,
     "recipes": recipes_command,
     "lab": lab_command,
+    "results": results_command,
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)

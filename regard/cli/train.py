@@ -14,7 +14,7 @@ from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
 from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import ConfigError
-from regard.recipe_files import recipe_names, split_changes
+from regard.recipe_files import is_shipped, split_changes
 
 if TYPE_CHECKING:
     from regard.training.start import PlannedRun
@@ -96,7 +96,7 @@ class _Verbs(TyperGroup):
 
 def _find_other(name: str) -> str:
     """Return the hidden command for a first word that is a recipe or a registered task."""
-    if name.endswith(".toml") or name in recipe_names():
+    if name.endswith(".toml") or is_shipped(name):
         return "recipe"
     from regard.tasks.kinds import TASKS as REGISTERED
 

@@ -65,23 +65,25 @@ def _fetch_file(
 def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None, show: Progress) -> list[Path]:
     """Make the results from the files, unless they are there already."""
     from regard.data.cifar import pack_cifar
+    from regard.data.trec import pack_trec
 
+    pack = {"cifar": pack_cifar, "trec": pack_trec}[known.packer]
     made = [to / kept for kept in known.made]
     if all(path.is_file() for path in made):
         return made
     if source is None:
         there = {file.name for file in known.files if (to / file.name).exists()}  # the user's, so they stay
         fetched = {file.name: _fetch_file(name, known, file, to, None, show) for file in known.files}
-        pack_cifar(fetched, to)
+        pack(fetched, to)
         for path in (path for file, path in fetched.items() if file not in there):
             path.unlink()
         return made
     complete = all(_local_copy(source, name, file) for file in known.files)
-    found = {file: _find(source, name, file) for file in (known.files if complete else known.sheets)}
+    found = {file: _find(source, name, file) for file in (known.files if complete else known.sheets or known.files)}
     for file, path in found.items():
         for _ in _checked_copy(path, file):
             pass
-    pack_cifar({file.name: path for file, path in found.items()}, to)
+    pack({file.name: path for file, path in found.items()}, to)
     return made
 
 

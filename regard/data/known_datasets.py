@@ -7,6 +7,7 @@ the same way.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from regard.errors import InputError, choices
 
@@ -26,7 +27,8 @@ class KnownDataset:
 
     `url` has {name} (or {stem}, without the suffix) for the file; None means that no public file has this content.
     `fix` is a replacement (old, new) that repairs the public files. If the data set is made from its files, `made`
-    names the results, which are kept, and `sheets` another set of files that they can be made from.
+    names the results, which are kept, `packer` the function that makes them, and `sheets` another set of files that
+    they can be made from.
     """
 
     about: str
@@ -37,6 +39,7 @@ class KnownDataset:
     url: str | None = None
     fix: tuple[bytes, bytes] | None = None
     made: tuple[str, ...] = ()
+    packer: Literal["cifar", "trec"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
 
     @property
@@ -167,6 +170,18 @@ DATASETS: dict[str, KnownDataset] = {
             DatasetFile("train.tsv", 3_738_717, "c5abce3993c9c1d61c59dea128d479725048946bf0166a220796667cc2224c5e"),
             DatasetFile("dev.tsv", 94_044, "fdb21a491401989324087047283a5b5277124937d43f7bb90df4bd7c18b8cc96"),
             DatasetFile("test.tsv", 192_967, "0d8406972c863503f63fc7de3db49b17336a6f1912e1bfeca0dd2d479958ef85"),
+        ),
+    ),
+    "trec": KnownDataset(
+        about="questions by what they ask for, 6 classes: 5,452 / 500 questions",
+        licence="not stated",
+        source="TREC question classification (Li, Roth 2002), FreedomIntelligence/qnn @ 77f5493, data/TREC, as UTF-8",
+        train="regard train classification {to}/train.tsv",
+        made=("train.tsv", "test.tsv"),
+        packer="trec",
+        files=(
+            DatasetFile("train.label", 333_380, "3260eca2159e978f0941932e7c541dec9aa504c2573c91fe770707f9038f8236"),
+            DatasetFile("test.label", 23_269, "86ad53c8fc9d397ab2f4be7c967d8efb470b260140557d3e57afad69d1b88b76"),
         ),
     ),
     "fashion-mnist": KnownDataset(

@@ -1,8 +1,8 @@
 """Tokenizers: text to ids and back, each complete in one `tokenizer.json` (of the `tokenizers` library).
 
 Characters, bytes, words, byte-level BPE (Sennrich et al. 2016; Radford et al. 2019) with BPE-dropout (Provilkov et
-al. 2020), and unigram pieces (Kudo 2018). Characters, bytes and BPE are lossless. Words lose their spacing. Unigram
-pieces normalise the text (NFKC, single spaces).
+al. 2020), and unigram pieces (Kudo 2018). Characters, bytes and BPE are lossless. Words lose their spacing, but
+those between blanks keep the ends of lines. Unigram pieces normalise the text (NFKC, single spaces).
 """
 
 import json
@@ -32,6 +32,7 @@ from regard.data.vocabulary import (
     characters_of,
     code_points,
     learn_bpe,
+    learn_spaced,
     learn_unigram,
     learn_words,
     sample_texts,
@@ -47,6 +48,7 @@ VocabularySize = Annotated[int, Range(low=1, high=1_000_000)]  # the library res
 LEAST = {  # the smallest vocabularies, and why
     "bpe": (256 + len(SPECIAL), f"256 bytes and {len(SPECIAL)} special tokens"),
     "word": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
+    "space": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
     "unigram": (len(SPECIAL) + 1, f"{len(SPECIAL)} special tokens and one more"),
 }
 
@@ -58,9 +60,9 @@ class TokenizerConfig(Config):
     `vocabulary` includes the special tokens; None: the task chooses it. Characters and bytes do not use it.
     """
 
-    kind: Literal["char", "byte", "word", "bpe", "unigram"] = "bpe"
-    """How texts are split: into characters, bytes, words, or pieces that are learned (Sennrich et al. 2016; Kudo
-    2018)."""
+    kind: Literal["char", "byte", "word", "space", "bpe", "unigram"] = "bpe"
+    """How texts are split: into characters, bytes, words, words between blanks (space, for a text that is tokenised
+    already: the end of a line is a word, too), or pieces that are learned (Sennrich et al. 2016; Kudo 2018)."""
     vocabulary: VocabularySize | None = None
     """Number of tokens of a learned vocabulary; absent: chosen from the data."""
     dropout: Rate = 0.0
@@ -333,7 +335,7 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig, progress: boo
         return Tokenizer(byte_tokenizer())
     if config.kind == "char":
         return Tokenizer(character_tokenizer(characters_of(texts)))
-    learn = {"word": learn_words, "bpe": learn_bpe, "unigram": learn_unigram}[config.kind]
+    learn = {"word": learn_words, "space": learn_spaced, "bpe": learn_bpe, "unigram": learn_unigram}[config.kind]
     return Tokenizer(learn(sample_texts(texts), config.vocabulary or VOCABULARY, progress), config.dropout)
 
 

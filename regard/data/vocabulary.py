@@ -1,11 +1,13 @@
 """Learn vocabularies from text, as tokenizers of the `tokenizers` library.
 
-Words, byte-level BPE (Sennrich et al. 2016; Radford et al. 2019), unigram pieces (Kudo 2018), and two that need no
-learning: characters and bytes. Special tokens come first, with the same ids in all.
+Words, words between blanks, byte-level BPE (Sennrich et al. 2016; Radford et al. 2019), unigram pieces (Kudo 2018), and
+two that need no learning: characters and bytes. Special tokens come first, with the same ids in all.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from re import findall
 
 import numpy as np
 import tokenizers
@@ -125,6 +127,23 @@ def learn_words(texts: list[str], vocabulary: int, progress: bool) -> tokenizers
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     trainer = trainers.WordLevelTrainer(vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=progress)
     backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def learn_spaced(texts: list[str], vocabulary: int, progress: bool) -> tokenizers.Tokenizer:
+    """Learn the most frequent words between blanks, for a text that is tokenised already; the end of a line is a word.
+
+    This is the vocabulary of word-level benchmarks (Penn Treebank, WikiText-2), which call the end of a line <eos>. A
+    word <unk> of the text is the unknown word.
+    """
+    counts = Counter(word for text in texts for word in findall(r"\n|\S+", text))
+    words = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
+    ids = {word: id for id, word in enumerate([*SPECIAL, *words][:vocabulary])}
+    backend = tokenizers.Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    backend.add_special_tokens(list(SPECIAL))
+    lines = pre_tokenizers.Split(Regex(r"\n"), "isolated")
+    blanks = pre_tokenizers.Split(Regex(r"[^\S\n]+"), "removed")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([lines, blanks])
     return backend
 
 

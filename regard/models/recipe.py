@@ -38,7 +38,7 @@ MODELS = Kinds(
 )
 
 LARGEST = 2**24  # a number in the description of a model, which may be the size of a table in memory
-TRAINING_TABLES = ("task", "tokenizer", "train")  # tables of a recipe that describe training, not the model
+TRAINING_TABLES = ("task", "tokenizer", "train", "result")  # tables of a recipe that are not about the model
 
 
 @dataclass(frozen=True)

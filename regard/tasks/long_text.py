@@ -169,8 +169,8 @@ class Units(NamedTuple):
 
     @staticmethod
     def of(text: str) -> "Units":
-        """Count the units of a text."""
-        return Units(len(text.split()), len(text.encode()))
+        """Count the units of a text; the end of a line, which is predicted too, counts as a word, as <eos> does."""
+        return Units(len(text.split()) + text.count("\n"), len(text.encode()))
 
 
 @dataclass(frozen=True)

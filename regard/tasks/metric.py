@@ -3,7 +3,9 @@ word, bits per byte, accuracy and F1.
 """
 
 from collections.abc import Sequence
+from html import unescape
 from math import exp, inf, isnan, log, nan
+from re import fullmatch
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 HIGHER_IS_BETTER = {
     "bleu": True,
     "bleu_lowercase": True,
+    "bleu_tokenised": True,
+    "bleu_detokenised": True,
     "chrf": True,
     "accuracy": True,
     "f1": True,
@@ -63,9 +67,43 @@ def translation_signatures() -> dict[str, str]:
     return {name: metric.get_signature().format() for name, metric in _translation_metrics([[""]]).items()}
 
 
+def tokenised_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[float, str]]:
+    """Score translations of data that is tokenised already: BLEU of the tokens as they are, and of the joined text.
+
+    Each score comes with its signature.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    _check_references(made, wanted)
+    texts = [[join_tokens(text) for text in side] for side in (made, wanted)]
+    found = {}
+    for name, tokenize, (ours, theirs) in (
+        ("bleu_tokenised", "none", (made, wanted)),
+        ("bleu_detokenised", "13a", texts),
+    ):
+        metric = BLEU(force=True, tokenize=tokenize)
+        found[name] = metric.corpus_score(list(ours), [list(theirs)]).score, metric.get_signature().format()
+    return found
+
+
+def join_tokens(text: str) -> str:
+    """Return the plain text of a tokenised line: entities as characters, and no blanks around punctuation."""
+    words: list[str] = []
+    joined, quoted = True, False  # whether the next word continues the last one; whether inside quotation marks
+    for word in unescape(text).split():
+        closes = word == '"' and quoted
+        apart = not (joined or closes or fullmatch(r"[.,!?:;%)\]}…]+|'(s|m|d|re|ve|ll)?|n't", word))
+        words.append(" " + word if apart else word)
+        joined = word in ("(", "[", "{", "$") or (word == '"' and not quoted)
+        quoted ^= word == '"'
+    return "".join(words)
+
+
 def perplexities(loss_sum: float, tokens: int, words: int, bytes_: int) -> dict[str, float]:
     """exp(L / tokens), exp(L / words) and L / (bytes ln 2), of L = -sum_t log p(x_t | x_<t) over one text.
 
+    A word is what is between blanks, or the end of a line. This is the perplexity that is published for texts that are
+    tokenised already (Penn Treebank, WikiText-2), where the end of a line is called <eos> and rare words are <unk>.
     Only the last two compare models with different tokenizers. A value too large for a float is inf; without words or
     bytes it is nan.
     """

@@ -11,7 +11,7 @@ from regard.config import Config, Positive, Seed, Table, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
 from regard.models.recipe import MODELS
-from regard.recipe_files import override
+from regard.recipe_files import ABOUT_ONE_RECIPE, override
 from regard.tasks.kinds import TASKS
 from regard.training.config import TrainConfig
 
@@ -47,8 +47,8 @@ class UserChoices(Config):
 def check_tables(given: Mapping[str, Any]) -> None:
     """Check that a recipe has only known tables."""
     for key, value in given.items():
-        if key not in (*TABLES, "about", "paper"):
-            raise ConfigError(f"unknown key; {choices(key, (*TABLES, 'about', 'paper'))}", key)
+        if key not in (*TABLES, *ABOUT_ONE_RECIPE):
+            raise ConfigError(f"unknown key; {choices(key, (*TABLES, *ABOUT_ONE_RECIPE))}", key)
         if key in TABLES and not isinstance(value, Mapping):
             raise ConfigError(f"{value!r} must be a table", key)
 

@@ -53,7 +53,9 @@ def test_the_list_has_every_set(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     listing = regard_data()
     for name, known in DATASETS.items():
-        assert re.search(rf"^{name} +{re.escape(known.about)} +[\d.]+ MB +{re.escape(known.licence)} *$", listing, re.M)
+        assert re.search(
+            rf"^{name} +{re.escape(known.about)} +[\d.]+ [kM]B +{re.escape(known.licence)} *$", listing, re.M
+        )
     rows = json.loads(regard_data("--json"))
     assert [row["name"] for row in rows] == list(DATASETS)
     assert rows[0] == {
@@ -64,7 +66,7 @@ def test_the_list_has_every_set(monkeypatch):
         "source": DATASETS["multi30k"].source,
         "download": True,
     }
-    assert [row["name"] for row in rows if not row["download"]] == ["iwslt15-envi", "tatoeba"]
+    assert [row["name"] for row in rows if not row["download"]] == ["iwslt15-envi", "tatoeba", "trec"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 79])
@@ -74,8 +76,8 @@ def test_the_list_on_a_narrow_terminal(monkeypatch, width):
     assert all(len(line) <= width for line in listing.splitlines())
     words = " ".join(listing.split())
     for name, known in DATASETS.items():
-        assert re.search(rf"{name} [\d.]+ MB {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
-    assert "iwslt15-envi and tatoeba cannot be downloaded, only read with --from." in words
+        assert re.search(rf"{name} [\d.]+ [kM]B {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
+    assert "iwslt15-envi, tatoeba, trec cannot be downloaded, only read with --from." in words
 
 
 def test_from_a_folder(know):

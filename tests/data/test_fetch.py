@@ -253,3 +253,20 @@ def test_an_archive_of_the_user_stays(tmp_path, monkeypatch):
     get(to, None)
     assert (to / "cifar-10-binary.tar.gz").exists()
     check_made(to, splits, "cifar-10-binary.tar.gz")
+
+
+def test_questions_of_trec_become_tables_of_text_and_coarse_class(tmp_path, monkeypatch):
+    lines = {
+        "train.label": b"DESC:manner How did  it begin ?\nENTY:cremat What film ?\n",
+        "test.label": b"NUM:dist How far ?\n",
+    }
+    files = tuple(file(name, content) for name, content in lines.items())
+    know(monkeypatch, files=files, made=("train.tsv", "test.tsv"), packer="trec")
+    (tmp_path / "from").mkdir()
+    for name, content in lines.items():
+        (tmp_path / "from" / f"{name}.xz").write_bytes(lzma.compress(content))
+    train, test = get(tmp_path / "to", tmp_path / "from")
+    assert train.read_text() == "text\tlabel\nHow did it begin ?\tDESC\nWhat film ?\tENTY\n"
+    assert test.read_text() == "text\tlabel\nHow far ?\tNUM\n"
+    with pytest.raises(RegardError, match="my-set: cannot be downloaded"):
+        get(tmp_path / "other")

@@ -15,7 +15,7 @@ from regard.config import from_table
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, InputError, RegardError
 
-KINDS = ("char", "byte", "word", "bpe", "unigram")
+KINDS = ("char", "byte", "word", "space", "bpe", "unigram")
 TEXTS = ["the cat sat on the mat.\n", "a  cat, a mat: </s><pad> </ s > [MASK]", "überall 日本 😀\ttäglich junk"] * 3
 INJECTIONS = ["</s>", "<mask>cat", "the <pad> cat", "<unk>", "a<s>b", "</s></s>"]
 KNOWN = sorted(set("".join(TEXTS)))
@@ -105,7 +105,7 @@ def test_special_tokens_are_found_where_that_is_asked_for(kind: str) -> None:
     assert "mask" not in tokenizer.decode([row])[0]
 
 
-@pytest.mark.parametrize("kind", ["char", "word", "unigram"])
+@pytest.mark.parametrize("kind", ["char", "word", "space", "unigram"])
 def test_what_was_never_seen_is_unknown(kind: str) -> None:
     [row] = lists(learned(kind).encode(["ж"]))
     assert row[-1] == learned(kind).unk
@@ -114,6 +114,7 @@ def test_what_was_never_seen_is_unknown(kind: str) -> None:
 
 def test_words_and_unigram_pieces_keep_the_words() -> None:
     assert learned("word").decode(learned("word").encode(["the  cat,\na mat."])) == ["the cat , a mat ."]
+    assert learned("space").decode(learned("space").encode(["the  cat\na cat"])) == ["the cat \n a cat"]
     assert learned("unigram").decode(learned("unigram").encode(["the  cat,\na mat."])) == ["the cat, a mat."]
 
 

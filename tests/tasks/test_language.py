@@ -265,9 +265,25 @@ def test_words_and_bytes_are_those_of_the_file(tmp_path):
     task = prepare("language", train=(write(tmp_path / "a.txt", ["red dog runs"] * 20),), window=4)
     other = write(tmp_path / "b.txt", ["red däg's", "purple dog"])
     opened = task.config.evaluation(task.tokenizer, [other])
-    assert opened.valid.units == (4, len(Path(other).read_bytes()))
+    assert opened.valid.units == (4 + 2, len(Path(other).read_bytes()))  # the ends of lines are predicted, too
     lines = task_of(tmp_path, "ab cd\n" * 40)  # the last three are held out
     assert lines.valid.units == (6, 15)
+
+
+def test_perplexity_per_word_is_the_published_one_of_texts_that_are_tokenised_already(tmp_path):
+    """<unk> is a word, and so is the end of a line, as <eos>; only the end of the whole text is predicted besides."""
+    lines = [" the <unk> cat 's N mat ", "", " don't <unk> , @-@ = "] * 8
+    config = TokenizerConfig("space", 40)
+    task = prepare("language", config, train=(write(tmp_path / "a.txt", lines),), window=4, documents="file")
+    words = sum(len(line.split()) + 1 for line in lines)
+    opened = task.config.evaluation(task.tokenizer, [write(tmp_path / "b.txt", lines)])
+    assert opened.valid.tokens == words + 2  # an end token before and after the text
+    assert opened.valid.units.words == words
+    assert task.tokenizer.size == 5 + len({*" ".join(lines).split(), "end of a line"} - {"<unk>"})
+    tokens = opened.valid.windows(np.array([0]), opened.valid.tokens)[0].tolist()
+    assert tokens.count(task.tokenizer.unk) == 16  # the word of the text, and nothing else
+    values = opened.measure(model_for(task, "writer"))
+    assert values["word_perplexity"] == pytest.approx(exp(values["loss"] * (words + 1) / words), rel=1e-6)
 
 
 def units(lines: list[str]) -> tuple[int, int]:

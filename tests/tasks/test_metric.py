@@ -5,6 +5,7 @@ from math import exp, inf, isnan, log, nan
 
 import numpy as np
 import pytest
+import sacrebleu
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -14,7 +15,9 @@ from regard.tasks.metric import (
     TranslationScorer,
     better,
     classification_scores,
+    join_tokens,
     perplexities,
+    tokenised_scores,
     translation_scores,
     translation_signatures,
 )
@@ -152,7 +155,7 @@ def test_a_class_must_exist(predicted: list[int], wanted: list[int], message: st
 
 
 def test_every_score_has_a_direction() -> None:
-    made = {*translation_scores(["a"], ["a"]), *perplexities(1.0, 1, 1, 1), "loss"}
+    made = {*translation_scores(["a"], ["a"]), *tokenised_scores(["a"], ["a"]), *perplexities(1.0, 1, 1, 1), "loss"}
     made |= {*classification_scores(np.array([0]), np.array([0]), ["a"])}
     assert made == HIGHER_IS_BETTER.keys()
 
@@ -184,3 +187,18 @@ def test_not_a_number_is_never_better_and_anything_is_better_than_nothing(metric
 def test_an_unknown_metric_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"^unknown metric 'blue'; did you mean 'bleu'\? \(one of accuracy, "):
         better("blue", 1.0, None)
+
+
+def test_tokens_are_joined_to_plain_text() -> None:
+    tokens = "He said : &quot; It &apos;s 5 % ( of $ 9 ) , is n&apos;t it ? &quot; And"
+    assert join_tokens(tokens) == "He said: \"It's 5% (of $9), isn't it?\" And"
+
+
+def test_scores_of_tokenised_data_are_those_of_sacrebleu() -> None:
+    made, wanted = ["the cat , sat on the mat ."], ["the cat sat , on the mat ."]
+    found = tokenised_scores(made, wanted)
+    assert found["bleu_tokenised"][0] == pytest.approx(sacrebleu.corpus_bleu(made, [wanted], tokenize="none").score)
+    assert "tok:none" in found["bleu_tokenised"][1]
+    plain = sacrebleu.corpus_bleu(["the cat, sat on the mat."], [["the cat sat, on the mat."]])
+    assert found["bleu_detokenised"][0] == pytest.approx(plain.score)
+    assert "tok:13a" in found["bleu_detokenised"][1]

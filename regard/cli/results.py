@@ -1,0 +1,50 @@
+"""`regard results`: what the recipes with goals reach, and what is published."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from regard.cli.console import make_console
+
+
+def results_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of results. Default: all.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every measurement.")] = False,
+) -> None:
+    """Show the scores that recipes of regard reach, beside their goals and what is published.
+
+    A score is the mean over several seeds and their standard deviation. `regard train results/NAME` repeats a run.
+
+    Examples:
+      regard results
+      regard results multi30k-en-de --json
+    """
+    from rich.table import Table
+
+    from regard.recipe_files import result_names
+    from regard.runs.results import read_result_recipe, result_rows
+
+    results = [read_result_recipe(name) for name in names or result_names()]
+    rows = list(result_rows(results))
+    if as_json:
+        runs = {result.name: result.runs for result in results}
+        print(json.dumps({"rows": [asdict(row) for row in rows], "runs": runs}, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("name", style="bold cyan", no_wrap=True)
+    for title in ("metric", "score", "goal", "", "published", "time", "hardware"):
+        table.add_column(title, no_wrap=title != "hardware")
+    last = ""
+    for row in rows:
+        style = "red" if row.distance.startswith("missed") else "green"
+        shown = row.name if row.name != last else ""
+        distance = f"[{style}]{row.distance}[/]" if row.distance else ""
+        table.add_row(shown, row.metric, row.score, row.goal, distance, row.published, row.time, row.hardware)
+        last = row.name
+    console = make_console()
+    console.print(table)
+    console.print("\nregard train results/NAME trains one of them; docs/results.md has the details.", style="dim")

@@ -1,0 +1,296 @@
+"""Results: recipes in `regard/recipes/results` with a goal, and the runs that were measured with them.
+
+NAME.toml is a recipe that `regard train results/NAME` runs. Its table [result] says which data it needs, on what
+hardware it is meant to run, which test files it is measured on, and what is published. NAME.json beside it holds every
+measurement: one for each seed and version of the recipe. Measurements of another version of the recipe are kept, but do
+not count. `python -m bench.results` trains, measures and writes both.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from statistics import mean, stdev
+from typing import Any, Literal
+
+from regard.config import Config, Count, Table, from_table
+from regard.errors import ConfigError, choices
+from regard.recipe_files import RESULTS, read_recipe, result_names, shipped_file
+from regard.tasks.metric import HIGHER_IS_BETTER
+from regard.untrusted import parse_json
+
+HASHED = ("task", "tokenizer", "model", "train")  # the tables that decide what is trained
+SEEDS = 3  # the least number of runs of which a spread is stated
+NOT_MEASURED = "not measured"
+METRIC_NAMES = {  # what each metric is, for the page
+    "bleu": ("BLEU", "cased BLEU by sacreBLEU on plain text (tokenizer 13a)"),
+    "bleu_lowercase": ("BLEU lowercase", "BLEU by sacreBLEU on lowercased text (tokenizer 13a)"),
+    "bleu_tokenised": ("BLEU of tokens", "cased BLEU by sacreBLEU on data that is tokenised already (tokenizer none)"),
+    "bleu_detokenised": (
+        "BLEU detokenised",
+        "cased BLEU by sacreBLEU (tokenizer 13a) after translations and references were joined to plain text "
+        "(`join_tokens` in regard/tasks/metric.py)",
+    ),
+    "accuracy": ("accuracy", "share of rows whose most likely class is the right one"),
+    "word_perplexity": (
+        "word perplexity",
+        "exp(L / N), where L sums -log p over the whole file, and N counts the words between blanks and the ends of "
+        "lines, as <eos>; <unk> in the file is a word like any other; the first token is given",
+    ),
+    "loss": ("validation loss", "mean of -log p of a token, in nats, over all validation tokens but the first"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal(Config):
+    """A metric, what a recipe should reach in it, and what is published."""
+
+    metric: str
+    goal: float | None = None
+    published: float | None = None
+    source: str = ""
+
+    def validate(self) -> None:
+        """Check that the metric is known."""
+        if self.metric not in METRIC_NAMES:
+            raise ConfigError(f"{self.metric!r} is not a metric of results; {choices(self.metric, METRIC_NAMES)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected(Config):
+    """The mean and spread of all runs with the present recipe; `python -m bench.results --merge` writes it."""
+
+    recipe: str
+    seeds: Count
+    machine: str
+    seconds: float
+    flops: float
+    updates: Count
+    score: dict[str, float]
+    spread: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultConfig(Config):
+    """The table [result]: `data` are names for `regard data`, `start` is the result whose weights a run starts from."""
+
+    data: tuple[str, ...]
+    hardware: str
+    device: Literal["cuda", "cpu"] = "cuda"
+    test: tuple[str, ...] = ()
+    start: str | None = None
+    note: str = ""
+    goals: tuple[Goal, ...] = ()
+    expected: Expected | None = None
+
+
+@dataclass(frozen=True)
+class ResultRecipe:
+    """A recipe with its goals and its measurements."""
+
+    name: str
+    table: Table  # of the whole recipe
+    config: ResultConfig
+    runs: list[dict[str, Any]]  # all measurements, the oldest first
+
+    @property
+    def about(self) -> str:
+        """What is trained, in a sentence."""
+        return str(self.table.get("about", ""))
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of everything in the recipe that decides what is trained and measured."""
+        deciding = {key: self.table[key] for key in HASHED if key in self.table}
+        start = read_result_recipe(self.config.start).checksum if self.config.start else ""
+        text = json.dumps([deciding, self.config.test, start], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def counting(self) -> list[dict[str, Any]]:
+        """Return the measurements of the present recipe: of those with the same settings as the last one, the last of
+        each seed.
+        """
+        present = [run for run in self.runs if run["recipe"] == self.checksum]
+        same = [run for run in present if run["resolved"] == present[-1]["resolved"]]
+        return list({run["seed"]: run for run in same}.values())
+
+    def expected(self) -> Expected | None:
+        """Return the mean and the standard deviation of the runs that count."""
+        runs = self.counting()
+        if not runs:
+            return None
+        scores = [run_scores(run) for run in runs]
+        names = [name for name in scores[0] if name in METRIC_NAMES]
+        return Expected(
+            recipe=self.checksum,
+            seeds=len(runs),
+            machine=str(runs[-1]["machine"]),
+            seconds=round(mean(run["seconds"] for run in runs), 1),
+            flops=float(f"{mean(run['flops'] or 0 for run in runs):.3g}"),
+            updates=round(mean(run["updates"] for run in runs)),
+            score={name: _rounded(mean(score[name] for score in scores)) for name in names},
+            spread={name: _rounded(stdev(score[name] for score in scores)) if len(runs) > 1 else 0.0 for name in names},
+        )
+
+    def commands(self) -> list[str]:
+        """Return the commands that repeat one run and its measurement."""
+        found = [f"regard data {name}" for name in self.config.data]
+        init = ""
+        if self.config.start is not None:
+            found.append(f"regard train {RESULTS}/{self.config.start} --run runs/{self.config.start}")
+            init = f" --init-from runs/{self.config.start}"
+        found.append(f"regard train {RESULTS}/{self.name} --run runs/{self.name}{init}")
+        tested = " ".join(map(quote, self.config.test))
+        return [*found, f"regard evaluate {tested} -m runs/{self.name}".replace("  ", " ")]
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One line of the table: a recipe and one of its metrics."""
+
+    name: str
+    metric: str
+    score: str
+    goal: str
+    published: str
+    distance: str  # to the goal
+    time: str
+    hardware: str
+
+
+def read_result_recipe(name: str) -> ResultRecipe:
+    """Read a result by its name: the recipe, its goals and its measurements."""
+    if name not in result_names():
+        raise ConfigError(f"no result has the name {name!r}; {choices(name, result_names())}")
+    table = read_recipe(f"{RESULTS}/{name}")
+    runs = shipped_file(f"{RESULTS}/{name}.json")
+    found = parse_json(runs.read_text(encoding="utf-8"), runs) if runs.is_file() else []
+    return ResultRecipe(name, table, from_table(table.get("result", {}), ResultConfig, "result"), found)
+
+
+def run_scores(run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of a run that count: on the test data; without any, on the validation data."""
+    return dict(run["test"] or run["valid"])
+
+
+def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
+    """Yield a row for each goal of each result."""
+    for result in results:
+        expected = result.expected()
+        for goal in result.config.goals:
+            score, distance, time = NOT_MEASURED, "", ""
+            if expected is not None:
+                value, spread = expected.score[goal.metric], expected.spread[goal.metric]
+                few = "" if expected.seeds >= SEEDS else f" ({expected.seeds} seed{'s' * (expected.seeds > 1)})"
+                score = f"{_shown(goal.metric, value)} ± {_shown(goal.metric, spread)}{few}"
+                distance = _distance(goal, value)
+                time = f"{expected.seconds / 60:.1f} min"
+            sign = ">" if HIGHER_IS_BETTER[goal.metric] else "<"
+            aim = "" if goal.goal is None else f"{sign} {_shown(goal.metric, goal.goal)}"
+            published = "" if goal.published is None else _shown(goal.metric, goal.published)
+            yield ResultRow(
+                result.name,
+                METRIC_NAMES[goal.metric][0],
+                score,
+                aim,
+                published,
+                distance,
+                time,
+                result.config.hardware,
+            )
+
+
+def results_page() -> str:
+    """Return docs/results.md."""
+    results = [read_result_recipe(name) for name in result_names()]
+    lines = [
+        "# Results",
+        "",
+        "What the recipes in `regard/recipes/results` reach, and what is published. This page is generated from them:",
+        "`regard results` prints the table, NAME.toml is the recipe, and NAME.json beside it has every run.",
+        "",
+        "Each recipe is trained with several seeds. All choices, also that of the best weights, are made on validation",
+        "data. The test data is measured once for each recipe and seed, and every measurement is kept. A score is the",
+        "mean over the seeds ± their standard deviation. The time is that of one run from start to end: reading,",
+        "compiling, training and validating.",
+        "",
+        *_markdown_table(results),
+        "",
+        "## Metrics",
+        "",
+        *(f"- **{short}**: {meaning}." for short, meaning in METRIC_NAMES.values()),
+        "",
+        "## Data",
+        "",
+        "Paths in the recipes are those that `regard data NAME` writes: `data/NAME/FILE`. Where a data set cannot be",
+        "downloaded, `regard data NAME --from FOLDER` reads its files from a folder, plain or compressed, and checks",
+        "them. `python -m bench.results --from FOLDER --data DIR` does so for all recipes that it trains.",
+        "",
+        "## Recipes",
+    ]
+    for result in results:
+        lines += ["", *_section(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
+    yield "| recipe | metric | score | goal | | published | time | hardware |"
+    yield "|---|---|---:|---:|---|---:|---:|---|"
+    for row in result_rows(results):
+        cells = (row.metric, row.score, row.goal, row.distance, row.published, row.time, row.hardware)
+        yield f"| [{row.name}](#{row.name}) | {' | '.join(cells)} |"
+
+
+def _section(result: ResultRecipe) -> Iterator[str]:
+    config, expected = result.config, result.expected()
+    yield f"### {result.name}"
+    yield ""
+    yield result.about + "."
+    if config.note:
+        yield config.note
+    yield ""
+    yield "```"
+    yield from result.commands()
+    yield "```"
+    yield ""
+    for goal in config.goals:
+        aim = [] if goal.goal is None else [f"goal {_shown(goal.metric, goal.goal)}"]
+        source = f" ({goal.source})" if goal.source else ""
+        aim += [] if goal.published is None else [f"published {_shown(goal.metric, goal.published)}{source}"]
+        if aim:
+            yield f"- {METRIC_NAMES[goal.metric][0]}: {'; '.join(aim)}"
+    if expected is None:
+        yield f"- {NOT_MEASURED}" + _earlier(result)
+        return
+    yield f"- {expected.updates:,} updates, {expected.flops:.2g} FLOPs, {expected.seconds:.0f} s on {expected.machine}"
+    for run in result.counting():
+        scores = run_scores(run)
+        metrics = [goal.metric for goal in config.goals]
+        shown = ", ".join(f"{METRIC_NAMES[metric][0]} {_shown(metric, scores[metric])}" for metric in metrics)
+        yield f"- seed {run['seed']}: {shown}; {run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
+    if earlier := _earlier(result):
+        yield f"- {earlier.strip(' ()')}"
+
+
+def _distance(goal: Goal, value: float) -> str:
+    if goal.goal is None:
+        return ""
+    ahead = value - goal.goal if HIGHER_IS_BETTER[goal.metric] else goal.goal - value
+    return f"{'reached' if ahead >= 0 else 'missed'} by {_shown(goal.metric, abs(ahead))}"
+
+
+def _earlier(result: ResultRecipe) -> str:
+    count = len(result.runs) - len(result.counting())
+    return f" ({count} measurement{'s' * (count > 1)} of other versions in {result.name}.json)" if count else ""
+
+
+def _shown(metric: str, value: float) -> str:
+    """Return a score as it is usually written."""
+    if metric == "accuracy":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if metric == "loss" else f"{value:.1f}"
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")

@@ -1,0 +1,180 @@
+"""Results: recipes with goals, and the runs that were measured with them."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import results as bench
+from regard import recipe_files
+from regard.config import from_table
+from regard.data.known_datasets import DATASETS
+from regard.errors import ConfigError, RegardError
+from regard.recipe_files import read_recipe, result_names
+from regard.runs.results import read_result_recipe, result_rows, results_page
+from regard.tasks.kinds import TaskConfig
+from regard.training import start
+from tests.cli.command import Command
+
+DOCS = Path(__file__).parents[2] / "docs" / "results.md"
+REMEDY = "write it again: python -m bench.results --merge build/results"
+TINY = """
+about = "Tiny"
+
+[task]
+kind = "classification"
+train = ["data/tiny/train.tsv"]
+
+[model]
+dim = 16
+depth = 1
+
+[train]
+steps = 10
+
+[result]
+data = ["tiny"]
+hardware = "a CPU"
+device = "cpu"
+test = ["data/tiny/test.tsv"]
+
+[[result.goals]]
+metric = "accuracy"
+goal = 0.6
+published = 0.7
+source = "a paper"
+"""
+
+
+def test_the_page_in_docs_is_what_the_recipes_say() -> None:
+    assert DOCS.read_text(encoding="utf-8") == results_page(), REMEDY
+
+
+@pytest.mark.parametrize("name", result_names())
+def test_every_result_can_be_trained_and_says_where_its_data_comes_from(name: str) -> None:
+    result = read_result_recipe(name)
+    task = from_table(result.table["task"], TaskConfig, "task")
+    folders = {Path(file).parts[1] for file in (*task.training_files(), *result.config.test)}
+    assert folders == set(result.config.data) or result.config.start
+    assert folders <= DATASETS.keys()
+    assert result.about
+    assert result.config.start is None or read_result_recipe(result.config.start).table["task"]["kind"] == "masked"
+    assert result.config.expected == result.expected(), REMEDY
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench.Place:
+    """Data for a tiny result, the folder of recipes with that result only, and folders for runs and records."""
+    recipes = tmp_path / "recipes"
+    shutil.copytree(recipe_files._shipped(), recipes, ignore=shutil.ignore_patterns("results"))
+    (recipes / "results").mkdir()
+    (recipes / "results" / "tiny.toml").write_text(TINY)
+    monkeypatch.setattr(recipe_files, "_shipped", lambda: recipes)
+    monkeypatch.setattr(bench, "KEPT", recipes / "results")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(start, "finish", lambda *facts: None)  # drawing a report takes longer than all the rest
+    rows = [f"{'good' if number % 2 else 'bad'} film number {number}\t{number % 2}" for number in range(60)]
+    (tmp_path / "files" / "tiny").mkdir(parents=True)
+    (tmp_path / "files" / "tiny" / "train.tsv").write_text("\n".join(rows) + "\n")
+    (tmp_path / "files" / "tiny" / "test.tsv").write_text("\n".join(rows[:10]) + "\n")
+    found = bench.Place(tmp_path / "files", tmp_path / "runs", tmp_path / "out")
+    found.runs.mkdir()
+    found.out.mkdir()
+    return found
+
+
+def test_a_recipe_and_seed_is_measured_once_and_every_measurement_is_kept(
+    place: bench.Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = bench.KEPT
+    bench.perform("tiny", 1, place, jobs=1, again="")
+    (record,) = bench.records(place.out)
+    assert record["test"].keys() == {"loss", "accuracy", "f1"} == record["valid"].keys()
+    assert record["updates"] == 10
+    assert record["flops"] > 0
+    assert record["seconds"] > 0
+    with pytest.raises(RegardError, match="tiny, seed 1: was measured on"):
+        bench.perform("tiny", 1, place, jobs=1, again="")
+    assert bench.merge_records(place.out, kept) == ["tiny"]
+    assert bench.merge_records(place.out, kept) == []  # each record is added once
+    bench.write_expected("tiny", kept)
+    result = read_result_recipe("tiny")
+    assert result.config.expected == result.expected()
+    assert read_recipe("results/tiny")["result"]["expected"]["seeds"] == 1
+    (row,) = result_rows([result])
+    assert row.score.endswith("(1 seed)")
+    shutil.rmtree(place.out)
+    place.out.mkdir()
+    with pytest.raises(RegardError, match="tiny, seed 1: was measured on"):  # the record of the package counts
+        bench.perform("tiny", 1, place, jobs=1, again="")
+    bench.perform("tiny", 1, place, jobs=1, again="the metric was wrong")
+    bench.merge_records(place.out, kept)
+    first, second = read_result_recipe("tiny").runs
+    assert (first["again"], second["again"]) == ("", "the metric was wrong")
+    (kept / "tiny.toml").write_text((kept / "tiny.toml").read_text().replace("steps = 10", "steps = 11"))
+    assert read_result_recipe("tiny").expected() is None
+    (row,) = result_rows([read_result_recipe("tiny")])
+    assert row.score == "not measured"
+    assert "2 measurements of other versions" in results_page()
+    shown = Command(monkeypatch, capsys)("results")
+    assert "not measured" in shown.out
+
+
+def test_only_what_decides_the_result_is_in_the_checksum(place: bench.Place) -> None:
+    recipe = bench.KEPT / "tiny.toml"
+    before = read_result_recipe("tiny").checksum
+    recipe.write_text(recipe.read_text().replace("goal = 0.6", "goal = 0.9").replace('"Tiny"', '"Small"'))
+    assert read_result_recipe("tiny").checksum == before
+    recipe.write_text(recipe.read_text().replace("depth = 1", "depth = 2"))
+    assert read_result_recipe("tiny").checksum != before
+
+
+def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
+    run = {"recipe": "", "resolved": "a", "valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x"}
+    result = read_result_recipe("multi30k-en-de")
+    run["recipe"] = result.checksum
+
+    def measured(seed: int, bleu: float, resolved: str = "a") -> dict[str, object]:
+        return {**run, "seed": seed, "resolved": resolved, "test": {"bleu": bleu, "bleu_lowercase": bleu + 1}}
+
+    runs = [measured(1, 10.0, "old"), measured(1, 30.0), measured(2, 41.0), measured(3, 42.0), measured(1, 40.0)]
+    expected = replace(result, runs=runs).expected()
+    assert expected is not None
+    assert (expected.seeds, expected.score["bleu"], expected.spread["bleu"]) == (3, 41.0, 1.0)
+    lower, cased = result_rows([replace(result, runs=runs)])
+    assert (lower.score, lower.distance) == ("42.0 ± 1.0", "reached by 1.0")
+    assert (cased.score, cased.distance, cased.time) == ("41.0 ± 1.0", "reached by 0.5", "1.0 min")
+
+
+def test_data_lies_where_the_option_says() -> None:
+    task = {"kind": "vision", "train": "data/cifar10", "valid": None, "files": ["data/a", "data/b"], "shift": 2}
+    assert list(bench.with_data(task, Path("/d"))) == ['task.train="/d/cifar10"', 'task.files=["/d/a", "/d/b"]']
+
+
+def test_processes_run_side_by_side_and_a_failure_is_counted(place: bench.Place, monkeypatch, capsys) -> None:
+    script = "import sys; print('done', sys.argv[1:]); sys.exit(sys.argv[2] == '2')"
+    monkeypatch.setattr(bench, "WORKER", [bench.sys.executable, "-c", script])
+    assert bench.perform_all(["tiny"], [1, 2], place, 2, None, "") == 1
+    out = capsys.readouterr().out
+    assert "tiny 1: done ['tiny', '1'" in out
+    assert "(exit code 1)" in out
+
+
+def test_when_the_time_is_over_runs_save_and_can_be_continued(place: bench.Place, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(bench, "WORKER", [bench.sys.executable, "-c", "import signal; signal.pause()"])
+    assert bench.perform_all(["tiny"], [1, 2], place, 1, bench.GRACE / 60, "") == 2
+    out = capsys.readouterr().out
+    assert "1 runs were not started" in out
+    assert "tiny 1: stopped; the same command continues it" in out
+
+
+def test_an_unknown_result_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="no result has the name 'multi30k-en-d'; did you mean"):
+        read_result_recipe("multi30k-en-d")
+
+
+def test_records_are_plain_json(place: bench.Place) -> None:
+    (place.out / "a.json").write_text(json.dumps({"other": 1}))
+    assert bench.records(place.out) == []
