@@ -17,6 +17,8 @@ from rich.text import Text
 
 from regard.escape import escape_controls
 
+DESCRIPTION = TextColumn("{task.description}", markup=False)
+
 
 def plain_console(**settings: Any) -> Console:
     """Return a console that prints strings as they are; `settings` are those of rich."""
@@ -33,7 +35,6 @@ def show_status(console: Console, text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(Text(escape_controls(text, console.encoding)))
 
 
-def progress_bars(*columns: ProgressColumn, disable: bool = False) -> Progress:
-    """Return progress bars on standard error; each begins with the description of its task."""
-    described = TextColumn("{task.description}", markup=False)
-    return Progress(described, *columns, console=plain_console(stderr=True), disable=disable)
+def progress_bars(*columns: ProgressColumn, disable: bool = False, transient: bool = False) -> Progress:
+    """Return progress bars on standard error; the column `DESCRIPTION` shows the description of a task."""
+    return Progress(*columns, console=plain_console(stderr=True), disable=disable, transient=transient)

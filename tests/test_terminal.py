@@ -10,7 +10,7 @@ from rich.progress import TextColumn
 
 import regard
 from regard import terminal
-from regard.terminal import plain_console, progress_bars, show_status
+from regard.terminal import DESCRIPTION, plain_console, progress_bars, show_status
 
 ROOT = Path(regard.__file__).parent
 NAME = "[red]a[/] {b} :smile: [/nothing].txt"
@@ -54,7 +54,7 @@ def test_a_status_line_in_a_pipe_is_silent():
 
 def test_a_progress_bar_shows_names_as_they_are(screen, monkeypatch):
     monkeypatch.setattr(terminal, "plain_console", lambda **settings: screen)
-    with progress_bars(TextColumn("files")) as progress:
+    with progress_bars(DESCRIPTION, TextColumn("files")) as progress:
         progress.add_task(NAME, total=1)
     assert f"{NAME} files" in screen.file.getvalue()
 

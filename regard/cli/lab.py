@@ -12,6 +12,7 @@ import typer
 from regard.cli.console import complain, make_console, print_line
 from regard.cli.text import DeviceName
 from regard.errors import InputError, RegardError
+from regard.escape import escape_controls
 
 if TYPE_CHECKING:
     from regard.lab.page import Result
@@ -154,17 +155,11 @@ def _print(result: "Result", as_json: bool, short: bool = False) -> None:
 @contextmanager
 def _bar() -> Iterator[Callable[[str, float], None]]:
     """Show a progress bar on standard error, if that is a terminal."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+    from regard.terminal import DESCRIPTION, progress_bars
+
+    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), DESCRIPTION
+    with progress_bars(*columns, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=1.0)
-        yield lambda text, done: progress.update(task, completed=done, description=escape(text))
+        yield lambda text, done: progress.update(task, completed=done, description=escape_controls(text))

@@ -328,9 +328,10 @@ def _progress_bar(lines: Lines, sink: Sink) -> Iterator[None]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    from regard.terminal import progress_bars
+    from regard.terminal import DESCRIPTION, progress_bars
 
-    with progress_bars(BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn()) as progress:
+    columns = DESCRIPTION, BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn()
+    with progress_bars(*columns) as progress:
         name = escape_controls(lines.file.name) if lines.file else ""
         task = progress.add_task(name, total=lines.total)
         lines.advance = lambda count: progress.update(task, advance=count)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
-from rich.console import Console
 
 from regard.atomic import make_folder, write_text
 from regard.config import to_toml
@@ -17,6 +16,7 @@ from regard.models.recipe import build, load_recipe
 from regard.runs.checkpoint import checkpoint_steps
 from regard.runs.layout import CHECKPOINTS, RECIPE, REPORT
 from regard.tasks.kinds import TASKS
+from regard.terminal import plain_console
 from regard.training.run import Run, open_run
 from regard.training.start import resume, train
 
@@ -106,7 +106,11 @@ class Lab:
         """Train with `regard.train` in the folder runs/NAME-SEED; a finished run is opened, a stopped one resumed."""
         folder = self.folder / RUNS / f"{name}-{self.seed}"
         if not (folder / REPORT).is_file():  # the last file that training writes
-            how: dict[str, Any] = {"device": str(self.device), "console": Console(quiet=True), "callbacks": [self]}
+            how: dict[str, Any] = {
+                "device": str(self.device),
+                "console": plain_console(quiet=True),
+                "callbacks": [self],
+            }
             if checkpoint_steps(folder / CHECKPOINTS):
                 resume(folder, **how)
             else:

@@ -76,7 +76,7 @@ FOLDERS = (
 )
 NOWHERE = ("nowhere", "no/where", "/dev/null", "", "/", "a.txt/x", "-", "..", "/dev/full")
 OUTPUTS = ("out", "out.txt", "out.html", "out.png", "out.svg", "out.csv", "out.npy", "out/deep.txt", "a.txt")
-QUICK = ("train.steps=2",)  # of every training: the last change counts
+QUICK = {"train": ("train.steps=2",), "lab": ("--scale", "tiny", "--seeds", "1")}  # added last, so that it counts
 COMMANDS = """
 translate 'one red dog' -m translation
 translate -f a.txt -m translation
@@ -118,6 +118,9 @@ show language
 show --keys model
 show bert --toml
 recipes
+lab
+lab lookup
+lab order --out out
 train translation a.txt b.txt
 train translation pairs.tsv
 train translation books.jsonl
@@ -140,7 +143,7 @@ train recipe.toml
 train --resume trained train.steps=3
 """
 OUTPUT = re.compile(r"(also )?(write|draw|the folder to write|folder of the run)", re.IGNORECASE)
-SLOW = re.compile(r"compile|minutes|epochs|^(base|big)$")  # what takes minutes even if all is well
+SLOW = re.compile(r"compile|minutes|epochs|^(base|big|full|--all)$")  # what takes minutes even if all is well
 
 
 @dataclass
@@ -208,18 +211,18 @@ def draw_case(seed: int, only: str = "") -> Case:
         base.insert(chance.randrange(len(base) + 1), chance.choice([*TEXTS, *NOWHERE, *FILES, "--nonsense", "-q"]))
     outputs = _find_outputs(name, base)
     options: list[str] = []
-    parameters = [one for one in verbs()[name] if one.opts[0].startswith("-")]
+    parameters = [one for one in verbs()[name] if one.opts[0].startswith("-") and not SLOW.search(one.opts[0])]
     for one in chance.sample(parameters, min(len(parameters), chance.choice([0, 1, 1, 2, 3]))):
         options += _option(one, chance, outputs)
     changes = []
     if name.startswith("train") or name == "show":
         changes = [_override(chance) for _ in range(chance.choice([0, 0, 1, 1, 2]))]
-    quick = QUICK if name.startswith("train") and chance.random() < 0.98 else ()
+    quick = QUICK.get(first, ()) if first != "train" or chance.random() < 0.98 else ()
     dry = ["--dry-run"] if name.startswith("train") and name != "train resume" and chance.random() < 0.5 else []
     above = _option(chance.choice(verbs()[""]), chance, outputs) if chance.random() < 0.04 else []
     begin = len(above) + len(_words(name))
     case.arguments = [*above, *_words(name), *base, *options, *changes, *quick, *dry]
-    case.outputs = [*outputs, "runs", "data"]
+    case.outputs = [*outputs, "runs", "data", "lab"]
     named = {word.rpartition("=")[2] for word in (*base, *options)}
     used = [one for one in (*FILES, *FOLDERS) if one in named and one != "."]
     if name == "train resume":
