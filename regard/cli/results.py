@@ -24,6 +24,7 @@ def results_command(
       regard results multi30k-en-de --json
     """
     from rich.table import Table
+    from rich.text import Text
 
     from regard.recipe_files import result_names
     from regard.runs.results import read_result_recipe, result_rows
@@ -42,7 +43,7 @@ def results_command(
     for row in rows:
         style = "red" if row.distance.startswith("missed") else "green"
         shown = row.name if row.name != last else ""
-        distance = f"[{style}]{row.distance}[/]" if row.distance else ""
+        distance = Text(row.distance, style)
         table.add_row(shown, row.metric, row.score, row.goal, distance, row.published, row.time, row.hardware)
         last = row.name
     console = make_console()

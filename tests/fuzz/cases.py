@@ -120,6 +120,8 @@ show bert --toml
 recipes
 lab
 lab lookup
+results
+results multi30k-en-de
 lab order --out out
 train translation a.txt b.txt
 train translation pairs.tsv
