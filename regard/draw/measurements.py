@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 6.4, 3.4
+WIDTH, HEIGHT = 5.6, 3.2
 MARKERS = "os^Dv*Pxh"
-LARGEST_LEGEND = 12
+LEGEND_WIDTH = 80  # characters of a line of the legend
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -67,7 +67,7 @@ def lines(
         if "x" in log:
             _mark_powers(axes, rows, x)
         if by is not None:
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), ncols=-(-len(names) // LARGEST_LEGEND))
+            _add_legend(figure, axes)
     return figure
 
 
@@ -99,12 +99,13 @@ def bars(
                 if min(values) < max(values):
                     axes.plot([middle, middle], [min(values), max(values)], color=look.ink, linewidth=1.1)
         labels = [visible(str(text)) for text in places]
-        crowded = sum(map(len, labels)) > 75
+        crowded = sum(map(len, labels)) > 65
         axes.set_xticks(range(len(places)), labels, rotation=35 if crowded else 0, ha="right" if crowded else "center")
         axes.grid(visible=False, axis="x")
-        axes.axhline(0, color=look.soft, linewidth=0.8)
+        if not log:
+            axes.axhline(0, color=look.soft, linewidth=0.8)
         if by is not None:
-            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            _add_legend(figure, axes)
     return figure
 
 
@@ -122,6 +123,17 @@ def _empty_plot(title: str, x: str, y: str, log: str, look: Look) -> tuple[Figur
     if "y" in log:
         _make_logarithmic(axes)
     return figure, axes
+
+
+def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Write the names of lines or bars below the plot, so that it stays wide on a phone; the figure grows with them."""
+    handles, names = axes.get_legend_handles_labels()
+    if not names:
+        return
+    columns = max(min(LEGEND_WIDTH // (max(map(len, names)) + 6), len(names)), 1)
+    lines = -(-len(names) // columns)
+    figure.set_figheight(HEIGHT + 0.17 * lines)
+    figure.legend(handles, names, loc="outside lower center", ncols=-(-len(names) // lines))
 
 
 def _distinct(rows: Rows, column: str | None) -> list[Any]:
@@ -154,7 +166,7 @@ def _mark_powers(axes: Axes, rows: Rows, x: str) -> None:
 
     places = sorted({float(row[x]) for row in rows if row[x] > 0})
     if len(places) <= 10:
-        axes.set_xticks(places, [f"{place:,g}" for place in places])
+        axes.set_xticks(places, [f"{place:,.4g}" if place < 1000 else f"{place:,.0f}" for place in places])
     else:
-        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_major_formatter("{x:.3g}")
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -11,12 +11,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from regard.atomic import write_text
+from regard.draw.style import DPI
 from regard.escape import escape_controls
 from regard.lab.experiment import Experiment, Row, Verdict
 from regard.training.report import PAGE, STYLE
 
 SHORT = 16  # rows of a table that is shown without being asked for
 MOST = 400  # rows of a table that is shown at all
+PIXELS = 120  # on the page, of an inch of a picture
 
 
 @dataclass(frozen=True)
@@ -124,10 +126,12 @@ def _chip(verdict: Verdict) -> str:
 
 
 def _figure(picture: DrawnPicture) -> str:
+    """Embed a picture, as wide as its text needs to be as large as that of the page."""
+    width = round(int.from_bytes(picture.light[16:20], "big") / DPI * PIXELS)  # the header of a PNG has its width
     light, dark = (f"data:image/png;base64,{b64encode(png).decode()}" for png in (picture.light, picture.dark))
     return f"""<figure><picture>
 <source media="(prefers-color-scheme: dark)" srcset="{dark}">
-<img src="{light}" alt="{_text(picture.caption)}">
+<img style="max-width: {width}px" src="{light}" alt="{_text(picture.caption)}">
 </picture><figcaption>{_inline(picture.caption)}</figcaption></figure>"""
 
 
@@ -168,8 +172,9 @@ def _files(result: Result) -> Iterator[str]:
     seconds = f"Measured in {_duration(result.seconds)}. " if result.seconds >= 1 else ""
     yield f"<p>{seconds}All rows are in <code>results.csv</code>, the plots beside it as PNG and SVG.</p>"
     yield f"<details><summary>Settings of this scale</summary><table>{cells}</table></details>"
-    for name, text in result.recipes.items():
-        yield f"<details><summary>Recipe {_text(name)}</summary><pre>{_text(text)}</pre></details>"
+    if result.recipes:
+        listed = "".join(f"<p>{_text(name)}</p><pre>{_text(text)}</pre>" for name, text in result.recipes.items())
+        yield f"<details><summary>Recipes: {_text(', '.join(result.recipes))}</summary>{listed}</details>"
 
 
 def _duration(seconds: float) -> str:
@@ -196,7 +201,7 @@ def average_seeds(rows: Sequence[Row]) -> list[Row]:
 
 
 def _average(values: Sequence[Any]) -> str:
-    if len(set(values)) == 1:
+    if len({_cell(value) for value in values}) == 1:
         return _cell(values[0])
     if not all(isinstance(value, int | float) for value in values):
         return ", ".join(map(_cell, dict.fromkeys(values)))
@@ -209,7 +214,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 10000 and value < 1e12 else f"{value:.4g}"
+        return f"{value:,.0f}" if 10000 <= abs(value) < 1e12 else f"{value + 0.0:.4g}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_cell, value))
     return str(value)

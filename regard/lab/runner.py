@@ -247,8 +247,15 @@ def _result(
         pictures=tuple(_pictures(experiment, rows, folder)),
         seconds=seconds,
         page=folder / PAGE_FILE,
-        recipes={path.name: path.read_text(encoding="utf-8") for path in sorted((folder / RECIPES).glob("*.toml"))},
+        recipes={path.name: path.read_text(encoding="utf-8") for path in _recipes(folder)},
         runs=tuple(sorted(path.parent for path in (folder / RUNS).glob("*/model.safetensors"))),
+    )
+
+
+def _recipes(folder: Path) -> list[Path]:
+    """Return the files of the recipes by name; bert-2 comes after bert, and bert-10 after bert-9."""
+    return sorted(
+        (folder / RECIPES).glob("*.toml"), key=lambda path: (path.stem.rstrip("0123456789-"), len(path.stem), path)
     )
 
 

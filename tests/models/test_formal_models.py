@@ -6,6 +6,7 @@ import torch
 import regard
 from regard import formal
 from regard.config import from_table
+from regard.lab.formal_weights import as_array, decoder_theta, encoder_theta, seq2seq_theta
 from regard.models.recipe import MODELS
 
 NORM = {"kind": "layer", "eps": 0.0}
@@ -26,57 +27,8 @@ def build(kind: str, **table) -> torch.nn.Module:
     return model
 
 
-def array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().numpy().copy()
-
-
-def heads_of(attention) -> formal.MultiHeadWeights:
-    parts = attention.heads
-    E = parts.head_dim
-
-    def weights(h: int) -> formal.AttentionWeights:
-        rows = slice(h * E, (h + 1) * E)
-        linears = (parts.to_query, parts.to_key, parts.to_value)
-        return formal.AttentionWeights(*(array(p)[rows] for linear in linears for p in (linear.weight, linear.bias)))
-
-    return formal.MultiHeadWeights(
-        tuple(weights(h) for h in range(parts.heads)), array(parts.output.weight), array(parts.output.bias)
-    )
-
-
-def norm_of(norm) -> formal.NormWeights:
-    return formal.NormWeights(array(norm.weight), array(norm.bias))
-
-
-def mlp_of(unit) -> formal.MLPWeights:
-    return formal.MLPWeights(array(unit.up.weight), array(unit.up.bias), array(unit.down.weight), array(unit.down.bias))
-
-
-def layer_of(layer) -> formal.LayerWeights:
-    norms = layer.residual.norms
-    first, second = norms["mixer"], norms["feedforward"]
-    return formal.LayerWeights(heads_of(layer.mixer), norm_of(first), mlp_of(layer.feedforward), norm_of(second))
-
-
-def cross_layer_of(layer) -> formal.CrossLayerWeights:
-    norms = layer.residual.norms
-    first, second, third = norms["mixer"], norms["cross"], norms["feedforward"]
-    return formal.CrossLayerWeights(
-        heads_of(layer.mixer),
-        norm_of(first),
-        heads_of(layer.cross),
-        norm_of(second),
-        mlp_of(layer.feedforward),
-        norm_of(third),
-    )
-
-
-def tables(model) -> tuple[np.ndarray, np.ndarray]:
-    return array(model.embed.tokens.table.weight).T, array(model.embed.position.table.weight).T
-
-
 def assert_same(logits: torch.Tensor, P: np.ndarray) -> None:
-    np.testing.assert_allclose(array(logits.softmax(-1)).T, P, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(as_array(logits.softmax(-1)).T, P, rtol=0, atol=1e-10)
 
 
 X = [3, 1, 4, 1, 5, 9, 2]
@@ -86,12 +38,7 @@ Z = [2, 7, 1, 8, 2]
 def test_language_model_is_algorithm_10():
     block = {"residual": "pre", "norm": NORM, "mixer": MIXER, "feedforward": mlp("gelu")}
     model = build("language", depth=2, layers={"block": block}, norm=NORM, head={"tied": False})
-    theta = formal.DTheta(
-        *tables(model),
-        tuple(layer_of(layer) for layer in model.stack.layers),
-        norm_of(model.stack.norm),
-        array(model.head.unembed.weight),
-    )
+    theta = decoder_theta(model)
     assert_same(model(torch.tensor([X]))[0], formal.d_transformer(X, theta))
 
 
@@ -99,14 +46,7 @@ def test_encoder_is_algorithm_9():
     block = {"residual": "post", "norm": NORM, "mixer": MIXER, "feedforward": mlp("gelu")}
     head = {"kind": "tokens", "tied": False, "transform": "gelu", "norm": NORM}
     model = build("encoder", depth=2, layers={"block": block}, head=head)
-    theta = formal.ETheta(
-        *tables(model),
-        tuple(layer_of(layer) for layer in model.stack.layers),
-        array(model.head.transform.dense.weight),
-        array(model.head.transform.dense.bias),
-        norm_of(model.head.transform.norm),
-        array(model.head.unembed.weight),
-    )
+    theta = encoder_theta(model)
     assert_same(model(torch.tensor([X]))[0], formal.e_transformer(X, theta))
 
 
@@ -119,12 +59,7 @@ def test_seq2seq_is_algorithm_8():
         decoder={"depth": 2, "layers": {"block": cross}},
         head={"tied": False},
     )
-    theta = formal.EDTheta(
-        *tables(model),
-        tuple(layer_of(layer) for layer in model.encoder.layers),
-        tuple(cross_layer_of(layer) for layer in model.decoder.layers),
-        array(model.head.unembed.weight),
-    )
+    theta = seq2seq_theta(model)
     assert_same(model(torch.tensor([Z]), torch.tensor([X]))[0], formal.ed_transformer(Z, X, theta))
 
 
@@ -132,18 +67,17 @@ def test_one_update_is_algorithm_13():
     """One gradient step of the torch model equals the step of DTraining, up to its central differences."""
     block = {"residual": "pre", "norm": NORM, "mixer": MIXER, "feedforward": mlp("gelu")}
     model = build("language", depth=1, layers={"block": block}, norm=NORM, head={"tied": False})
-    theta = formal.DTheta(
-        *tables(model), (layer_of(model.stack.layers[0]),), norm_of(model.stack.norm), array(model.head.unembed.weight)
-    )
+    theta = decoder_theta(model)
     trained = formal.d_training([X], theta, eta=0.05, epochs=1)
     logits = model(torch.tensor([X[:-1]]))[0]
     torch.nn.functional.cross_entropy(logits, torch.tensor(X[1:]), reduction="sum").backward()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter -= 0.05 * parameter.grad
-    np.testing.assert_allclose(trained.W_e, tables(model)[0], atol=1e-7)
-    np.testing.assert_allclose(trained.W_u, array(model.head.unembed.weight), atol=1e-7)
-    found, wanted = trained.layers[0].attention, heads_of(model.stack.layers[0].mixer)
+    updated = decoder_theta(model)
+    np.testing.assert_allclose(trained.W_e, updated.W_e, atol=1e-7)
+    np.testing.assert_allclose(trained.W_u, updated.W_u, atol=1e-7)
+    found, wanted = trained.layers[0].attention, updated.layers[0].attention
     np.testing.assert_allclose(found.W_o, wanted.W_o, atol=1e-7)
     np.testing.assert_allclose(found.heads[0].W_q, wanted.heads[0].W_q, atol=1e-7)
     assert np.abs(found.W_o - theta.layers[0].attention.W_o).max() > 1e-4

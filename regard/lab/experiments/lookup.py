@@ -51,8 +51,8 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
 def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
     yield Picture(
         "distance",
-        "What attention returns, between the mean of all values (left: it is 0 away from it) and the one entry that "
-        "is asked for. Both distances are relative to that between the mean and the entry.",
+        "Warm (right), attention returns the mean of all values; cold (left), the one entry that is asked for. Both "
+        "distances are relative to that between the mean and the entry.",
         draw.lines(
             rows,
             x="temperature",
