@@ -47,6 +47,8 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "experiment": ("regard.lab.experiments", "EXPERIMENTS"),
 }
 
+IMPORTED: list[Path] = []  # files of the user that were run, which other processes must run, too
+
 
 def open_registry(sort: str) -> Registry[Any]:
     """Return the table of one sort of part, such as "score"."""
@@ -83,3 +85,4 @@ def import_file(path: str | Path) -> None:
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look up their module by name
     spec.loader.exec_module(module)
+    IMPORTED.append(path)

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from regard import __version__
 from regard.cli.classify import classify_command
+from regard.cli.compare import compare_command
 from regard.cli.console import complain
 from regard.cli.convert import convert_command
 from regard.cli.data import data_command
@@ -80,6 +81,7 @@ VERBS = {
     "embed": embed_command,
     "evaluate": evaluate_command,
     "look": look_command,
+    "compare": compare_command,
     "convert": convert_command,
     "data": data_command,
     "show": show_command,

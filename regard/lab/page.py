@@ -1,4 +1,7 @@
-"""The page of an experiment, and the report of all: HTML files that need no network and no script."""
+"""The page of an experiment, and the report of all: HTML files that need no network and no script.
+
+`write_page` and `figure_html` are also for other pages in the same style.
+"""
 
 import re
 import shlex
@@ -59,7 +62,7 @@ class Result:
 def write_lab_page(path: Path, result: Result) -> None:
     """Write the page of one experiment."""
     title = result.experiment.title
-    _write(path, title, [f"<h1>{_text(title)}</h1>", *_sections(result, "h2")])
+    write_page(path, title, [f"<h1>{_text(title)}</h1>", *_sections(result, "h2")])
 
 
 def write_lab_report(path: Path, results: Sequence[Result], failed: Mapping[str, str]) -> None:
@@ -84,10 +87,11 @@ def write_lab_report(path: Path, results: Sequence[Result], failed: Mapping[str,
     for result in results:
         name, experiment_title = _text(result.experiment.name), _text(result.experiment.title)
         body += [f'<section id="{name}">', f"<h2>{experiment_title}</h2>", *_sections(result, "h3"), "</section>"]
-    _write(path, title, body)
+    write_page(path, title, body)
 
 
-def _write(path: Path, title: str, body: Sequence[str]) -> None:
+def write_page(path: Path, title: str, body: Sequence[str]) -> None:
+    """Write a page in the style of the lab; `body` is HTML."""
     write_text(path, PAGE.format(title=_text(title), style=STYLE + LAB_STYLE, body="\n".join(body)))
 
 
@@ -107,7 +111,7 @@ def _sections(result: Result, heading: str) -> Iterator[str]:
     yield _paragraphs(experiment.method)
     yield head("Result")
     for picture in result.pictures:
-        yield _figure(picture)
+        yield figure_html(picture)
     if worked := result.worked:
         yield f'<pre class="worked">{_text(worked)}</pre>'
     yield _table(experiment.table(result.rows) if experiment.table else average_seeds(result.rows))
@@ -125,7 +129,7 @@ def _chip(verdict: Verdict) -> str:
     return f'<span class="chip {kind}">{word}</span>'
 
 
-def _figure(picture: DrawnPicture) -> str:
+def figure_html(picture: DrawnPicture) -> str:
     """Embed a picture, as wide as its text needs to be as large as that of the page."""
     width = round(int.from_bytes(picture.light[16:20], "big") / DPI * PIXELS)  # the header of a PNG has its width
     light, dark = (f"data:image/png;base64,{b64encode(png).decode()}" for png in (picture.light, picture.dark))

@@ -13,7 +13,7 @@ index.html           the page
 import csv
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
@@ -244,7 +244,7 @@ def _result(
         seeds=tuple(seeds),
         rows=tuple(rows),
         verdict=verdict,
-        pictures=tuple(_pictures(experiment, rows, folder)),
+        pictures=tuple(draw_pictures(lambda: experiment.draw(rows), folder)),
         seconds=seconds,
         page=folder / PAGE_FILE,
         recipes={path.name: path.read_text(encoding="utf-8") for path in _recipes(folder)},
@@ -259,12 +259,12 @@ def _recipes(folder: Path) -> list[Path]:
     )
 
 
-def _pictures(experiment: Experiment, rows: Sequence[Row], folder: Path) -> Iterator[DrawnPicture]:
+def draw_pictures(draw: Callable[[], Iterable[Picture]], folder: Path) -> Iterator[DrawnPicture]:
     """Draw everything twice, for light and dark pages; write the light ones as files."""
     with use_look(DARK):
-        dark = {picture.name: encode_figure(picture.figure, "png") for picture in experiment.draw(rows)}
+        dark = {picture.name: encode_figure(picture.figure, "png") for picture in draw()}
     with use_look(LIGHT):
-        for picture in experiment.draw(rows):
+        for picture in draw():
             for suffix in ("png", "svg"):
                 write_figure(picture.figure, folder / f"{picture.name}.{suffix}")
             light = (folder / f"{picture.name}.png").read_bytes()
