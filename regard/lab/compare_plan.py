@@ -365,7 +365,7 @@ def _with_size(contender: Contender, request: RunRequest, settings: CompareSetti
 
 
 def _with_parameters(request: RunRequest, draft: Draft, wanted: int) -> RunRequest:
-    """Return the request with the width at which the model has about so many parameters, by bisection."""
+    """Return the request with the width at which the model has about that many parameters, by bisection."""
     own = draft.changes["model"]
 
     def count(width: int) -> int:

@@ -88,7 +88,7 @@ def trained(monkeypatch) -> list[str]:
 
 
 def again(*models: str, **options):
-    """Give the command of the finished comparison again."""
+    """Run the finished comparison again."""
     return compare(
         *(models or ("gpt2", "lstm")),
         *TINY,
