@@ -99,7 +99,7 @@ def _train_here(
     run: ComparedRun, device: str, display: "RunsDisplay", failed: dict[str, str], runs: Sequence[ComparedRun]
 ) -> None:
     """Train a run in this process."""
-    how: dict[str, Any] = {"device": device, "console": Console(quiet=True), "callbacks": [Steps(run, display)]}
+    how: dict[str, Any] = {"device": device, "console": Console(quiet=True), "callbacks": [ShowSteps(run, display)]}
     display.begin(run)
     try:
         if is_run(run.folder):
@@ -114,7 +114,7 @@ def _train_here(
 
 
 @dataclass(frozen=True)
-class Steps:
+class ShowSteps:
     """A callback that shows the steps of a run."""
 
     run: ComparedRun
