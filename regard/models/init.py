@@ -86,7 +86,7 @@ def _fill_own(
     module: nn.Module, config: "InitConfig", outputs: set[int], layers: int, generator: torch.Generator | None
 ) -> None:
     """Fill the parameters that `module` itself owns."""
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d):
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm | nn.BatchNorm1d | nn.GroupNorm):
         module.reset_parameters()
         return
     for key, parameter in module.named_parameters(recurse=False):

@@ -96,13 +96,18 @@ class Embedding(nn.Module):
 
 
 class Stem(nn.Sequential):
-    """3 x 3 convolutions, each with a GELU; the last `halvings` of them halve the image (Xiao et al. 2021)."""
+    """3 x 3 convolutions, each with a norm and a GELU; the last `halvings` of them halve the image (Xiao et al. 2021).
+
+    The norm is over a whole image, not over the batch as in the paper. Without one, an image would be a small signal
+    beside the positions, and would be learned slowly.
+    """
 
     def __init__(self, layers: int, halvings: int, channels: int, dim: int, pixels: int) -> None:
         steps: list[nn.Module] = []
         for layer in range(layers):
             stride = 1 if layer < layers - halvings else 2
-            steps += [nn.Conv2d(dim if layer else channels, dim, 3, stride, padding=1), nn.GELU()]
+            conv = nn.Conv2d(dim if layer else channels, dim, 3, stride, padding=1)
+            steps += [conv, nn.GroupNorm(1, dim), nn.GELU()]
         super().__init__(*steps)
         self.pixels = pixels
 

@@ -115,6 +115,10 @@ class TaskConfig(Config):
         """Return the value of `length_key`; None keeps its default. `positions`: how many the model has, if limited."""
         return None
 
+    def suggest_settings(self, device: str) -> Table:
+        """Return other settings of the task, for the task's own recipe."""
+        return {}
+
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return the tokenizer's table, or None if there is no text; `pieces`: the user asked for a vocabulary."""
         return {"kind": "bpe"}

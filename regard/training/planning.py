@@ -109,7 +109,7 @@ class Draft:
     origin: str = field(init=False)  # the source of values from the file, for `--dry-run`
     changes: dict[str, list[str]] = field(init=False)  # the overrides, by table
     choices: UserChoices = field(init=False)
-    # choose_task, choose_length
+    # choose_task, choose_length, choose_settings
     kind: str = field(init=False)
     task_table: Table = field(init=False)
     task_config: TaskConfig = field(init=False)
@@ -243,6 +243,17 @@ def choose_length(draft: Draft) -> None:
         draft.task_table = {key: length, **draft.task_table}
         draft.task_config = from_table(draft.task_table, TaskConfig, "task")
         draft.note(f"task.{key}", length, _by("the data, the device and the model", draft.task_config.suggest_length))
+
+
+def choose_settings(draft: Draft) -> None:
+    """Choose settings of the task that suit its own recipe."""
+    if draft.named or draft.pretrained is not None:
+        return
+    found = draft.task_config.suggest_settings(draft.device)
+    suggested = {key: value for key, value in found.items() if key not in draft.task_table}
+    draft.note("task", suggested, _by("the data and the device", draft.task_config.suggest_settings))
+    draft.task_table = suggested | draft.task_table
+    draft.task_config = from_table(draft.task_table, TaskConfig, "task")
 
 
 def choose_tokenizer(draft: Draft) -> None:
@@ -413,6 +424,7 @@ STAGES: tuple[Callable[[Draft], None], ...] = (
     choose_table_columns,
     choose_architecture,
     choose_length,
+    choose_settings,
     choose_tokenizer,
     prepare_data,
     choose_model,

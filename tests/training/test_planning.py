@@ -477,3 +477,10 @@ def test_threads_follow_the_free_cores_and_are_recorded(tmp_path, monkeypatch):
 def test_a_wrong_value_of_the_training_is_a_mistake_and_not_computed_with(tmp_path, change):
     with pytest.raises(ConfigError, match=r"^train\.\w+: "):
         planned("language", tmp_path, change)
+
+
+def test_r_drop_is_suggested_for_little_data_on_an_accelerator(tmp_path: Path):
+    little, much = grow(tmp_path / "a.txt", 50_000), grow(tmp_path / "b.txt", 13_000_000)
+    assert config_of("translation", little, little).suggest_settings("cuda") == {"r_drop": 5.0}
+    assert config_of("translation", little, little).suggest_settings("cpu") == {}
+    assert config_of("translation", much, much).suggest_settings("cuda") == {}
