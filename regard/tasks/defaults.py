@@ -33,6 +33,8 @@ VOCABULARIES = (
     (500_000_000, 16_000),
 )  # (below this many bytes of text, pieces)
 LARGEST_VOCABULARY = 32_000
+LITTLE = 3_000_000  # tokens of text below which regularisation is strong
+BYTES_PER_TOKEN = 4  # of text, about
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".parquet")
 
 
@@ -163,6 +165,11 @@ def suggest_schedule(kind: str, steps: int, pretrained: bool) -> Table:
     share, most = PRETRAINED_WARMUP if pretrained else WARMUP.get(kind, WARMUP["cosine"])
     cooldown = {"cooldown": COOLDOWN} if kind == "linear" and not pretrained else {}
     return {"kind": kind, "warmup": min(steps // share, most), **cooldown}
+
+
+def is_little(files: Sequence[str]) -> bool:
+    """Return whether files hold so little text that it is read many times, and a model has to be regularised."""
+    return text_bytes(files) < LITTLE * BYTES_PER_TOKEN
 
 
 def text_bytes(files: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from regard.decode.static import KeptEngine
 from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.parts.state import Hidden, State
-from regard.tasks.defaults import Amount
+from regard.tasks.defaults import LITTLE, Amount, is_little
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import perplexities
@@ -43,6 +43,7 @@ class LanguageTaskConfig(TextConfig):
     models = ("language",)
     hub_task = "language"
     letters = True
+    passes = 15
     after_reading = ("window", "stride")
 
     stride: Count | None = None
@@ -56,12 +57,18 @@ class LanguageTaskConfig(TextConfig):
             raise ConfigError(f"stride={self.stride} must be at most the window, {self.window}, or tokens are left out")
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
-        """Return dropout for all but the smallest model."""
-        return {"layers": {"block": {"dropout": 0.0 if size == "tiny" else 0.1}}}
+        """Return dropout for all but the smallest model, more for little text, which is read many times."""
+        dropout = 0.0 if size == "tiny" else 0.25 if amount.tokens < LITTLE else 0.1
+        return {"layers": {"block": {"dropout": dropout}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:
         """Return Muon, which needs fewer updates; weights that it does not suit (tables, convolutions) get AdamW."""
         return "adamw" if pretrained else "muon"
+
+    def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
+        """Return more decay for little text: the loss on tinyshakespeare is 1.40 with 0.2, and 1.43 with 0.01."""
+        found = super().suggest_optimizer(kind, dim, pretrained)
+        return found | {"decay": 0.2} if kind == "muon" and not pretrained and is_little(self.train) else found
 
     def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
         """Return the schedule that is usual with Muon."""

@@ -73,7 +73,7 @@ class TextConfig(TaskConfig):
         """Return the window: shorter for characters, on a CPU, and where there is little text."""
         size = text_bytes(self.train)
         letters = self.letters and size < CHARACTERS_BELOW
-        window = (128 if letters else 256) if device == "cpu" else 256 if letters else 512
+        window = (128 if letters else 256) if device == "cpu" else 512
         few = max(size // (16 if letters else 80), SHORTEST)  # so that the validation text has some windows, too
         return min(window, few, positions or window)
 

@@ -28,7 +28,7 @@ from regard.decode.rows import fit_limits
 from regard.decode.static import KeptEngine
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
-from regard.tasks.defaults import Amount, TaskConfig, text_bytes
+from regard.tasks.defaults import LITTLE, Amount, TaskConfig, is_little
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import TranslationScorer, translation_scores
 from regard.tasks.pairs import PairFiles, Pairs
@@ -40,8 +40,6 @@ VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repea
 AT_ONCE = 128  # sentences that a validation translates at a time
 PACKED_WIDTH = 64  # the least width of a packed row
 LONGEST = 128  # tokens of a sentence, if the model has that many positions
-LITTLE = 3_000_000  # target tokens below which dropout is high
-BYTES_PER_TOKEN = 4  # of text, about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +128,7 @@ class TranslationConfig(TaskConfig):
 
         It needs twice the time, which a CPU uses better for more updates.
         """
-        little = text_bytes(self.target or self.source) < LITTLE * BYTES_PER_TOKEN
-        return {"r_drop": 5.0} if little and device != "cpu" else {}
+        return {"r_drop": 5.0} if is_little(self.target or self.source) and device != "cpu" else {}
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return high dropout for little data, as published small-data Transformers have."""

