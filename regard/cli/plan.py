@@ -26,6 +26,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     from regard.config import to_table
     from regard.models.count import parameters
     from regard.models.recipe import build_empty
+    from regard.tasks.baselines import describe_baseline
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     facts = task.facts()
@@ -49,6 +50,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         updates = training.patience * training.validate_every
         rule = f"after {training.patience} validations ({updates:,} updates) without a better metric or loss"
         rows["stops early"] = f"{rule}; the best model is kept"
+    if task.baselines:
+        rows["to beat"] = "\n".join(describe_baseline(task.metric, baseline) for baseline in task.baselines)
     rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
     threads = f", {training.threads} of {os.cpu_count()} threads" if training.threads is not None else ""
     rows["on"] = f"{ranks.device}{threads}" + (f", {ranks.world} processes" if ranks.world > 1 else "")

@@ -20,6 +20,7 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.template import text_template
 from regard.recipe_files import merge
+from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
@@ -27,6 +28,7 @@ from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import (
     chunks_of,
+    flat_rows,
     hold_out,
     learn_tokenizer,
     lengths_of,
@@ -35,6 +37,7 @@ from regard.tasks.text import (
     shortened,
     shown,
     skips,
+    spread,
     telling,
     text_key,
     with_skips,
@@ -282,6 +285,16 @@ class Classification(Task):
                 labels.append(batch["labels"][real].cpu())
         found, wanted = torch.cat(guesses).numpy(), torch.cat(labels).numpy()
         return {"loss": total / len(wanted), **classification_scores(found, wanted, self.classes)}
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure the majority class, and naive Bayes on tokens and pairs of tokens."""
+        train, valid, classes = self.train, self.valid, len(self.classes)
+        labels, wanted = train.labels[train.rows], valid.labels[valid.rows]
+        yield majority_class(labels, wanted, classes)
+        share = MOST_TOKENS / max(int(train.lengths.sum()), 1)
+        chosen = spread(np.arange(len(labels)), max(int(share * len(labels)), 1))
+        texts = flat_rows(train.corpus, train.rows[chosen]), flat_rows(valid.corpus, valid.rows)
+        yield naive_bayes(texts[0], labels[chosen], texts[1], wanted, classes)
 
     @torch.no_grad()
     def samples(self, model: nn.Module) -> list[Sample]:

@@ -24,6 +24,7 @@ from regard.decode.static import KeptEngine
 from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.parts.state import Hidden, State
+from regard.tasks.baselines import Baseline, bigram_loss, unigram_loss
 from regard.tasks.defaults import LITTLE, Amount, is_little
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -153,6 +154,12 @@ class Language(LongTextTask):
         lanes = min(LANES, count // width)
         draws = whole_streams(count, width, lanes) if carries else passages(count, width, rows_for(AT_ONCE, (width,)))
         return ((draw, 0) for draw in draws)
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure the loss of unigrams and bigrams on the tokens that `measure` counts."""
+        train, valid = self.counted_tokens()
+        yield unigram_loss(train, valid[1:], self.learned.size)
+        yield bigram_loss(train, valid, self.learned.size)
 
     def samples(self, model: nn.Module) -> list[Sample]:
         """Generate the continuation of two pieces of validation text, if the model can."""

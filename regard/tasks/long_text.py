@@ -18,6 +18,7 @@ from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
+from regard.tasks.baselines import MOST_TOKENS
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, text_key, with_skips
@@ -317,6 +318,12 @@ class LongTextTask(Task):
     def needs(self) -> Table:
         """Return the vocabulary."""
         return {"vocabulary": self.learned.size}
+
+    def counted_tokens(self) -> tuple[Indices, Indices]:
+        """Return tokens to learn simple models from, and all validation tokens."""
+        begin = np.array([0])
+        train = self.train.windows(begin, min(self.train.tokens, MOST_TOKENS))
+        return train[0].cpu().numpy(), self.valid.windows(begin, self.valid.tokens)[0].cpu().numpy()
 
     def packs(self, model: nn.Module) -> bool:
         """Return whether several texts share a window and the model can keep them apart."""

@@ -1,6 +1,6 @@
 """Masked language modelling (Devlin et al. 2018): predict hidden tokens from both sides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import nan
 
@@ -12,6 +12,7 @@ from regard.config import Rate, Table
 from regard.data.batches import Draw, Windows, passages, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
+from regard.tasks.baselines import Baseline, unigram_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
@@ -109,6 +110,11 @@ class Masked(LongTextTask):
         if not count:  # in a very short text, nothing may be hidden
             return dict.fromkeys(("loss", "perplexity", "accuracy"), nan)
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count)), "accuracy": right / count}
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure the loss of unigrams on all tokens that may be hidden."""
+        train, valid = self.counted_tokens()
+        yield unigram_loss(train[train != self.learned.end], valid[valid != self.learned.end], self.learned.size)
 
     @torch.no_grad()
     def samples(self, model: nn.Module) -> list[Sample]:

@@ -39,6 +39,14 @@ def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, 
     return {name: metric.corpus_score(made, [wanted]).score for name, metric in _translation_metrics().items()}
 
 
+def bleu(made: Sequence[str], wanted: Sequence[str]) -> float:
+    """Return only the BLEU of `translation_scores`, which takes a fraction of the time."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    _check_references(made, wanted)
+    return BLEU(force=True).corpus_score(list(made), [list(wanted)]).score
+
+
 class TranslationScorer:
     """Computes `translation_scores` against the same references again and again, in half the time.
 

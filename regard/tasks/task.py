@@ -5,8 +5,9 @@ The trainer uses only this interface. A task is made by its config's `prepare`, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -19,6 +20,7 @@ from regard.data.columns import FileReading
 from regard.data.device import out_of_memory, release_memory
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
+from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
 from regard.tasks.sample import Sample
@@ -131,6 +133,15 @@ class Task(ABC):
     def method(self, rows: int | None = None) -> str:
         """Return how `measure` measures, if that needs to be said: "greedy, 500 of 2,000 pairs"."""
         return ""
+
+    @cached_property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """What simple models reach on the validation data, in the metric of the task."""
+        return tuple(self.measure_baselines())
+
+    def measure_baselines(self) -> Iterable[Baseline]:
+        """Measure simple models on the validation data; a task of the user may have none."""
+        return ()
 
     @abstractmethod
     def samples(self, model: nn.Module) -> list[Sample]:

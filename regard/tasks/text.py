@@ -124,6 +124,14 @@ def spread(rows: Indices, count: int | None) -> Indices:
     return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
 
 
+def flat_rows(corpus: Corpus, rows: Indices) -> tuple[Indices, Indices]:
+    """Return the tokens of rows, one after the other, and the length of each row."""
+    lengths = corpus.lengths[rows]
+    within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    places = np.repeat(corpus.starts[rows], lengths) + within
+    return corpus.gather(places[None], 0)[0].cpu().numpy(), lengths
+
+
 def shown(count: int) -> Indices:
     """Return the numbers of three of `count` rows to show, from the middle; fewer if there are fewer."""
     return spread(np.arange(count), 5)[1:-1] if count >= 5 else np.arange(min(count, 3))

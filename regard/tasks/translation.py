@@ -28,15 +28,17 @@ from regard.decode.rows import fit_limits
 from regard.decode.static import KeptEngine
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
+from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
 from regard.tasks.defaults import LITTLE, Amount, TaskConfig, is_little
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
-from regard.tasks.metric import TranslationScorer, translation_scores
+from regard.tasks.metric import TranslationScorer, bleu, translation_scores
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import can, hold_out, learn_tokenizer, shortened, shown, spread, telling, text_key
+from regard.tasks.text import can, flat_rows, hold_out, learn_tokenizer, shortened, shown, spread, telling, text_key
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
+BASELINE_ROWS = 2000  # sentences on which baselines are measured
 AT_ONCE = 128  # sentences that a validation translates at a time
 PACKED_WIDTH = 64  # the least width of a packed row
 LONGEST = 128  # tokens of a sentence, if the model has that many positions
@@ -379,6 +381,19 @@ class Translation(Task):
             for row, text in zip(part, self.special.decode(written), strict=True):
                 made[row] = text
         return made, self.texts(rows, 1)
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure BLEU of copying the source, and of a dictionary: the most likely token for each source token."""
+        rows = spread(np.arange(self.valid.count), BASELINE_ROWS)
+        wanted, pairs = self.texts(rows, 1), self.train[0]
+        yield Baseline("copy of the source", bleu(self.texts(rows, 0), wanted))
+        links = int(pairs.lengths.prod(1).mean())
+        taken = pairs.row(spread(np.arange(pairs.count), max(MOST_LINKS // links, 1)), 0)
+        known = learn_dictionary(flat_rows(pairs.corpus, taken), flat_rows(pairs.corpus, taken + 1))
+        tokens, lengths = flat_rows(self.valid.corpus, self.valid.row(rows, 0))
+        made = np.split(np.array([known.get(token, token) for token in tokens.tolist()], np.int64), np.cumsum(lengths))
+        how = f"token by token, IBM model 1 of {len(taken):,} pairs"
+        yield Baseline("dictionary", bleu(self.special.decode(made[:-1]), wanted), how)
 
     def texts(self, rows: Indices, side: int) -> list[str]:
         """Return one side (0: source, 1: target) of validation rows, as in the file."""

@@ -1,6 +1,6 @@
 """Classification of images: one label for each; accuracy and F1."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +21,13 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.recipe_files import merge
+from regard.tasks.baselines import MOST_IMAGES, Baseline, linear_pixels, majority_class
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, mixed_cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import hold_out, shown
+from regard.tasks.text import hold_out, shown, spread
 
 CLASSES_SHOWN = 10  # in the plan
 PATCHES = 64  # about how many patches an image is cut into
@@ -297,6 +298,15 @@ class Vision(Task):
                 guesses.append(logits.argmax(-1).cpu())
         found, wanted = torch.cat(guesses).numpy(), self.valid.labels[self.valid_rows]
         return {"loss": total / count, **classification_scores(found, wanted, self.config.classes)}
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure the majority class, and a linear model of the pixels."""
+        classes, wanted = len(self.config.classes), self.valid.labels[self.valid_rows]
+        yield majority_class(self.train.labels[self.train_rows], wanted, classes)
+        rows, held_out = spread(self.train_rows, MOST_IMAGES), spread(self.valid_rows, MOST_IMAGES)
+        if self.train.pixels.shape[3] == self.valid.pixels.shape[3]:
+            images = self.train.pixels[rows], self.valid.pixels[held_out]
+            yield linear_pixels(images[0], self.train.labels[rows], images[1], self.valid.labels[held_out], classes)
 
     @torch.no_grad()
     def samples(self, model: nn.Module) -> list[Sample]:

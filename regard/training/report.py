@@ -12,6 +12,7 @@ from regard.errors import RegardError
 from regard.escape import escape_controls
 from regard.runs.layout import CURVES, METRICS, REPORT
 from regard.runs.records import Record, read_metrics, read_samples
+from regard.tasks.baselines import Baseline, describe_baseline, find_better_baselines
 from regard.tasks.metric import DETAILS, HIGHER_IS_BETTER, better
 from regard.training.progress import SHOWN_SAMPLES, short_number
 
@@ -29,12 +30,19 @@ def draw_curves(folder: Path) -> Path:
 
 
 def write_report(
-    folder: Path, title: str, scores: Mapping[str, float], measured: str, facts: Facts, method: str = ""
+    folder: Path,
+    title: str,
+    scores: Mapping[str, float],
+    measured: str,
+    facts: Facts,
+    method: str = "",
+    baselines: Sequence[Baseline] = (),
 ) -> Path:
     """Write `report.html`: scores, curves, samples and facts in one page that needs no network and no script.
 
     `scores` are of the best weights, the most important first; `measured` says which weights these are, and how they
-    were measured. `method` says how the validations of the curves measured: "greedy, 500 of 2,000 pairs".
+    were measured. `method` says how the validations of the curves measured: "greedy, 500 of 2,000 pairs". `baselines`
+    are compared with the first score.
     """
     path = folder / REPORT
     records = _logged(folder)
@@ -42,6 +50,7 @@ def write_report(
         f"<h1>{_text(title)}</h1>",
         f"<p>{_text(measured)}</p>",
         *_cards(scores, records),
+        *_comparison(scores, baselines),
         "<h2>Learning curves</h2>",
         f"<p>Validations while training: {_text(method)}.</p>" if method else "",
         _pictures(records),
@@ -128,6 +137,20 @@ def _cards(scores: Mapping[str, float], records: list[Record]) -> Iterator[str]:
     yield "</div>"
 
 
+def _comparison(scores: Mapping[str, float], baselines: Sequence[Baseline]) -> Iterator[str]:
+    """Yield a table of the model and the baselines, and a warning if the model does not beat them."""
+    if not baselines:
+        return
+    metric, score = next(iter(scores.items()))
+    ahead = {baseline.name for baseline in find_better_baselines(metric, score, baselines)}
+    yield "<h2>Against simple models</h2>"
+    if ahead:
+        yield f'<p class="warning">This model is not better than {_text(" and ".join(sorted(ahead)))}.</p>'
+    rows = [("this model", f"{metric} {score:.3g}")]
+    rows += [(baseline.name, describe_baseline(metric, baseline).partition(": ")[2]) for baseline in baselines]
+    yield _table(rows, "facts")
+
+
 def _pictures(records: list[Record]) -> str:
     """Embed the curves four times, for light and dark, desktop and phone; the browser chooses."""
 
@@ -183,6 +206,7 @@ h2 {{ font-size: 1.15rem; margin: 2.4rem 0 .7rem; }}
 .cards {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; }}
 .card {{ background: var(--card); border-radius: 10px; padding: .8rem 1rem; }}
 .card b {{ display: block; font-size: 1.7rem; line-height: 1.2; color: var(--accent); }}
+.warning {{ border: 2px solid var(--accent); border-radius: 10px; padding: .6rem 1rem; font-weight: bold; }}
 .card small {{ display: block; color: var(--soft); }}
 img {{ width: 100%; height: auto; display: block; }}
 table {{ width: 100%; border-collapse: collapse; }}

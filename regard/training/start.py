@@ -20,6 +20,7 @@ from regard.models.store import tensors
 from regard.recipe_files import override
 from regard.runs.layout import EVALUATION, REPORT
 from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
+from regard.tasks.baselines import find_better_baselines
 from regard.tasks.defaults import suggest_schedule
 from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
@@ -265,10 +266,19 @@ def _train(trainer: Trainer) -> Run:
         write_result(run.folder, RunResult(trainer.step, trainer.best_weights, found))
         progress.say(f"done: {run.folder}", "bold")
         progress.result(trainer.best_weights, found, found.method)
+        _warn_of_baselines(trainer.task, found, progress)
         finish(run, trainer.task, found, trainer.best_weights)
         for command in _next_commands(run):
             progress.say(f"  {command}")
     return trainer.run
+
+
+def _warn_of_baselines(task: Task, found: Evaluation, progress: Progress) -> None:
+    """Say loudly that simple models are as good as this one, or better."""
+    for baseline in find_better_baselines(task.metric, found[task.metric], task.baselines):
+        scores = f"{task.metric} {found[task.metric]:.3g} against {baseline.score:.3g}"
+        remedy = "train longer (train.steps), on more data, or with another --size"
+        progress.say(f"NOT BETTER than a simple model, {baseline.name}: {scores}; {remedy}", "bold red")
 
 
 def _next_commands(run: Run) -> list[str]:
@@ -293,7 +303,8 @@ def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
     scores = {name: found[name] for name in names}
     measured = f"Weights of {best_weights}, measured on the validation data{method}."
     curves = task.method(run.config.train.valid_rows)
-    write_report(run.folder, run.folder.resolve().name, scores, measured, report_facts(run, task, found), curves)
+    facts = report_facts(run, task, found)
+    write_report(run.folder, run.folder.resolve().name, scores, measured, facts, curves, task.baselines)
 
 
 def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:

@@ -228,6 +228,7 @@ def test_labels_of_images_are_in_the_plan(regard):
     shown = plan(regard("train", "vision", images("pictures"), *BRIEF, *TINY, "--dry-run"))
     assert "pictures: label = the folder of an image (cat, dog)" in shown
     assert "pictures/cat/0.png" in shown
+    assert re.search(r"to beat +majority class: accuracy .*\n +linear: accuracy .* \(pixels of \d+ images\)", shown)
 
 
 @pytest.mark.parametrize("kind", list(TASKS))

@@ -15,6 +15,7 @@ from PIL import Image
 
 from regard.draw import DARK, LIGHT
 from regard.errors import RegardError
+from regard.tasks.baselines import Baseline
 from regard.tasks.sample import Sample
 from regard.training import report as report_module
 from regard.training.report import draw_curves, write_report
@@ -159,6 +160,19 @@ def test_the_cards_say_what_the_best_weights_reach_and_the_curves_how_they_were_
     source = (folder / "report.html").read_text(encoding="utf-8")
     assert source.index("<p>Weights of step 8, beam 5, 9 pairs.</p>") < source.index('class="card"')
     assert source.index("Learning curves") < source.index("<p>Validations while training: greedy, 5 of 9 pairs.</p>")
+
+
+@pytest.mark.usefixtures("unpainted")
+def test_the_report_compares_the_model_with_simple_ones_and_warns_where_it_is_not_better(tmp_path):
+    folder = make_run(tmp_path, RECORDS)
+    baselines = [Baseline("copy of the source", 2.0), Baseline("dictionary", 25.0, "of 9 pairs")]
+    write_report(folder, "A run", {"bleu": 21.5}, "", (), baselines=baselines)
+    source = (folder / "report.html").read_text(encoding="utf-8")
+    assert '<p class="warning">This model is not better than dictionary.</p>' in source
+    assert "<th>this model</th>" in source
+    assert "bleu 25 (of 9 pairs)" in source
+    write_report(folder, "A run", {"bleu": 31.5}, "", (), baselines=baselines)
+    assert 'class="warning"' not in (folder / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("unpainted")

@@ -56,6 +56,14 @@ def recipe(text: dict[str, object], rest: str) -> Path:
     return Path("mine.toml")
 
 
+def test_a_model_that_is_not_better_than_counting_is_told_so_loudly(text, capsys):
+    regard.train(text, *TINY, *BRIEF, run="short", console=Console(width=200))
+    out = capsys.readouterr().out
+    found = [line for line in out.splitlines() if line.startswith("NOT BETTER than a simple model, ")]
+    assert [line.partition(", ")[2].partition(":")[0] for line in found] == ["unigram", "bigram"]
+    assert all("; train longer (train.steps)" in line for line in found)
+
+
 # --- what is decided -------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +148,7 @@ def test_a_vocabulary_asks_for_pieces(text):
     for kind in ("bpe", "word"):  # and the kind of pieces is enough, too
         assert plan(text, f"tokenizer.kind={kind}").config.tokenizer.vocabulary == 6000
     rule = "tokenizer.vocabulary: 400 is not for kind 'char', whose size the text decides; leave it out, or use "
-    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind=bpe or word or unigram"):
+    with pytest.raises(ConfigError, match=f"{rule}tokenizer.kind=bpe or word or space or unigram"):
         plan(text, "tokenizer.vocabulary=400", "tokenizer.kind=char")
 
 
