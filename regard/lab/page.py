@@ -230,7 +230,7 @@ def _table(rows: Sequence[Row]) -> str:
         return ""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     head = "".join(f"<th>{_text(name)}</th>" for name in columns)
-    lines = ["".join(f"<td>{_text(_cell(row.get(name, '')))}</td>" for name in columns) for row in rows[:MOST]]
+    lines = ["".join(f"<td>{_inline(_cell(row.get(name, '')))}</td>" for name in columns) for row in rows[:MOST]]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     table = f'<div class="wide"><table class="numbers"><tr>{head}</tr>\n{body}</table></div>'
     if len(rows) <= SHORT:
@@ -247,8 +247,9 @@ def _text(text: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text as HTML, `backticks` as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(text))
+    """Return text as HTML, `backticks` as code, and a number after ^ as an exponent."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", _text(text))
+    return re.sub(r"(?<=\w)\^(-?\d+(?:\.\d+)?)", r"<sup>\1</sup>", marked)
 
 
 def _paragraphs(text: str) -> str:
@@ -281,6 +282,7 @@ a { color: inherit; }
 .verdict p { margin: 0; }
 .claim { border-left: 3px solid var(--line); padding-left: 1rem; }
 .claim p:first-child { margin-top: 0; }
+sup { line-height: 0; }
 .source { color: var(--soft); font-size: .9rem; }
 figure { margin: 1rem 0 1.4rem; break-inside: avoid; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .3rem; }

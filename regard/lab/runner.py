@@ -95,7 +95,13 @@ def run_experiment(
         rows, seconds = [], 0.0
         try:
             for place, number in enumerate(numbers):
-                lab = Lab(number, folder.resolve(), chosen, name, _share(say, place, len(numbers)))
+                lab = Lab(
+                    number,
+                    folder.resolve(),
+                    chosen,
+                    name,
+                    _share(say, f"{found.name}, seed {number}", place, len(numbers)),
+                )
                 measured = _seed_rows(found, values, lab)
                 rows += [{"seed": number, **row} for row in measured.rows]
                 seconds += measured.seconds
@@ -179,11 +185,11 @@ class _Measured:
     seconds: float
 
 
-def _share(say: Say | None, place: int, seeds: int) -> Say:
+def _share(say: Say | None, title: str, place: int, seeds: int) -> Say:
     """Return the function that a lab calls with the share of one seed."""
     if say is None:
         return lambda text, done: None
-    return lambda text, done: say(text, (place + done) / seeds)
+    return lambda text, done: say(f"{title}: {text}", (place + done) / seeds)
 
 
 def _seed_rows(experiment: Experiment, values: Any, lab: Lab) -> _Measured:
@@ -198,7 +204,7 @@ def _seed_rows(experiment: Experiment, values: Any, lab: Lab) -> _Measured:
         random.seed(lab.seed)
         np.random.seed(lab.seed)
         torch.manual_seed(lab.seed)
-        lab.progress(f"{experiment.name}, seed {lab.seed}", 0.0)
+        lab.progress("begins", 0.0)
         for row in experiment.measure(lab, values):
             rows.append({name: _plain(value) for name, value in row.items()})
             print(json.dumps(rows[-1]), file=file, flush=True)

@@ -25,6 +25,7 @@ from regard.parts.mask import Causal
 from regard.parts.recurrent import Recurrent
 
 RECURRENCE, CONVOLUTION, EXPLICIT, FUSED = "recurrence", "convolution", "attention, explicit", "attention, fused"
+LAYERS = (RECURRENCE, CONVOLUTION, EXPLICIT, FUSED)
 TOLERANCE = 0.2  # of the exponents of memory
 FITTED = 3  # the largest lengths that an exponent is fitted to
 
@@ -136,24 +137,39 @@ def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
     )
 
 
-def _judge(rows: Sequence[Row]) -> Verdict:
-    def exponent(name: str, column: str) -> float:
-        return fit_exponent(rows, "length", column, {"layer": name}, largest=FITTED)
+def _exponent(rows: Sequence[Row], layer: str, column: str) -> float:
+    return fit_exponent(rows, "length", column, {"layer": layer}, largest=FITTED)
 
-    memory = {name: exponent(name, "bytes kept") for name in (RECURRENCE, CONVOLUTION, EXPLICIT, FUSED)}
-    time = {name: exponent(name, "seconds") for name in memory}
+
+def _table(rows: Sequence[Row]) -> list[Row]:
     longest = max(row["length"] for row in rows)
-    steps = {name: over_seeds(rows, "sequential steps", {"layer": name, "length": longest}).mean for name in memory}
+    return [
+        {
+            "layer": layer,
+            "memory grows as": f"length^{_exponent(rows, layer, 'bytes kept'):.2f}",
+            "time grows as": f"length^{_exponent(rows, layer, 'seconds'):.1f}",
+            **{
+                f"{column} at {longest:,}": over_seeds(rows, column, {"layer": layer, "length": longest}).mean
+                for column in ("bytes kept", "seconds", "sequential steps")
+            },
+        }
+        for layer in LAYERS
+    ]
+
+
+def _judge(rows: Sequence[Row]) -> Verdict:
+    memory = {layer: _exponent(rows, layer, "bytes kept") for layer in LAYERS}
+    time = {layer: _exponent(rows, layer, "seconds") for layer in LAYERS}
+    longest = max(row["length"] for row in rows)
+    steps = {layer: over_seeds(rows, "sequential steps", {"layer": layer, "length": longest}).mean for layer in LAYERS}
     squared = abs(memory[EXPLICIT] - 2) < TOLERANCE
-    linear = all(abs(memory[name] - 1) < TOLERANCE for name in (RECURRENCE, CONVOLUTION, FUSED))
+    linear = all(abs(memory[layer] - 1) < TOLERANCE for layer in (RECURRENCE, CONVOLUTION, FUSED))
     return Verdict(
         squared and linear and steps[FUSED] == 1 and steps[RECURRENCE] == longest,
-        f"Memory grows as length^{memory[EXPLICIT]:.2f} for explicit attention and as length^{memory[FUSED]:.2f} for "
-        f"the fused kernel (recurrence {memory[RECURRENCE]:.2f}, convolution {memory[CONVOLUTION]:.2f}). At length "
-        f"{longest:,} recurrence needs {steps[RECURRENCE]:,.0f} sequential steps, convolution "
-        f"{steps[CONVOLUTION]:,.0f} layers and attention one. Measured times grow as length^{time[RECURRENCE]:.1f} "
-        f"(recurrence), ^{time[CONVOLUTION]:.1f} (convolution), ^{time[EXPLICIT]:.1f} (explicit attention) and "
-        f"^{time[FUSED]:.1f} (fused).",
+        f"Memory grows as length^{memory[EXPLICIT]:.2f} for explicit attention, but as length^{memory[FUSED]:.2f} for "
+        f"the fused kernel. At length {longest:,} recurrence needs {steps[RECURRENCE]:,.0f} sequential steps, "
+        f"convolution {steps[CONVOLUTION]:,.0f} layers and attention one. Time grows as "
+        f"length^{time[RECURRENCE]:.1f} in recurrence and as length^{time[FUSED]:.1f} in fused attention.",
     )
 
 
@@ -186,4 +202,5 @@ inform, since a machine may be busy.""",
     measure=_measure,
     draw=_draw,
     judge=_judge,
+    table=_table,
 )
