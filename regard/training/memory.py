@@ -6,9 +6,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from regard.data.device import free_memory
+from regard.errors import RegardError
+from regard.machine import available_memory
+from regard.models.recipe import ModelConfig, build_empty
+from regard.models.store import tensors
 from regard.tasks.task import Task
 from regard.training.config import TrainConfig
 from regard.training.optimizer import MuonConfig
+from regard.training.ranks import Ranks
 
 SPARE_SHARE = 1.25  # of what is counted: measured, updates of a Transformer took 1.2 to 1.4 times as much
 
@@ -56,3 +62,48 @@ def bytes_of_token(model: nn.Module, task: Task) -> int | None:
     tokens = next(reversed(inputs.values())).shape[1] if image is None else image.patches
     total = sum(size for address, size in saved.items() if address not in weights)
     return int(SPARE_SHARE * (total + 3 * output.numel() * output.element_size()) / max(tokens, 1))
+
+
+def split_to_fit(model: ModelConfig, config: TrainConfig, task: Task, ranks: Ranks, remedy: str) -> tuple[int, str]:
+    """Compare the memory that a run needs with what is available; return the parts that its updates are split into.
+
+    On a CPU a program that takes too much is killed without a word, so this is done before anything is allocated. On an
+    accelerator an update that is too large raises an error, and is split then. The text says why more parts are needed
+    than the config has; it is empty if they are not. An error, which ends with `remedy`, if even a row is too large.
+    """
+    device, empty = ranks.device, build_empty(model)
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors(empty).values())
+    state = bytes_of_state(weights, config, ranks.world)
+    host = available_memory()
+    _check_memory(state if device.type == "cpu" else weights, host, "this machine", remedy)
+    _check_memory(state, free_memory(device), str(device), remedy)
+    each = bytes_of_token(empty, task) if device.type == "cpu" else None
+    if each is None or host is None:
+        return config.accumulate, ""
+    amount = task.amount()
+    tokens = min(config.tokens, amount.tokens)  # an update has no more than all of the data
+    rows = tokens / min(task.usual_length() or 64, amount.tokens / max(amount.rows, 1))
+    update, parts = each * tokens // ranks.world, config.accumulate
+    while update // parts > host - state and parts < rows:
+        parts *= 2
+    if update // parts > host - state:
+        _check_memory(state + update // parts, host, "this machine", remedy)
+    if parts == config.accumulate:
+        return parts, ""
+    rule = f"an update of {config.tokens:,} tokens needs about {in_bytes(update)}, and {in_bytes(host)} are available"
+    return parts, f"{rule}; it is split into {parts} parts (train.accumulate), with the same result"
+
+
+def _check_memory(needed: int, available: int | None, place: str, remedy: str) -> None:
+    """Reject a model that cannot be trained in the memory that is left."""
+    if available is not None and needed > available:
+        rule = f"training needs at least {in_bytes(needed)} (weights, gradients, optimizer), and {place} has"
+        raise RegardError(f"not enough memory: {rule} {in_bytes(available)} left; {remedy}")
+
+
+def in_bytes(count: int) -> str:
+    """Return a number of bytes in the usual units: 6.4 GB."""
+    for unit, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if count >= unit:
+            return f"{count / unit:.3g} {letter}B"
+    return f"{count / 1e3:.3g} kB"

@@ -16,21 +16,19 @@ import torch
 from torch import nn
 
 from regard.config import Table, from_table, to_table
-from regard.data.device import free_memory
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
-from regard.errors import ConfigError, RegardError, choices
-from regard.machine import THREADS, available_memory, suggest_threads
+from regard.errors import ConfigError, choices
+from regard.machine import THREADS, suggest_threads
 from regard.models.count import flops_per_token
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
-from regard.models.store import tensors
 from regard.recipe_files import merge, override, read_own, read_recipe
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.training.config import RunConfig, TrainConfig
-from regard.training.memory import bytes_of_state, bytes_of_token
+from regard.training.memory import split_to_fit
 from regard.training.model_table import (
     changed_values,
     check_complete,
@@ -384,37 +382,15 @@ def choose_threads(draft: Draft) -> None:
 
 
 def fit_to_memory(draft: Draft) -> None:
-    """Compare the memory that the run needs with what is available, and split updates that are too large for it.
-
-    On a CPU a program that takes too much is killed without a word, so this is done before anything is allocated. On an
-    accelerator an update that is too large raises an error, and is split then.
-    """
+    """Compare the memory that the run needs with what is available, and split updates that are too large for it."""
     if draft.model is None:
         return
-    config, device = from_table(draft.train_table, TrainConfig, "train"), draft.ranks.device
-    model = build_empty(draft.model)
-    weights = sum(tensor.numel() * tensor.element_size() for tensor in tensors(model).values())
-    state = bytes_of_state(weights, config, draft.ranks.world)
-    host = available_memory()
-    _check_memory(state if device.type == "cpu" else weights, host, "this machine")
-    _check_memory(state, free_memory(device), str(device))
-    each = bytes_of_token(model, draft.task) if device.type == "cpu" else None
-    if each is None or host is None:
-        return
-    amount = draft.task.amount()
-    tokens = min(config.tokens, amount.tokens)  # an update has no more than all of the data
-    rows = tokens / min(draft.task.usual_length() or 64, amount.tokens / max(amount.rows, 1))
-    update, parts = each * tokens // draft.ranks.world, config.accumulate
-    while update // parts > host - state and parts < rows:
-        parts *= 2
-    if update // parts > host - state:
-        _check_memory(state + update // parts, host, "this machine")
-    if parts > config.accumulate:
+    config = from_table(draft.train_table, TrainConfig, "train")
+    remedy = "use a smaller --size or model.dim, or free some memory"
+    parts, warning = split_to_fit(draft.model, config, draft.task, draft.ranks, remedy)
+    if warning:
         draft.train_table = {**draft.train_table, "accumulate": parts}
-        rule = (
-            f"an update of {config.tokens:,} tokens needs about {in_bytes(update)}, and {in_bytes(host)} are available"
-        )
-        draft.warnings.append(f"{rule}; it is split into {parts} parts (train.accumulate), with the same result")
+        draft.warnings.append(warning)
         draft.note("train.accumulate", parts, _by("the memory of the machine", fit_to_memory))
 
 
@@ -588,22 +564,6 @@ def _with_user_training(draft: Draft, plan: Table) -> Table:
     draft.note("train", own, draft.origin)
     draft.note_changes("train")
     return override({"train": merge(plan, own)}, draft.changes["train"])["train"]
-
-
-def _check_memory(needed: int, available: int | None, place: str) -> None:
-    """Reject a model that cannot be trained in the memory that is left."""
-    if available is not None and needed > available:
-        rule = f"training needs at least {in_bytes(needed)} (weights, gradients, optimizer), and {place} has"
-        remedy = "use a smaller --size or model.dim, or free some memory"
-        raise RegardError(f"not enough memory: {rule} {in_bytes(available)} left; {remedy}")
-
-
-def in_bytes(count: int) -> str:
-    """Return a number of bytes in the usual units: 6.4 GB."""
-    for unit, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if count >= unit:
-            return f"{count / unit:.3g} {letter}B"
-    return f"{count / 1e3:.3g} kB"
 
 
 def _warn_of_few_steps(draft: Draft, steps: int) -> None:

@@ -28,6 +28,7 @@ from regard.terminal import plain_console, show_status
 from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
 from regard.training.loop import Trainer
+from regard.training.memory import split_to_fit
 from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
@@ -178,10 +179,14 @@ def resume(
         if ranks.first:
             held.enter_context(hold_run(run.folder))
         run = replace(run, config=_changed(run.config, overrides))
-        module = _module_of(run, model, ranks)
+        _check_module(run, model)
         with ranks.rank_zero_first():
             task = run.task(device="cpu")
+        run, warning = _fit_to_memory(run, task, ranks)
+        module = build_model(run.config, ranks) if model is None else model.to(ranks.device)
         with _progress(console, run) as progress:
+            if warning:
+                progress.say(warning, "yellow")
             trainer = _trainer(run, task, module, ranks, progress, callbacks)
             if not trainer.resume(accept_changed_data):
                 progress.say("there is no checkpoint yet; the run starts from the beginning")
@@ -197,14 +202,25 @@ def resume(
             return _train(trainer)
 
 
-def _module_of(run: Run, model: nn.Module | None, ranks: Ranks) -> nn.Module:
-    """Return the model of a resumed run, before its weights are read."""
+def _check_module(run: Run, model: nn.Module | None) -> None:
+    """Raise an error if a resumed run needs a module of the user and has none, or the other way round."""
     if run.config.model is None and model is None:
         remedy = f"give it again: regard.resume({str(run.folder)!r}, model=module)"
         raise RegardError(f"{run.folder}: was trained with a module of your own; {remedy}")
     if run.config.model is not None and model is not None:
         raise RegardError(f"{run.folder}: has a model of its own; leave model=... out")
-    return build_model(run.config, ranks) if model is None else model.to(ranks.device)
+
+
+def _fit_to_memory(run: Run, task: Task, ranks: Ranks) -> tuple[Run, str]:
+    """Split the updates of a resumed run if this machine has too little memory for them; return what to say about it.
+
+    The machine may be another one than before, and updates may have become larger. The result is the same.
+    """
+    if run.config.model is None:
+        return run, ""
+    remedy = "free some memory, or continue the run on a larger machine"
+    parts, warning = split_to_fit(run.config.model, run.config.train, task, ranks, remedy)
+    return replace(run, config=replace(run.config, train=replace(run.config.train, accumulate=parts))), warning
 
 
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:

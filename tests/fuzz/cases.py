@@ -224,7 +224,7 @@ def draw_case(seed: int, only: str = "") -> Case:
     above = _option(chance.choice(verbs()[""]), chance, outputs) if chance.random() < 0.04 else []
     begin = len(above) + len(_words(name))
     case.arguments = [*above, *_words(name), *base, *options, *changes, *quick, *dry]
-    case.outputs = [*outputs, "runs", "data", "lab"]
+    case.outputs = [*outputs, "runs", "data", "lab", "lab-tiny"]
     named = {word.rpartition("=")[2] for word in (*base, *options)}
     used = [one for one in (*FILES, *FOLDERS) if one in named and one != "."]
     if name == "train resume":

@@ -18,7 +18,7 @@ from regard.recipe_files import merge, read_recipe, recipe_names
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule, text_bytes
 from regard.tasks.kinds import TASKS
 from regard.tasks.vision import fit_patches
-from regard.training import planning
+from regard.training import memory, planning
 from regard.training.config import TrainConfig
 from regard.training.memory import bytes_of_state, bytes_of_token
 from regard.training.model_table import check_kind, fit_to_data
@@ -429,14 +429,14 @@ def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():
 
 
 def test_a_model_that_cannot_fit_is_rejected_before_anything_is_allocated(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning, "available_memory", lambda: 10**9)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**9)
     rule = (
         r"^not enough memory: training needs at least \S+ [GT]B .*and this machine has 1 GB left; use a smaller --size"
     )
     with pytest.raises(RegardError, match=rule):
         plan(data("language", tmp_path), "model.dim=16384")
-    monkeypatch.setattr(planning, "available_memory", lambda: 10**12)
-    monkeypatch.setattr(planning, "free_memory", lambda device: 10**6)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10**12)
+    monkeypatch.setattr(memory, "free_memory", lambda device: 10**6)
     with pytest.raises(RegardError, match="and cpu has 1 MB left"):
         plan(data("language", tmp_path))
 
@@ -452,7 +452,7 @@ def test_updates_that_do_not_fit_are_split(tmp_path, monkeypatch, kind):
     assert each > 4 * whole.config.model.dim
     assert whole.config.train.accumulate == 1
     tokens = min(whole.config.train.tokens, whole.task.amount().tokens)
-    monkeypatch.setattr(planning, "available_memory", lambda: state + each * tokens // 3)
+    monkeypatch.setattr(memory, "available_memory", lambda: state + each * tokens // 3)
     found = planned(kind, tmp_path)
     assert found.config.train.accumulate == 4
     (warning,) = found.warnings

@@ -24,7 +24,7 @@ from regard.config import to_table
 from regard.errors import RegardError
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
-from regard.training import loop, start
+from regard.training import loop, memory, start
 from regard.training.log import Log
 from regard.training.run import open_run, write_config
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
@@ -310,6 +310,35 @@ def test_a_run_that_has_ended_stays_as_it_is(tmp_path: Path, whole: Callable[[st
     ended = "training ended at step 12; the model is only measured again"
     assert f"{ended}; to train longer, raise train.steps (or train.patience)\n" in resume(run)
     assert_same(run, whole("transformer"))
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_the_memory_that_is_needed_is_compared_with_what_is_left_before_the_model_is_built(
+    tmp_path: Path, whole: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_of(whole("lstm"), tmp_path)
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000)
+    monkeypatch.setattr(start, "build_model", lambda *given: pytest.fail("the model is built"))
+    rule = (
+        r"^not enough memory: training needs at least .* and this machine has 1 kB left; free some memory, or continue"
+    )
+    with pytest.raises(RegardError, match=rule):
+        resume(run, "train.steps=16")
+    assert open_run(run).config.train.steps == 12
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_updates_that_no_longer_fit_are_split(
+    tmp_path: Path, whole: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = copy_of(whole("lstm"), tmp_path)
+    monkeypatch.setattr(memory, "bytes_of_state", lambda *given: 0)
+    monkeypatch.setattr(memory, "bytes_of_token", lambda *given: 1000)
+    config, amount = open_run(run).config.train, open_run(run).task().amount()
+    parts = 2 * config.accumulate
+    monkeypatch.setattr(memory, "available_memory", lambda: 1000 * min(config.tokens, amount.tokens) // parts + 1)
+    assert f"it is split into {parts} parts (train.accumulate), with the same result" in resume(run, "train.steps=16")
+    assert checkpoint_steps(run / "checkpoints")[-1] == 16
 
 
 @pytest.mark.usefixtures("_no_pictures")
