@@ -30,11 +30,15 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
         "bottleneck": ShippedExperiment(
             "One vector for a whole sentence: BLEU against length with and without attention"
         ),
+        "alignment": ShippedExperiment(
+            "Attention aligns words: diagonal where the order agrees, crossing where it does not"
+        ),
         "lookup": ShippedExperiment("Attention is a soft look-up: from the mean to a dictionary"),
         "scores": ShippedExperiment("Why the dot product is scaled: score functions as the width grows"),
         "arithmetic": ShippedExperiment("Self-attention by hand: the worked example and the parameter quiz"),
         "order": ShippedExperiment("Self-attention does not see the order of words; positions break the symmetry"),
         "mask": ShippedExperiment("Training without the causal mask: the loss that looks too good"),
+        "heads": ShippedExperiment("One head or many at the same cost, and which heads can be removed"),
         "three-ways": ShippedExperiment("Three ways to process a sequence: recurrence, convolution, attention"),
         "formal": ShippedExperiment("The 15 formal algorithms beside the fast implementation"),
     },

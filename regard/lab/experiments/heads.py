@@ -1,0 +1,180 @@
+"""Heads: one against many at the same cost, what single heads do, and which can be removed.
+
+Claim: H heads of width D / H in parallel, concat(head_1, ..., head_H) W_O, cost as much as one head of width D, but one
+head has to average where several can look at different tokens at once (Vaswani et al. 2017, section 3.2.2). After
+training, many heads can be removed with little loss (Michel et al. 2019; Voita et al. 2019).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard import draw
+from regard.data.lines import read_lines
+from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
+from regard.lab.page import average_seeds
+from regard.lab.shipped import shipped
+from regard.lab.spread import over_seeds
+from regard.models.model import AttentionRole, Model
+from regard.parts.attend import watch
+from regard.parts.attention import Attention
+from regard.parts.heads import MultiHeads
+from regard.tasks.language import Language
+
+HEADS, LOSS, HEAD, RISE, LOOKS = "heads", "validation loss", "head", "rise of the loss without it", "looks at"
+CHEAP = 0.05  # nats: a head whose removal raises the loss by less can be removed
+BACK = 8  # characters back that get a name
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The text, the models, and how long they are trained."""
+
+    heads: tuple[int, ...]
+    studied: int  # the number of heads of the model that is taken apart
+    characters: int  # of Shakespeare
+    dim: int
+    depth: int
+    window: int
+    steps: int
+    tokens: int
+
+
+def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
+    """Train language models that differ in the number of heads; switch off every head of one of them in turn."""
+    text = "\n".join(read_lines(shipped("shakespeare.txt")))[: settings.characters] + "\n"
+    file = lab.file("text.txt", text)
+    for number, heads in enumerate(settings.heads):
+        lab.progress(f"training with {heads} heads", number / len(settings.heads))
+        overrides = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", f"task.window={settings.window}"]
+        overrides += [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", "tokenizer.kind=char"]
+        overrides += [f"model.layers.block.mixer.heads.heads={heads}"]  # together they are as wide, however many
+        overrides += [f"model.layers.block.feedforward.hidden={4 * settings.dim}"]
+        run = lab.train(f"heads-{heads}", "language", [file], recipe=lab.recipe or "writer", overrides=overrides)
+        model, task = run.model(lab.device), run.task(device=lab.device)
+        assert isinstance(task, Language)
+        loss = task.measure(model)["loss"]
+        yield {HEADS: heads, LOSS: loss, "parameters": sum(weight.numel() for weight in model.parameters())}
+        if heads != settings.studied:
+            continue
+        for role in model.attentions():
+            for head, (place, share) in enumerate(_where_heads_look(model, task, role)):
+                with without_head(model, role, head):
+                    rise = task.measure(model)["loss"] - loss
+                yield {HEAD: f"{role.layer}.{head + 1}", RISE: rise, LOOKS: place, "with a weight of": share}
+
+
+@contextmanager
+def without_head(model: Model, role: AttentionRole, head: int) -> Iterator[None]:
+    """Switch off one head of an attention: the output projection W_O reads zeros in its place."""
+    attention = model.get_submodule(role.name)
+    assert isinstance(attention, Attention)
+    assert isinstance(attention.heads, MultiHeads)
+    width = attention.heads.value_dim
+
+    def silence(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        mixed = inputs[0].clone()
+        mixed[..., head * width : (head + 1) * width] = 0
+        return (mixed,)
+
+    hook = attention.heads.output.register_forward_pre_hook(silence)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _where_heads_look(model: Model, task: Language, role: AttentionRole) -> list[tuple[str, float]]:
+    """Return for each head how many characters back it looks most, on average, and with which weight."""
+    width = min(task.config.window, 64)
+    starts = np.arange(0, min(task.valid.tokens - width, 32 * width), width)
+    with torch.no_grad(), watch(model, role.name) as tape:
+        model(task.valid.windows(starts, width))
+    weights = tape.weights(role.name).mean(0)  # H T S
+    most = min(BACK, width - 1)
+    shares = torch.stack([weights.diagonal(-back, 1, 2)[:, most - back :].mean(-1) for back in range(most + 1)], 1)
+    found = zip(shares.argmax(1).tolist(), shares.amax(1).tolist(), strict=True)
+    return [(f"{back} back" if back else "itself", share) for back, share in found]
+
+
+def _whole_models(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if LOSS in row]
+
+
+def _single_heads(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if RISE in row]
+
+
+def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
+    """Draw the loss over the number of heads, and the rise of the loss without each head."""
+    title = "Loss (nats per character) by the number of heads"
+    yield Picture(
+        "one-or-many",
+        "The loss of models that differ only in the number of heads, into which the same width is divided. But for the "
+        "norms of queries and keys, they have the same parameters.",
+        draw.lines(_whole_models(rows), x=HEADS, y=LOSS, log="x", title=title),
+    )
+    single = _single_heads(rows)
+    first = [row for row in single if row["seed"] == single[0]["seed"]]
+    looks = ", ".join(f"{row[HEAD]} {row[LOOKS]} (weight {row['with a weight of']:.2f})" for row in first)
+    yield Picture(
+        "removed",
+        "How much the loss rises when one head is switched off (layer.head). Heads have no order, so a bar is the mean "
+        f"over different heads of different seeds. Characters that the heads of the first seed look at most: {looks}.",
+        draw.bars(single, x=HEAD, y=RISE, title="Rise of the loss without one head (nats per character)"),
+    )
+
+
+def _judge(rows: Sequence[Row]) -> Verdict:
+    """Say yes if several heads are better than one, over all seeds."""
+    whole, single = _whole_models(rows), _single_heads(rows)
+    counts = sorted({row[HEADS] for row in whole})
+    losses = {count: over_seeds(whole, LOSS, {HEADS: count}) for count in counts}
+    seeds = sorted({row["seed"] for row in rows})
+    cheap = [
+        {"share": sum(row[RISE] < CHEAP for row in mine) / len(mine), "worst": max(row[RISE] for row in mine)}
+        for mine in ([row for row in single if row["seed"] == seed] for seed in seeds)
+    ]
+    share, worst = over_seeds(cheap, "share"), over_seeds(cheap, "worst")
+    better = [count for count in counts[1:] if losses[count].high < losses[1].low]
+    worse = [count for count in counts[1:] if losses[count].low > losses[1].high]
+    every = ", ".join(f"{losses[count]} with {count}" for count in counts[1:])
+    return Verdict(
+        True if better else (False if len(worse) == len(counts) - 1 else None),
+        f"At the same width and number of updates, the loss is {losses[1]} with one head, {every}. Of the "
+        f"heads of the model that was taken apart, a share of {share} can be removed one at a time with a rise below "
+        f"{CHEAP} nats; without the most important one, the loss rises by {worst}.",
+    )
+
+
+EXPERIMENT = Experiment(
+    name="heads",
+    title="One head or many at the same cost, and which heads can be removed",
+    claim="Instead of one attention head that deals with everything, the width is split into several: the same total "
+    "computation, with heads that do different things, such as one for entities and one for syntax (C8, E10).",
+    source="Lecture notes from NMT to the Transformer, 12, 'Multi-head attention'; slides on self-attention, 'Trained "
+    "multi-head attention examples'; Vaswani et al. 2017, section 3.2.2; Michel et al. 2019, Are Sixteen Heads Really "
+    "Better than One?",
+    method="Language models of characters that differ only in the number of heads are trained on Shakespeare for the "
+    "same number of updates. They have one layer: to guess the next character, its one attention must bring together "
+    "several characters before it. Then the heads of one model are switched off one at a time, by zeros at the input "
+    "of the output projection, and the loss is measured again. Where a head looks is the mean of its weights by "
+    "distance.",
+    vary="`regard lab heads depth=2` (with more layers, one head can do more), or `heads='[1, 2, 16]'` with "
+    "`dim=128`; `--recipe` takes another language model with attention. `regard look` shows the heads of any model, "
+    "one by one and all layers at once.",
+    scales={
+        "tiny": _Settings((1, 2), 2, 4000, 16, 1, 16, 2, 128),
+        "default": _Settings((1, 2, 4, 8), 8, 200_000, 64, 1, 32, 250, 1024),
+        "full": _Settings((1, 2, 4, 8, 16), 8, 1_115_394, 256, 4, 256, 2000, 16_384),
+    },
+    measure=_measure,
+    draw=_draw,
+    judge=_judge,
+    recipes=True,
+    table=lambda rows: [*average_seeds(_whole_models(rows)), *average_seeds(_single_heads(rows))],
+)
