@@ -3,7 +3,7 @@
 # make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
 # make lint   style and types
 # make page   the viewer's page: types, tests, and that the committed build is the build of this source
-# make bench  speed and memory, as ratios in one run
+# make bench  speed and memory against peers, on a machine that is idle; writes docs/benchmarks.md
 # make fuzz   random commands on damaged files for an hour; MINUTES=5 for less
 #
 # `demo` needs Python 3.11 or newer. `check` and `lint` add the tools for development to the same .venv. `test` also
@@ -64,6 +64,7 @@ browser:
 
 bench: $(DEV)
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench --render
 
 MINUTES ?= 60
 

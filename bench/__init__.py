@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios within one run, since machines are noisy: `python -m bench [--device cuda]`."""
+"""Speed and memory against peers in one run: `python -m bench [CASE ...] [--device cuda]`; see `case.py`."""

@@ -1,7 +1,7 @@
 """Time to a validation loss of 1.88 on tinyshakespeare: `regard train language` against nanoGPT's settings.
 
 `python -m bench.characters data/tinyshakespeare/input.txt` (`regard data tinyshakespeare` downloads it). The
-reference is the plain model of `bench/train.py` with the settings of nanoGPT's README for a CPU: 2000 updates of 12
+reference is `PlainGPT` with the settings of nanoGPT's README for a CPU: 2000 updates of 12
 rows of 64 characters, AdamW, cosine from 1e-3, no dropout; 1.88 is the loss that README reports. Time is that of the
 updates alone.
 """
@@ -15,11 +15,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from bench.train import B, Plain, T, trainer
-from regard.training.planning import plan_run
-from regard.training.ranks import Ranks
+from bench.case import Setting
+from bench.cases.ours import start_trainer
+from bench.cases.plain import PlainGPT
+from bench.cases.small import LAYERS, B, D, H, T
 from regard.training.request import RunRequest
 
 GOAL = 1.88
@@ -33,10 +34,7 @@ def reference(text: str) -> Iterator[tuple[float, float]]:
     ids = torch.tensor([letters.index(letter) for letter in text])
     train, valid = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
     torch.manual_seed(0)
-    model = Plain(len(letters))
-    for weight in model.parameters():
-        if weight.ndim == 2:
-            nn.init.normal_(weight, std=0.02)
+    model = PlainGPT(len(letters), LAYERS, D, H, T)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1)
     seconds = 0.0
     for step in range(1, UPDATES + 1):
@@ -56,7 +54,7 @@ def reference(text: str) -> Iterator[tuple[float, float]]:
 
 
 @torch.no_grad()
-def plain_loss(model: Plain, valid: Tensor) -> float:
+def plain_loss(model: PlainGPT, valid: Tensor) -> float:
     """Return the loss over all validation windows."""
     rows = valid[: (len(valid) - 1) // T * T].view(-1, T)
     labels = valid[1 : (len(valid) - 1) // T * T + 1].view(-1, T)
@@ -65,17 +63,16 @@ def plain_loss(model: Plain, valid: Tensor) -> float:
 
 def ours(path: Path, folder: Path) -> Iterator[tuple[float, float]]:
     """Train as the command does; yield (seconds, validation loss) over time."""
-    ranks = Ranks(0, 1, torch.device("cpu"))
-    found = plan_run(RunRequest({"kind": "language", "train": [str(path)]}), ranks)
-    running = trainer(found, ranks, folder / "run")
+    setting = Setting("cpu", torch.get_num_threads(), folder)
+    running = start_trainer(setting, RunRequest({"kind": "language", "train": [str(path)]}), endless=False)
     draws, seconds = running.draws(), 0.0
-    while running.step < found.config.train.steps:
+    while running.step < running.config.steps:
         begun = time.perf_counter()
         running.advance(draws)
         seconds += time.perf_counter() - begun
         if running.step % EVERY == 0:
             running.model.eval()
-            yield seconds, found.task.measure(running.model)["loss"]
+            yield seconds, running.task.measure(running.model)["loss"]
 
 
 def seconds_to(goal: float, curve: Iterator[tuple[float, float]], name: str) -> float:

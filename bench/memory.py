@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.tokenise import made_up
+from bench.cases.data import made_up
 from regard.data.cache import CacheKey
 from regard.data.corpus import CorpusWriter, cached_corpus
 from regard.data.read import Skipped, read_documents

@@ -1,8 +1,8 @@
 """How updates are executed: kernel by kernel as Python calls them (eager), captured as a CUDA graph, or compiled.
 
-The figures are of an H200 (docs/benchmarks.md). Launching the kernels of an update takes about 50 ms, whatever the size
-of the model. A graph is captured in a fraction of a second; its kernels, however small, take about 8 ms. Compiled code
-needs 60 % of that time, after a minute of compiling.
+The figures are of an H200 (docs/performance.md). Launching the kernels of an update takes about 50 ms, whatever the
+size of the model. A graph is captured in a fraction of a second; its kernels, however small, take about 8 ms. Compiled
+code needs 60 % of that time, after a minute of compiling.
 """
 
 from typing import NamedTuple

@@ -1,0 +1,99 @@
+"""The machine that is measured: its name, its software, and its own ceilings for products and copies."""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "transformers", "accelerate", "timm", "x-transformers", "ctranslate2", "tokenizers")
+SIZES = {"cpu": (2048, 2**26), "cuda": (8192, 2**30)}  # side of a matrix, bytes of a copy
+
+
+def describe_machine(device: str, threads: int) -> dict[str, Any]:
+    """Return what a reader must know about the machine."""
+    return {
+        "device": device,
+        "name": _gpu_name() if device == "cuda" else _cpu_name(),
+        "threads": threads,
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],  # before anything is run
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _installed(name))},
+    }
+
+
+def measure_ceilings(device: str, threads: int) -> dict[str, float]:
+    """Return operations a second of a large product, and bytes a second of a large copy (read and written)."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high")
+    side, size = SIZES[device]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    matrix = torch.randn(side, side, device=device, dtype=dtype)
+    data = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(data)
+    product = _seconds(lambda: matrix @ matrix, device)
+    copy = _seconds(lambda: target.copy_(data), device)
+    return {"operations_per_s": 2 * side**3 / product, "bytes_per_s": 2 * size / copy}
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    times = []
+    for _ in range(12):
+        begun = time.perf_counter()
+        work()
+        wait(device)
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times[2:])
+
+
+def wait(device: str) -> None:
+    """Wait until the device has done all work."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def reset_peak(device: str) -> None:
+    """Forget the peak of memory so far."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_megabytes(device: str) -> float:
+    """Return the peak of memory: allocated on an accelerator, resident in this process on the CPU."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 1e6
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _gpu_name() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
