@@ -155,7 +155,8 @@ def _how(result: Result) -> str:
     """Return scale, seeds, device and version in a sentence."""
     seeds = f"{len(result.seeds)} seeds" if len(result.seeds) > 1 else f"seed {result.seeds[0]}"
     settings = result.settings
-    return _text(f"Scale {settings['scale']}, {seeds}, on {settings['device']}, regard {settings['regard']}.")
+    trial = " The scale tiny only shows that everything runs; its verdicts mean little." * (settings["scale"] == "tiny")
+    return _text(f"Scale {settings['scale']}, {seeds}, on {settings['device']}, regard {settings['regard']}.{trial}")
 
 
 def _command(result: Result) -> str:
@@ -294,9 +295,11 @@ figcaption { color: var(--soft); font-size: .9rem; margin-top: .3rem; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: var(--soft); }
 section { border-top: 2px solid var(--line); margin-top: 3.5rem; }
 @media (max-width: 600px) { .verdict { flex-direction: column; gap: .5rem; }
-  .glance td:first-child { width: 5.5rem; } .chip { white-space: normal; padding: 0 .5rem; font-size: .75rem; } }
+  .glance, .glance tbody, .glance tr, .glance td { display: block; } .glance td { border: 0; padding: .2rem 0; }
+  .glance tr { border-top: 1px solid var(--line); padding: .5rem 0; } }
 @media print { body { max-width: none; padding: 0; font-size: 10.5pt; }
   section { break-before: page; border: 0; margin: 0; }
+  .numbers { font-size: 8pt; } .numbers th, .numbers td { white-space: normal; }
   h2, h3 { break-after: avoid; } details:not([open]) { display: none; } pre { white-space: pre-wrap; }
   .card, .verdict, pre, code { print-color-adjust: exact; } }
 """

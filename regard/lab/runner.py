@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -41,6 +42,7 @@ from regard.training.stop import StopError
 from regard.untrusted import read_json
 
 SETTINGS, RESULTS, SEEDS, PAGE_FILE = "settings.json", "results.csv", "seeds", "index.html"
+LARGEST_SEED = 2**32 - 1  # of numpy
 LAB = "lab"  # the folder of results that the user gives no name
 
 Say = Callable[[str, float], None]
@@ -86,12 +88,8 @@ def run_experiment(
         "values": json.loads(json.dumps(asdict(values))),
         "regard": __version__,
     }
-    if seed < 0:
-        raise RegardError(f"seed={seed} must be at least 0")
-    numbers = range(seed, seed + (found.seeds if seeds is None else seeds))
-    if not numbers:
-        raise RegardError(f"seeds={seeds} must be at least 1")
-    with _hold_folder(folder, settings):
+    numbers = _seeds(seed, found.seeds if seeds is None else seeds)
+    with _hold_folder(folder, settings), _explain_failures(found, changes):
         rows, seconds = [], 0.0
         try:
             for place, number in enumerate(numbers):
@@ -139,6 +137,8 @@ def _values(experiment: Experiment, scale: str, changes: Sequence[str]) -> Any:
         old = getattr(values, name, None)
         if not hasattr(values, name):
             raise RegardError(f"{name}: is not a setting of {experiment.name}; {choices(name, asdict(values))}")
+        if isinstance(value, float) and not isfinite(value):
+            raise RegardError(f"{name}: {value} must be a finite number")
         fits = type(value) is type(old) or (isinstance(old, float) and type(value) is int)
         if not fits and not (isinstance(old, tuple) and isinstance(value, list | tuple)):
             raise RegardError(f"{name}: {value!r} must be of the kind of {old!r}")
@@ -146,6 +146,28 @@ def _values(experiment: Experiment, scale: str, changes: Sequence[str]) -> Any:
         name: type(getattr(values, name))(value) for name, value in table.items() if value != getattr(values, name)
     }
     return replace(values, **changed)
+
+
+def _seeds(first: int, count: int) -> range:
+    if count < 1:
+        raise RegardError(f"seeds={count} must be at least 1")
+    if not 0 <= first <= LARGEST_SEED - count:
+        raise RegardError(f"seed={first} must be at least 0, and with the seeds after it at most {LARGEST_SEED}")
+    return range(first, first + count)
+
+
+@contextmanager
+def _explain_failures(experiment: Experiment, changes: Sequence[str]) -> Iterator[None]:
+    """Turn an error into one line where the user's own settings may be the cause: a width of 0, no lengths."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except Exception as error:
+        if not changes:
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RegardError(f"{experiment.name}: cannot be measured with {' '.join(changes)}: {reason}") from error
 
 
 def _check_recipe(experiment: Experiment, recipe: str | None) -> None:

@@ -166,6 +166,8 @@ def test_settings_can_be_changed(tmp_path):
         ({"recipe": "gpt2"}, "recipe='gpt2': example does not take a recipe"),
         ({"seeds": 0}, "seeds=0 must be at least 1"),
         ({"seed": -1}, "seed=-1 must be at least 0"),
+        ({"seed": 2**32}, "seed=4294967296 must be at least 0, and with the seeds after it at most 4294967295"),
+        ({"changes": ("factor=nan",)}, "factor: nan must be a finite number"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(tmp_path, arguments, message):
@@ -173,6 +175,11 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path, arguments, mess
     with pytest.raises(RegardError, match=re.escape(message)):
         run_experiment(EXAMPLE, *changes, **arguments, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def test_settings_that_cannot_be_measured_are_one_line(tmp_path):
+    with pytest.raises(RegardError, match=r"^example: cannot be measured with count=0: "):
+        run_experiment(EXAMPLE, "count=0", out=tmp_path)
 
 
 def test_the_table_of_the_page_averages_over_seeds():
