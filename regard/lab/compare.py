@@ -288,6 +288,7 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
         own |= {run.folder for run in trained}
     for contender in request.contenders:
         if contender.run is not None:
+            say(console, f"measuring {contender.name}")
             record, same_data = _given_record(contender, request, plan, ranks)
             records.append(record)
             own |= {contender.run} if same_data else set()
@@ -302,7 +303,8 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
     )
     curves = curve_rows({(each.model, each.seed): read_metrics(each.folder) for each in records if each.folder in own})
     write_tables(table, curves)
-    pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric), request.folder))
+    method = "" if plan is None else task.method(plan.recipes[0].config.train.valid_rows)
+    pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric, method), request.folder))
     recipes = (
         {} if plan is None else {each.contender.name: _recipe_path(request, each.contender) for each in plan.recipes}
     )
@@ -321,7 +323,8 @@ def _runs(request: CompareRequest, plan: ComparePlan) -> list[ComparedRun]:
         for recipe in plan.recipes:
             name, steps = recipe.contender.name, recipe.config.train.steps
             folder, log = request.folder / RUNS_OF / f"{name}-{seed}", request.folder / LOGS_OF / f"{name}-{seed}.txt"
-            found.append(ComparedRun(name, seed, steps, _recipe_path(request, recipe.contender), folder, log))
+            path, metric = _recipe_path(request, recipe.contender), plan.task.metric
+            found.append(ComparedRun(name, seed, steps, metric, path, folder, log))
     return found
 
 

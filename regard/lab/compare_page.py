@@ -16,6 +16,7 @@ from regard.runs.layout import REPORT
 from regard.tasks.metric import HIGHER_IS_BETTER
 
 PAGE_OF_COMPARISON = "index.html"
+PREFIXES = {"P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3}
 SPENT = {"step": "updates", "tokens": "tokens", "flops": "FLOPs", "seconds": "seconds of updates"}
 
 
@@ -29,25 +30,41 @@ def curve_rows(records: Mapping[tuple[str, int | None], Sequence[Mapping[str, An
     ]
 
 
-def draw_comparison(rows: Sequence[Mapping[str, Any]], metric: str) -> Iterator[Picture]:
-    """Draw the metric over updates, tokens, FLOPs and seconds: the mean over seeds, and the range as a band."""
+def draw_comparison(rows: Sequence[Mapping[str, Any]], metric: str, method: str = "") -> Iterator[Picture]:
+    """Draw the metric over updates, tokens, FLOPs and seconds: the mean over seeds, and the range as a band.
+
+    `method` says how validations measure while a model is trained: "greedy, 500 of 2,000 pairs".
+    """
     measured = [row for row in rows if isinstance(row.get(metric), int | float)]
+    how = f" ({method})" if method else ""
     for key, name in SPENT.items():
-        points = list(_at_mean_places(measured, key, name, metric))
-        if points and len({point[name] for point in points}) > 1:
-            figure = lines(points, x=name, y=title_of(metric), by="model")
-            caption = f"{_capitalised(title_of(metric))} on the validation data over {name}: mean and range over seeds."
-            yield Picture(f"curves-{key}", caption, figure)
+        unit, size = _unit(name, max((row[key] for row in measured if key in row), default=0))
+        points = list(_at_mean_places(measured, key, unit, size, metric))
+        if points and len({point[unit] for point in points}) > 1:
+            figure = lines(points, x=unit, y=title_of(metric), by="model")
+            what = f"{_capitalised(title_of(metric))} on the validation data{how} over {name}"
+            yield Picture(f"curves-{key}", f"{what}: mean and range over seeds.", figure)
 
 
-def _at_mean_places(rows: Iterable[Mapping[str, Any]], key: str, name: str, metric: str) -> Iterator[dict[str, Any]]:
+def _unit(name: str, most: float) -> tuple[str, float]:
+    """Return the name of an axis with a unit that keeps its numbers short, and the size of the unit."""
+    if name in ("tokens", "FLOPs"):
+        for letter, size in PREFIXES.items():
+            if most >= 10 * size:
+                return f"{letter}{name}" if name == "FLOPs" else f"{name} ({letter})", size
+    return name, 1.0
+
+
+def _at_mean_places(
+    rows: Iterable[Mapping[str, Any]], key: str, name: str, size: float, metric: str
+) -> Iterator[dict[str, Any]]:
     """Yield points to draw; seeds that have made the same number of updates are at one place, the mean of theirs."""
     same: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     for row in rows:
         if isinstance(row.get(key), int | float):
             same.setdefault((row["model"], row["step"]), []).append(row)
     for (model, _), group in same.items():
-        place = fmean(row[key] for row in group)
+        place = fmean(row[key] for row in group) / size
         yield from ({"model": model, name: place, title_of(metric): row[metric]} for row in group)
 
 
@@ -77,12 +94,13 @@ def write_comparison_page(
         *(["<h2>Learning curves</h2>"] if pictures else []),
         *map(figure_html, pictures),
         "<h2>Look inside</h2>",
-        "<p>See what each model attends to in the viewer:</p>",
+        "<p>See what the models attend to in the viewer, side by side:</p>",
+        f"<pre>{_html(_look_command(table))}</pre>",
         *_models(table),
         "<h2>How it was run</h2>",
         "<table>" + "".join(f"<tr><th>{_html(name)}</th><td>{_html(text)}</td></tr>" for name, text in facts.items()),
         "</table>",
-        "<p>This command continues it, with what is finished kept:</p>",
+        "<p>This command shows it again, and continues it after an interruption:</p>",
         f"<pre>{_html(command)}</pre>",
         *_commands(table, recipes),
         f"<p>The numbers are in <code>{TABLE_FILE}</code>, those of each run in <code>{RUNS_FILE}</code>, all "
@@ -103,13 +121,19 @@ def verdict_sentences(table: Comparison) -> Iterator[str]:
     worse = [f"{row['model']} ({row['difference']:+.3g})" for row in others if row["significant"]]
     unclear = [f"{row['model']} ({row['difference']:+.3g})" for row in others if row["significant"] is False]
     if worse:
-        yield f"Significantly different from it: {', '.join(worse)}."
+        yield f"Significantly worse: {', '.join(worse)}."
     if unclear:
         yield f"The difference is within the noise for {', '.join(unclear)}."
 
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count} runs"
+
+
+def _look_command(table: Comparison) -> str:
+    """Return the command that opens the first run of every model in the viewer."""
+    first = {run["model"]: run["run"] for run in reversed(table.runs)}
+    return shlex.join(["regard", "look", *(word for row in table.rows for word in ("-m", first[row["model"]]))])
 
 
 def _models(table: Comparison) -> Iterator[str]:

@@ -44,6 +44,7 @@ class ComparedRun:
     name: str
     seed: int
     steps: int
+    metric: str  # of its task
     recipe: Path
     folder: Path
     log: Path  # what its process prints
@@ -286,9 +287,11 @@ class RunsDisplay:
             return
         result = read_result(run.folder)
         assert result is not None
-        name, value = next(iter(result.evaluation.items()))
+        value = result.evaluation[run.metric]
         took = duration(time.monotonic() - self.started[run])
-        self._say(f"{self.done}/{self.total}  {run.title}: {name} {value:.4g} after {run.steps:,} updates, {took}")
+        self._say(
+            f"{self.done}/{self.total}  {run.title}: {run.metric} {value:.4g} after {run.steps:,} updates, {took}"
+        )
 
     def _say(self, text: str, style: str = "") -> None:
         say(self.console, text, style)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from math import isfinite
+from math import floor, isfinite, log10
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -112,7 +112,11 @@ def compare_records(
     sign = -1.0 if HIGHER_IS_BETTER[metric] else 1.0
     order = sorted(models, key=lambda name: (not isfinite(fmean(values[name])), sign * fmean(values[name])))
     best = order[0]
-    tests = {name: _test(models[name], models[best], metric, references) for name in order[1:]}
+    counts: dict[str, BleuCounts] = {}
+    if metric == "bleu" and references:
+        made = {name: [run.evaluation.translations for run in runs] for name, runs in models.items()}
+        counts = {name: BleuCounts(texts, references) for name, texts in made.items()}
+    tests = {name: _test(name, best, values, counts) for name in order[1:]}
     rows = [_row(name, models[name], metric) for name in order]
     corrected = correct_for_number([p for test in tests.values() if (p := test.p) is not None])
     corrections = iter(corrected)
@@ -152,14 +156,10 @@ class BothTests:
         }
 
 
-def _test(ours: Sequence[RunRecord], theirs: Sequence[RunRecord], metric: str, references: Sequence[str]) -> BothTests:
-    values = [[record.evaluation[metric] for record in records] for records in (ours, theirs)]
-    sentences = None
-    if metric == "bleu" and references:
-        made = [[record.evaluation.translations for record in records] for records in (ours, theirs)]
-        sentences = paired_bootstrap(BleuCounts(made[0], references), BleuCounts(made[1], references))
-    difference = fmean(values[0]) - fmean(values[1])
-    return BothTests(theirs[0].model, difference, welch_test(values[0], values[1]), sentences)
+def _test(ours: str, best: str, values: Mapping[str, Sequence[float]], counts: Mapping[str, BleuCounts]) -> BothTests:
+    sentences = paired_bootstrap(counts[ours], counts[best]) if counts else None
+    difference = fmean(values[ours]) - fmean(values[best])
+    return BothTests(best, difference, welch_test(values[ours], values[best]), sentences)
 
 
 def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def columns_of(table: Comparison) -> dict[str, list[str]]:
         title_of(metric): [_with_spread(row, metric) for row in table.rows],
         "to the best": [_difference(row) for row in table.rows],
         "parameters": [short_count(row["parameters"]) for row in table.rows],
-        "95 %": [_interval(row[f"{metric}_low"], row[f"{metric}_high"]) for row in table.rows],
+        "95 %": [_interval(row, metric) for row in table.rows],
         "runs": [str(row["runs"]) for row in table.rows],
         f"{table.unit}/s": [short_count(row["tokens_per_second"]) for row in table.rows],
         "memory": ["" if not row["memory"] else f"{short_count(row['memory'])}B" for row in table.rows],
@@ -243,7 +243,15 @@ def _with_spread(row: Mapping[str, Any], metric: str) -> str:
     if row[metric] is None:
         return "not finite"
     spread = row[f"{metric}_sd"]
-    return f"{row[metric]:.4g}" if spread is None else f"{row[metric]:.4g} ± {spread:.2g}"
+    if spread is None:
+        return f"{row[metric]:#.4g}"
+    digits = _digits(spread)
+    return f"{row[metric]:.{digits}f} ± {spread:.{digits}f}"
+
+
+def _digits(spread: float) -> int:
+    """Return how many digits after the point a number has, of which two are uncertain."""
+    return min(max(1 - floor(log10(spread)), 0), 6) if spread > 0 else 4
 
 
 def _difference(row: Mapping[str, Any]) -> str:
@@ -253,8 +261,9 @@ def _difference(row: Mapping[str, Any]) -> str:
     return f"{row['difference']:+.3g}{p}{'*' if row['significant'] else ''}"
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"{low:.4g} to {high:.4g}"
+def _interval(row: Mapping[str, Any], metric: str) -> str:
+    spread, low, high = (row[f"{metric}_{name}"] for name in ("sd", "low", "high"))
+    return "" if spread is None else f"{low:.{_digits(spread)}f} to {high:.{_digits(spread)}f}"
 
 
 def short_count(value: float | None) -> str:

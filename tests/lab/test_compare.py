@@ -169,6 +169,7 @@ def test_the_folder_has_the_numbers_the_curves_and_a_page(world):
     page = (table.folder / "index.html").read_text()
     assert page.count("<figure>") == 4
     assert f"regard look -m {table.folder}/runs/gpt2-0" in page
+    assert re.search(rf"regard look -m {table.folder}/runs/\w+-0 -m {table.folder}/runs/\w+-0", page)
     command = f"regard train {table.folder}/recipes/lstm.toml train.seed=1 --run {table.folder}/runs/lstm-1"
     assert command in page
     assert "regard compare gpt2 lstm --on a.txt --task language --steps 12 --seeds 2" in page
@@ -267,7 +268,10 @@ import os, signal, sys
 from regard.training import start
 from regard.training.update import Update
 
-start.finish = lambda *given: None
+start.finish = lambda *given: None  # drawing takes longer than learning
+if "compare" in sys.argv:
+    from regard.lab import compare
+    compare.draw_pictures = lambda draw, folder: []
 learn = Update.__call__
 
 def stopped(update, batch, step):
@@ -286,13 +290,13 @@ Update.__call__ = stopped
 def test_processes_are_stopped_by_one_signal_and_resumed_by_the_same_command(here):
     (here / "stop.py").write_text(STOP)
     command = ["--import", here / "stop.py", "compare", "lstm", *TINY, "--on", "a.txt", "--steps", 40, "--seeds", 2]
-    command += ["--jobs", 2, "--device", "cpu", "--out", "processes"]
-    ended = regard(*command)
+    command += ["--device", "cpu", "--out", "processes", "--jobs"]
+    ended = regard(*command, 1)
     assert ended.code == 130, ended.said
-    assert "of 2 runs are finished, the others are saved; the same command continues" in ended.said
+    assert "stopped; 0 of 2 runs are finished, the others are saved; the same command continues" in ended.said
     first = here / "processes" / "runs" / "lstm-0"
     assert [path.name for path in (first / CHECKPOINTS).iterdir()] == ["step-00000005"]
-    ended = regard(*command)
+    ended = regard(*command, 2)
     assert ended.code == 0, ended.said
     assert [read_metrics(here / "processes" / "runs" / f"lstm-{seed}")[-1]["step"] for seed in (0, 1)] == [40, 40]
     assert "train --resume" in (here / "processes" / "logs" / "lstm-0.txt").read_text()
@@ -420,7 +424,13 @@ def test_all_get_one_optimizer_unless_asked_otherwise(here):
     assert isinstance(found.recipes[0].config.train.optimizer, MuonConfig)
 
 
-def test_the_default_budget_is_said(here, capsys):
+def test_equal_minutes_give_a_slow_model_fewer_updates(here):
+    found = plan("gpt2", "lstm", budget=Budget("minutes", 0.005), changes=TINY, size="tiny")
+    assert all(each.config.train.steps >= 1 for each in found.recipes)
+    assert all(each.config.train.minutes is None for each in found.recipes)  # a run that is resumed counts updates
+
+
+def test_the_default_budget_is_said(here):
     found = plan("gpt2", "lstm")
     steps = {each.config.train.steps for each in found.recipes}
     assert found.budget == f"{steps.pop():,} updates each"
