@@ -196,8 +196,11 @@ def _check_options(seeds: int, jobs: int | None, size: str, parameters: float | 
 def find_folder(settings: CompareSettings, kind: str, out: Path | None) -> Path | None:
     """Return the folder `out`, or the one that has a comparison with these settings; None if there is none yet."""
     if out is None:
-        places = sorted(COMPARISONS.glob(f"{kind}-*/{SHARED}")) if COMPARISONS.is_dir() else []
-        return next((path.parent for path in places if _shared(path).get("settings") == settings.table()), None)
+        for path in sorted(COMPARISONS.glob(f"{kind}-*/{SHARED}")) if COMPARISONS.is_dir() else []:
+            with suppress(RegardError):  # another comparison may be damaged
+                if _shared(path).get("settings") == settings.table():
+                    return path.parent
+        return None
     if out.exists() and not out.is_dir():
         raise RegardError(f"{out}: is a file; {REMEDY}")
     path = out / SHARED

@@ -275,6 +275,7 @@ class RunsDisplay:
         """Show how far a run is."""
         if self._progress is not None and step:
             words = f"{step}/{run.steps}" + ("" if loss is None else f"  loss {loss:.3g}")
+            words = "measuring" if step >= run.steps else words
             self._progress.update(self._bars[run], completed=step, words=words)
 
     def end(self, run: ComparedRun, failure: str | None) -> None:

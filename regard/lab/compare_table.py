@@ -192,7 +192,8 @@ def _explain(
 ) -> Iterator[str]:
     """Yield how the spread and the tests are computed."""
     name, direction = title_of(metric), "highest" if HIGHER_IS_BETTER[metric] else "lowest"
-    yield f"{name}: mean ± standard deviation over runs; the interval of 95 % is that of the mean (Student's t)."
+    if any(len(runs) > 1 for runs in models.values()):
+        yield f"{name}: mean ± standard deviation over runs; the interval of 95 % is that of the mean (Student's t)."
     if not tests:
         return
     counts = sorted({len(runs) for runs in models.values()})

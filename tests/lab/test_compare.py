@@ -204,6 +204,15 @@ def test_other_settings_are_another_comparison(here, world):
         again(out="other")
 
 
+def test_a_damaged_comparison_elsewhere_does_no_harm(here, trained):
+    broken = here / "comparisons" / "language-0"
+    broken.mkdir(parents=True)
+    (broken / "comparison.json").write_text("{")
+    assert again().folder.name == "language-1"
+    with pytest.raises(RegardError, match=r"comparison.json: .*; choose another folder with --out, or remove this one"):
+        again(out=broken)
+
+
 def test_a_recipe_that_has_changed_is_not_compared_with_its_past(here, trained):
     (here / "mine.toml").write_text('like = "elman"\n[model]\ndim = 12\n')
     changes = [change for change in TINY if change != "model.dim=16"]
@@ -275,12 +284,13 @@ if "compare" in sys.argv:
 learn = Update.__call__
 
 def stopped(update, batch, step):
-    if step == 5 and "train.seed=0" in sys.argv:  # tell the process that compares, and wait until it tells this one
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if step == 5 and "train.seed=0" in sys.argv:  # signal the process that compares, and wait until it signals this one
+        arrived, notice = os.pipe()
+        os.set_blocking(notice, False)
+        signal.set_wakeup_fd(notice)
         os.kill(os.getppid(), signal.SIGINT)
-        signal.sigwait({signal.SIGINT})
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        os.kill(os.getpid(), signal.SIGINT)
+        os.read(arrived, 1)
+        signal.set_wakeup_fd(-1)
     return learn(update, batch, step)
 
 Update.__call__ = stopped
@@ -370,6 +380,13 @@ def test_bleu_is_tested_over_sentences_and_seeds():
 
 
 # --- planning --------------------------------------------------------------------------------------------------------
+
+
+def test_flops_of_a_budget_are_those_that_training_counts(here, world):
+    _, table = world
+    for row in table.rows:
+        found = plan(row["model"], budget=Budget("flops", float(row["flops"])), changes=TINY)
+        assert found.recipes[0].config.train.steps == pytest.approx(12, abs=1)
 
 
 def test_an_equal_number_of_flops_gives_a_cheap_model_more_updates(here):
