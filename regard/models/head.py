@@ -14,6 +14,7 @@ from regard.parts.feedforward import ACTIVATIONS, Activation
 from regard.parts.linear import Repackable
 from regard.parts.norm import NormConfig
 from regard.parts.pool import FirstConfig, Mean, Pool, PoolConfig
+from regard.parts.region import region
 
 
 class Transform(nn.Module):
@@ -57,6 +58,7 @@ class Logits(Repackable):
         """Return W_u: the embedding's `table` if the head is tied."""
         return table if self.unembed is None else self.unembed.weight
 
+    @region
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
         x = self.transform(x)

@@ -28,6 +28,7 @@ from regard.parts.moe import MixtureOfExperts
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
+from regard.parts.region import region
 from regard.parts.residual import ResidualName, Sublayer, build_residual
 from regard.parts.state import LayerState, LayerView
 
@@ -57,6 +58,7 @@ class Layer(nn.Module):
         self.feedforward = feedforward
         self.residual = residual
 
+    @region
     def forward(
         self,
         x: Float[Tensor, "B T D"],

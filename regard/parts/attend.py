@@ -6,7 +6,7 @@ kernel (Dong et al. 2024). `attend` chooses the kernel from the data; the caller
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
@@ -32,6 +33,8 @@ Values = Float[Tensor, "B K S G"]
 Mixed = Float[Tensor, "B H T G"]
 
 NO_POSITION = Relative()
+SHORT = 128  # tokens up to which torch's memory-efficient kernel takes less time than cuDNN's and FlashAttention
+LONG = 512  # keys from which Flex is used
 
 
 class Terms(NamedTuple):
@@ -74,18 +77,21 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
     plain = terms.score.cap is None and not terms.position.has_bias
     if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
         return fused(query, key, value, terms, memo)
-    if _suits_flex(query, value, terms):
+    if _suits_flex(query, key, value, terms):
         return flex(query, key, value, terms)
     if terms.score.cap is None:
         return fused(query, key, value, terms, memo)
     return explicit(query, key, value, terms)
 
 
-def _suits_flex(query: Tensor, value: Tensor, terms: Terms) -> bool:
-    """Whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, and with heads of width >= 16."""
+def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool:
+    """Whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, and with heads of width >= 16.
+
+    It skips blocks of 128 x 128 pairs that are hidden. Short rows have none, and compiling it takes many seconds.
+    """
     compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
     step = query.shape[2] == 1 or includes(terms.mask, BeamMask)
-    return compiled and not step and min(query.shape[3], value.shape[3]) >= 16
+    return compiled and not step and key.shape[2] >= LONG and min(query.shape[3], value.shape[3]) >= 16
 
 
 def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:
@@ -136,10 +142,19 @@ def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | N
     causal = _is_plainly_causal(query, key, terms) and not terms.position.has_bias
     mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
-    mixed = F.scaled_dot_product_attention(
-        query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
-    )
+    with _kernels(query, key):
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
+        )
     return mixed if blind is None else mixed.masked_fill(blind, 0)
+
+
+def _kernels(query: Tensor, key: Tensor) -> AbstractContextManager[None]:
+    """Prefer the kernel that is fastest for short rows on CUDA; otherwise torch chooses."""
+    short = 1 < query.shape[2] <= SHORT and key.shape[2] <= SHORT and query.shape[1] == key.shape[1]
+    if not (short and query.is_cuda):
+        return nullcontext()
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True)
 
 
 def _additive_mask(

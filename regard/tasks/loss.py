@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.parts.region import region
+
 IGNORE = -100  # the label of a position that does not count: padding, a prompt, a token that was not masked
 
 
@@ -23,6 +25,7 @@ class Losses(NamedTuple):
     count: Tensor  # type: ignore[assignment]  # of positions; hides `tuple.count`, which is not used
 
 
+@region
 def cross_entropy(logits: Float[Tensor, "*rows V"], labels: Int[Tensor, "*rows"], smoothing: float = 0.0) -> Losses:
     """L = -sum_t log p_t[y_t]; smoothed: sum_t (1 - e) (-log p_t[y_t]) + e mean_v (-log p_t[v]).
 
@@ -57,6 +60,7 @@ def mixed_cross_entropy(
     return Losses((1 - smoothing) * loss + smoothing * spread, loss.detach(), torch.count_nonzero(counts))
 
 
+@region
 def r_drop(
     logits_a: Float[Tensor, "*rows V"],
     logits_b: Float[Tensor, "*rows V"],

@@ -1,31 +1,36 @@
 """How updates are executed: kernel by kernel as Python calls them (eager), captured as a CUDA graph, or compiled.
 
 The figures are of an H200 (docs/performance.md). Launching the kernels of an update takes about 50 ms, whatever the
-size of the model. A graph is captured in a fraction of a second; its kernels, however small, take about 8 ms. Compiled
-code needs 60 % of that time, after a minute of compiling.
+size of the model. A graph is captured in a fraction of a second; its kernels, however small, take about 6 ms. Compiled
+code needs less, after seconds of compiling: regions (parts/region.py), each once for all layers, or the whole model,
+whose layers are compiled one by one and then fused with their neighbours.
 """
 
 from typing import NamedTuple
 
 from torch import nn
 
+from regard.models.stack import Layer
 from regard.tasks.task import Task
 from regard.training.capture import can_capture
 from regard.training.config import TrainConfig
 from regard.training.ranks import Ranks
 
 SPEED = 1.5e14  # FLOPs per second of kernels that are not compiled
-LEAST_SECONDS = 0.008  # that the kernels of an update take
+LEAST_SECONDS = 0.006  # that the kernels of an update take
 LAUNCH_SECONDS = 0.05  # that launching them one by one takes
-SAVED = 0.4  # share of the time that compiling saves
-COMPILE_SECONDS = 60.0  # that compiling takes, for each shape
+SAVED = 0.3  # share of the time that compiling saves
+COMPILE_SECONDS = 20.0  # that compiling the regions takes, for each shape
+SAVED_BY_WHOLE = 0.03  # share of the time that compiling the whole model saves beyond that
+WHOLE_SECONDS = 60.0  # that it takes
 
 
 class Execution(NamedTuple):
-    """Whether a model is compiled, and whether its updates are captured."""
+    """Whether a model is compiled, whether its updates are captured, and whether it is compiled as a whole."""
 
     compiles: bool
     captures: bool
+    whole: bool = False
 
 
 def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int) -> Execution:
@@ -36,21 +41,16 @@ def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: R
         config.capture == "auto" and kernels < LAUNCH_SECONDS and can_capture(model, task)
     )
     captures = captures and kind == "cuda" and ranks.world == 1
-    if config.compile != "auto":
-        return Execution(config.compile == "always", captures)
-    pays = compiling_pays(kernels, config.steps, shapes, captures) and getattr(model, "compile_pays", True)
-    return Execution(kind != "cpu" and pays, captures)
+    seconds = config.steps * (kernels if captures else max(kernels, LAUNCH_SECONDS))  # of all updates, uncompiled
+    compiles = config.compile == "always"
+    if config.compile == "auto":
+        pays = seconds * SAVED > shapes * COMPILE_SECONDS and getattr(model, "compile_pays", True)
+        compiles = kind != "cpu" and pays
+    has_regions = any(isinstance(part, Layer) for part in model.modules())
+    long = ranks.world == 1 and seconds * SAVED_BY_WHOLE > shapes * WHOLE_SECONDS
+    return Execution(compiles, captures, compiles and (long or not has_regions))
 
 
 def estimate_flops(model: nn.Module, tokens: int) -> float:
     """Estimate the FLOPs of an update: two for each weight and token in the forward pass, four in the backward."""
     return 6.0 * tokens * sum(parameter.numel() for parameter in model.parameters())
-
-
-def compiling_pays(kernels: float, steps: int, shapes: int, captures: bool) -> bool:
-    """Return whether compiling saves more time than it takes; `kernels` are the seconds that those of an update run.
-
-    Without a graph an update takes at least as long as launching its kernels, of which compiled code has fewer.
-    """
-    seconds = kernels if captures else max(kernels, LAUNCH_SECONDS)
-    return steps * seconds * SAVED > shapes * COMPILE_SECONDS

@@ -8,7 +8,7 @@ parts (for memory) nor over processes changes what is learned:
 
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.store import tensors
 from regard.parts.moe import Router
+from regard.parts.region import compiled_regions
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch, Task
 from regard.training.capture import CapturedUpdates
@@ -105,7 +106,7 @@ class Update:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # the replacement API does not exist in older torch
                 wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` synchronises them
-        if self.execution.compiles:
+        if self.execution.whole:
             wrapped = torch.compile(wrapped, dynamic=False)
         return wrapped
 
@@ -141,12 +142,15 @@ class Update:
             return nullcontext()
         return self.casts.cast_to(torch.bfloat16)
 
-    def _many_shapes(self) -> AbstractContextManager[None]:
-        """Allow torch to compile for every shape; other code of the process keeps its own setting."""
-        patched: AbstractContextManager[None] = nullcontext()
-        if self.execution.compiles:
-            patched = torch._dynamo.config.patch(recompile_limit=SHAPES)
-        return patched
+    @contextmanager
+    def _compiled(self) -> Iterator[None]:
+        """Run regions compiled, for every shape of a batch; other code of the process keeps its own settings."""
+        if not self.execution.compiles:
+            yield
+            return
+        regions = nullcontext() if self.execution.whole else compiled_regions()
+        with torch._dynamo.config.patch(recompile_limit=SHAPES), regions:
+            yield
 
     def __call__(self, batch: Batch, step: int) -> Outcome:
         """Learn from a batch; skip it if something is not finite. When memory runs out, `split` grows."""
@@ -202,7 +206,7 @@ class Update:
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
         carried: list[tuple[slice, Batch]] = []
         for number, rows, part in self._parts(batch):
-            with self._share_gradients_after(number), self.autocast(), self._cast_weights(), self._many_shapes():
+            with self._share_gradients_after(number), self.autocast(), self._cast_weights(), self._compiled():
                 losses, kept = self.objective(part)
                 (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
             loss += losses.loss

@@ -45,6 +45,7 @@ def test_products_are_computed_in_the_dtype_of_the_pass() -> None:
     wanted = torch.nn.functional.linear(x, layer.weight.bfloat16(), layer.bias.bfloat16())
     assert torch.equal(out, wanted)
     out.sum().backward()
+    assert torch.equal(layer.bias.grad, torch.full((3,), 2.0))
     assert layer.weight.grad.dtype == torch.float32
     assert torch.equal(layer.weight.grad, x.sum(0).float().expand(3, 4))
 

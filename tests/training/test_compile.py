@@ -1,4 +1,4 @@
-"""A compiled update compiles once for each shape of its data, in the first epoch, and never again."""
+"""A compiled update compiles each region once for each shape of its data, in the first epoch, and never again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +28,7 @@ def counter(tmp_path, monkeypatch) -> CompileCounter:
     counter = CompileCounter()
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, dynamic: real(model, backend=counter, dynamic=dynamic))
+    monkeypatch.setattr("regard.parts.region._COMPILED", {})
     torch._dynamo.reset()
     return counter
 
@@ -82,21 +83,41 @@ def masked(path: Path) -> tuple[Task, Model]:
     return task, model_for(task, "reader").float()
 
 
-@pytest.mark.parametrize("make", [translation, language, masked])
-def test_one_shape_is_compiled_once(make: Callable, tmp_path, counter):
-    shapes, compiled = epochs(*make(tmp_path), 128, counter)
+@pytest.mark.parametrize(("make", "regions"), [(translation, 4), (language, 3), (masked, 3)])
+def test_one_shape_is_compiled_once(make: Callable, regions: int, tmp_path, counter):
+    """The regions are the kinds of layers, however many layers there are, the head and the loss."""
+    task, model = make(tmp_path)
+    shapes, compiled = epochs(task, model, 128, counter)
     assert shapes == 1
-    assert compiled == [1, 1, 1]
+    assert compiled == [regions] * 3
 
 
 def test_each_shape_is_compiled_once(tmp_path, counter):
     shapes, compiled = epochs(*classification(tmp_path), 128, counter)
     assert shapes > 8  # more than torch's default limit of compilations of one function
-    assert compiled == [shapes] * 3
+    assert shapes < compiled[0] <= 2 * shapes  # the layers; and the loss, which has no width
+    assert compiled == [compiled[0]] * 3
 
 
 def test_a_carried_state_is_compiled_once_more(tmp_path, counter):
     """The very first update has no state to continue from, all others have."""
     shapes, compiled = epochs(*recurrent(tmp_path), 128, counter)
     assert shapes == 1
-    assert compiled == [2, 2, 2]
+    assert compiled == [4, 4, 4]
+
+
+def test_a_module_without_regions_is_compiled_whole(tmp_path, counter):
+    task, _ = language(tmp_path)
+
+    class Own(torch.nn.Module):
+        packs_documents = carries_state = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(64, 64)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.table(tokens)
+
+    _, compiled = epochs(task, Own(), 128, counter)
+    assert compiled == [1, 1, 1]
