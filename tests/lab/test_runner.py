@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,7 @@ from regard.lab.runner import LabStopError
 from regard.lab.spread import over_seeds
 from regard.training.stop import StopError
 from tests.cli.command import Command
+from tests.processes import Forked
 
 SMALL = ("model.dim=8", "model.depth=1", "model.layers.block.mixer.heads.heads=2")
 
@@ -118,6 +121,39 @@ def test_measured_seeds_are_not_measured_again_and_an_interrupted_one_is(tmp_pat
     result = run_experiment(example, out=tmp_path)
     assert measured == [0, 1, 1, 2]
     assert [row["seed"] for row in result.rows] == [0, 0, 1, 1, 2, 2]
+
+
+def test_ctrl_c_is_one_line(regard_command, registered, monkeypatch):
+    def interrupted(lab: Lab, settings: Numbers) -> Iterator[dict[str, Any]]:
+        yield {"number": 0, "value": 1.0}
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(EXPERIMENTS._items, registered, replace(EXAMPLE, measure=interrupted))
+    done = regard_command("lab", registered)
+    assert (done.code, done.out) == (130, "")
+    assert done.err == "regard: stopped; what was measured is kept in lab/example: the same command continues there\n"
+
+
+def killed(lab: Lab, settings: Numbers) -> Iterator[dict[str, Any]]:
+    yield {"number": 0, "value": float(lab.seed)}
+    if lab.seed == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_and_die(folder: Path) -> None:
+    run_experiment(replace(EXAMPLE, measure=killed), out=folder)
+
+
+def test_a_killed_lab_continues(tmp_path):
+    assert Forked(run_and_die, tmp_path / "x").end().code == -signal.SIGKILL
+    assert (tmp_path / "x" / "seeds" / "0.jsonl").is_file()
+
+    def others(lab: Lab, settings: Numbers) -> Iterator[dict[str, Any]]:
+        assert lab.seed > 0
+        yield {"number": 0, "value": float(lab.seed)}
+
+    result = run_experiment(replace(EXAMPLE, measure=others), out=tmp_path / "x")
+    assert [row["value"] for row in result.rows] == [0.0, 1.0, 2.0]
 
 
 def test_a_signal_while_a_model_is_trained_is_the_lab_s_own_message(tmp_path):
