@@ -9,8 +9,10 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import shorten
 from typing import Any
 
 from regard.atomic import write_text
@@ -21,6 +23,7 @@ from regard.training.report import PAGE, STYLE
 
 SHORT = 16  # rows of a table that is shown without being asked for
 MOST = 400  # rows of a table that is shown at all
+LONGEST = 70  # characters of a text in a table
 PIXELS = 120  # on the page, of an inch of a picture
 
 
@@ -206,10 +209,11 @@ def average_seeds(rows: Sequence[Row]) -> list[Row]:
 
 
 def _average(values: Sequence[Any]) -> str:
-    if len({_cell(value) for value in values}) == 1:
+    """Return mean and standard deviation; of texts that differ, the one of the first seed."""
+    if len({_cell(value) for value in values}) == 1 or not all(isinstance(value, int | float) for value in values):
         return _cell(values[0])
-    if not all(isinstance(value, int | float) for value in values):
-        return ", ".join(map(_cell, dict.fromkeys(values)))
+    if not all(map(isfinite, values)):
+        return ", ".join(map(_cell, values))
     return f"{_cell(fmean(values))} ± {stdev(values):.2g}"
 
 
@@ -222,7 +226,7 @@ def _cell(value: Any) -> str:
         return f"{value:,.0f}" if 10000 <= abs(value) < 1e12 else f"{value + 0.0:.4g}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_cell, value))
-    return str(value)
+    return shorten(str(value), LONGEST, placeholder=" ...") if len(str(value)) > LONGEST else str(value)
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -221,6 +221,8 @@ def test_settings_that_cannot_be_measured_are_one_line(tmp_path):
 def test_the_table_of_the_page_averages_over_seeds():
     rows = [{"seed": s, "model": "a", "width": 8, "loss": loss} for s, loss in enumerate((1.0, 2.0, 3.0))]
     assert average_seeds(rows) == [{"model": "a", "width": "8", "loss": "2 ± 1"}]
+    rows = [{"seed": s, "text": text, "loss": loss} for s, text, loss in ((0, "a b", 1.0), (1, "c", float("inf")))]
+    assert average_seeds(rows) == [{"text": "a b", "loss": "1, inf"}]
 
 
 def test_models_are_trained_once_and_their_recipes_kept(tmp_path):
