@@ -24,12 +24,12 @@ class Router(nn.Module):
     `groups`, experts compete in groups first: a group's strength is the sum of its two best, and only the experts of
     the best `chosen_groups` groups can be chosen.
 
-    The load counts the choices of real tokens only: not those of padding, and not those of rows that `rows` excludes.
+    The load counts the choices of real tokens only: not those of padding, and not those that `counted` excludes.
     """
 
     bias: Tensor
     load: Tensor
-    rows: Tensor | None = None  # which rows of the batch are real; training sets it for the time of a forward pass
+    counted: Tensor | None = None  # which rows (B) or tokens (B, T) are real; training sets it for a forward pass
 
     def __init__(
         self, dim: int, experts: int, chosen: int, groups: int = 1, chosen_groups: int = 1, scale: float = 1.0
@@ -191,9 +191,10 @@ class MixtureOfExperts(nn.Module):
 
     def real_tokens(self, x: Tensor, positions: Tensor | None) -> Tensor | None:
         """Return which tokens the load counts, row after row; None: all."""
-        real, rows = None if positions is None else positions >= 0, self.router.rows
-        if rows is not None:
-            real = rows[:, None].expand(x.shape[:2]) if real is None else real & rows[:, None]
+        real, counted = None if positions is None else positions >= 0, self.router.counted
+        if counted is not None:
+            tokens = counted.view(len(counted), -1).expand(x.shape[:2])
+            real = tokens if real is None else real & tokens
         return None if real is None else real.flatten()
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:

@@ -18,6 +18,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.data.device import out_of_memory
 from regard.errors import RegardError
+from regard.models.model import EncoderDecoder
 from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.parts.region import compiled_regions
@@ -41,20 +42,25 @@ class Objective(nn.Module):
         self.model = model
         self.task = task
         self._routers = [module for module in model.modules() if isinstance(module, Router)]
+        source = set(model.memory.modules()) if isinstance(model, EncoderDecoder) else set(model.modules())
+        self._of_target = [router not in source for router in self._routers]
 
     def forward(self, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the losses; routers count the tokens of rows that have something to learn, not of empty ones."""
+        """Compute the losses; routers count the tokens of rows that have something to learn, not of empty ones.
+
+        Every token of a target has a label, so routers on the side of the target count the tokens that have one.
+        """
         if not self._routers:
             return self.task.loss(self.model, batch)
-        labels = batch["labels"]
-        rows = (labels != IGNORE).reshape(len(labels), -1).any(1)
+        learned = batch["labels"] != IGNORE
+        rows = learned.reshape(len(learned), -1).any(1)
         try:
-            for router in self._routers:
-                router.rows = rows
+            for router, of_target in zip(self._routers, self._of_target, strict=True):
+                router.counted = learned if of_target else rows
             return self.task.loss(self.model, batch)
         finally:
             for router in self._routers:
-                router.rows = None
+                router.counted = None
 
 
 class Outcome(NamedTuple):

@@ -195,13 +195,17 @@ def test_load_counts_neither_padding_nor_empty_rows() -> None:
     moe(x[1][None])
     wanted = moe.router.load.clone()
     moe.router.load.zero_()
-    moe.router.rows = torch.tensor([True, True, False])
+    moe.router.counted = torch.tensor([True, True, False])
     moe(x, positions)
     assert moe.router.load.tolist() == wanted.tolist()
     moe.router.load.zero_()
     moe(x)
     assert int(moe.router.load.sum()) == 2 * 10
-    moe.router.rows = None
+    moe.router.counted = positions >= 0
+    moe.router.load.zero_()
+    moe(x)
+    assert int(moe.router.load.sum()) == 2 * 9
+    moe.router.counted = None
     moe.router.load.zero_()
     moe(x, positions)
     assert int(moe.router.load.sum()) == 2 * 9

@@ -22,7 +22,7 @@ from regard.training.ranks import Ranks
 from regard.training.trial import build_model
 from regard.training.update import Update, step_seed
 
-from .tiny import ALONE, planned
+from .tiny import ALONE, data, plan, planned, shrunk, training
 
 ADAM = ("train.optimizer.kind=adamw", "train.optimizer.rate=0.001")
 CASES = {
@@ -216,7 +216,28 @@ def test_routers_are_balanced_by_the_tokens_of_rows_that_count(
     update = make(experts, accumulate)
     update(batch, 1)
     assert loads == [(rows - 2) * width * router.chosen for router in update.routers]
-    assert all(router.rows is None for router in update.routers)
+    assert all(router.counted is None for router in update.routers)
+
+
+def test_routers_of_an_unpacked_translator_count_neither_padding_of_the_source_nor_of_the_target(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With a recurrent mixer pairs are not packed, so every row is one pair with padding on both sides."""
+    kinds = ["mixer.kind=lstm", 'feedforward={kind="moe", experts=4, chosen=2, hidden=8}']
+    changes = [f"model.{side}.layers.block.{kind}" for side in ("encoder", "decoder") for kind in kinds]
+    small = [change for change in shrunk("translator") if "block.mixer." not in change]
+    words = ["tokenizer.kind=word", *training(tokens=512)]
+    found = plan(data("translation", tmp_path), *small, *changes, *words, recipe="translator")
+    loads: list[int] = []
+    monkeypatch.setattr(Router, "balance", lambda router, rate: loads.append(int(router.load.sum())))
+    (batch,) = batches(found, 1)
+    assert "documents" not in batch
+    update = make(found)
+    update(batch, 1)
+    source, target = int(batch["source_lengths"][2:].sum()), int((batch["labels"] != IGNORE).sum())
+    assert target < batch["labels"][2:].numel()  # there is padding
+    half = len(loads) // 2
+    assert loads == [2 * source] * half + [2 * target] * half
 
 
 def test_the_moving_average_is_the_one_computed_by_hand(tmp_path: Path) -> None:
