@@ -10,7 +10,7 @@ import tomllib
 
 import pytest
 
-from regard.cli.main import VERBS
+from regard.cli.main import VERBS, main
 from regard.cli.train import TASKS
 from regard.recipe_files import recipe_names
 
@@ -197,6 +197,36 @@ def test_a_closed_pipe_ends_it_quietly(arguments):
     done = writing_to(writer, *arguments.split())
     os.close(writer)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "data",
+        "data --json",
+        "lab",
+        "results",
+        "show gpt2",
+        "show gpt2 --toml",
+        "show --keys",
+        "show --keys model",
+        "train language a.txt --size tiny train.steps=2 --dry-run",
+        "train language --help",
+    ],
+)
+def test_every_verb_without_a_model_ends_quietly_if_nobody_reads(arguments, tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.txt").write_text("one red dog\n" * 50)
+    monkeypatch.chdir(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", closed)
+        patch.setattr(sys, "argv", ["regard", *arguments.split()])
+        with pytest.raises(SystemExit) as done:
+            main()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what is still buffered cannot be written
+    code = 0 if "--dry-run" in arguments else 141  # a plan that nobody reads prevents neither training nor its trial
+    assert (done.value.code, capsys.readouterr().err) == (code, "")
 
 
 @pytest.mark.parametrize("arguments", ["recipes", "recipes --json"])
