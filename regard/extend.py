@@ -70,6 +70,14 @@ def register(sort: str, name: str) -> Callable[[T], T]:
     return add
 
 
+def known_only_here() -> list[str]:
+    """Return the names that were registered in this process, but not by a file of `--import`."""
+    added = [pair for sort in REGISTRIES for pair in open_registry(sort).added().items()]
+    modules = [(name, sys.modules.get(getattr(item, "__module__", ""))) for name, item in added]
+    files = [(name, getattr(module, "__file__", None)) for name, module in modules]
+    return [name for name, file in files if file is None or Path(file).resolve() not in IMPORTED]
+
+
 def import_file(path: str | Path) -> None:
     """Run a Python file of the user, which registers parts. A file that was imported before is not run again."""
     path = Path(path).resolve()

@@ -9,39 +9,24 @@ table.csv, runs.jsonl, curves.jsonl, curves-*.png, curves-*.svg, index.html
 .lock                held by the process that compares
 """
 
-import json
 import os
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from hashlib import sha256 as hash_text
-from itertools import count
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from regard.atomic import explain_write_errors, lock, make_folder, sha256, write_text
-from regard.config import from_table, to_table, to_toml
+from regard.config import to_table
 from regard.data.device import choose_device
-from regard.errors import ConfigError, InputError, RegardError
-from regard.extend import IMPORTED
+from regard.errors import ConfigError, RegardError
+from regard.extend import IMPORTED, known_only_here
+from regard.lab.compare_budget import read_amount, read_budget
+from regard.lab.compare_folder import CompareRequest, check_stored, find_folder, hold_comparison, stored_recipes
+from regard.lab.compare_measure import given_record, open_data, references_of, trained_record
+from regard.lab.compare_models import find_contenders, find_task
 from regard.lab.compare_page import curve_rows, draw_comparison, write_comparison_page
-from regard.lab.compare_plan import (
-    ComparePlan,
-    CompareSettings,
-    Contender,
-    check_changes,
-    count_parameters,
-    differing_key,
-    find_contenders,
-    find_task,
-    plan_recipes,
-    read_amount,
-    read_budget,
-)
+from regard.lab.compare_plan import ComparePlan, CompareSettings, check_changes, plan_recipes
 from regard.lab.compare_runs import ComparedRun, say, train_runs
 from regard.lab.compare_table import (
     Comparison,
@@ -54,23 +39,13 @@ from regard.lab.compare_table import (
 )
 from regard.lab.runner import draw_pictures
 from regard.models.scale import SIZES
-from regard.models.store import WEIGHTS
-from regard.recipe_files import read_recipe, split_changes
-from regard.runs.layout import LOCK
+from regard.recipe_files import split_changes
 from regard.runs.records import read_metrics
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
-from regard.tasks.translation import Translation
-from regard.training.config import RunConfig
 from regard.training.ranks import Ranks
-from regard.training.result import RunResult, read_result, write_result
-from regard.training.run import Run, open_run
-from regard.untrusted import JsonError, read_json
-from regard.use.evaluate import Evaluation
 
-COMPARISONS = Path("comparisons")  # where comparisons are that the user gives no folder
-SHARED, RECIPES_OF, RUNS_OF, LOGS_OF, EVALUATIONS = "comparison.json", "recipes", "runs", "logs", "evaluations"
-REMEDY = "choose another folder with --out"
+RUNS_OF, LOGS_OF = "runs", "logs"
 
 Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -103,8 +78,9 @@ def compare(
     package are scaled to suit the data, or to a `size` ("own" keeps their own), or to about `parameters` each. All get
     the optimizer that the task suggests; with `own_optimizer`, that of their file.
 
-    `jobs` processes train at a time, by default as many as there is room for; 0 trains in this process, which is needed
-    for parts that were registered in a notebook. Finished runs in the folder `out` are kept, stopped ones are resumed.
+    `jobs` processes train at a time, by default as many as there is room for; 0 trains in this process, which is the
+    default if parts are registered that other processes do not know, as in a notebook. Finished runs in the folder
+    `out` are kept, stopped ones are resumed.
     """
     console = console or Console()
     names, changes = _split(models)
@@ -119,51 +95,32 @@ def compare(
     table = {"kind": kind, **TASKS[kind].from_files(files, held)}
     if recipes:
         check_changes(changes)
+        jobs = _jobs(jobs)
     elif budget or wanted or held:
         rule = "only runs are compared, which are not trained again"
         raise ConfigError(f"{rule}; leave the budget, parameters=... and valid=... out, or add a recipe")
     settings = CompareSettings(table, budget, size, wanted, tuple(changes), own_optimizer, ranks.device.type)
     found = find_folder(settings, kind, None if out is None else Path(out))
-    stored = _stored_recipes(found)
+    stored = stored_recipes(found)
     plan = None
     if recipes:
         quiet: Any = lambda text: None  # noqa: E731
         plan = plan_recipes(recipes, settings, stored, ranks, seeds, jobs, quiet)
-        _check_stored(found, plan, stored)
-    with _hold_comparison(found, settings, kind, plan) as folder:
+        check_stored(found, plan, stored)
+    with hold_comparison(found, settings, kind, plan) as folder:
         request = CompareRequest(contenders, files, held, seeds, changes, device, folder, settings)
         if plan is not None:
             _print_plan(console, request, plan)
         return _compare(request, plan, ranks, console)
 
 
-@dataclass(frozen=True)
-class CompareRequest:
-    """What is compared, and where."""
-
-    contenders: Sequence[Contender]
-    files: Sequence[str]
-    valid: Sequence[str]
-    seeds: int
-    changes: Sequence[str]
-    device: str
-    folder: Path
-    settings: CompareSettings
-
-    def command(self) -> str:
-        """Return the command that continues the comparison."""
-        words = ["regard", "compare", *(str(each.recipe or each.run) for each in self.contenders)]
-        for option, names in (("--on", self.files), ("--valid", self.valid)):
-            words += [word for name in names for word in (option, name)]
-        words += ["--task", self.settings.task["kind"]]
-        if budget := self.settings.budget:
-            words += [f"--{budget.unit}", f"{budget.amount:.15g}"]
-        words += ["--seeds", str(self.seeds)]
-        words += ["--size", self.settings.size] if self.settings.size != "auto" else []
-        words += ["--parameters", f"{self.settings.parameters:.15g}"] if self.settings.parameters else []
-        words += ["--own-optimizer"] if self.settings.own_optimizer else []
-        words += ["--device", self.device] if self.device != "auto" else []
-        return shlex.join([*words, "--out", str(self.folder), *self.changes])
+def _jobs(asked: int | None) -> int | None:
+    """Return the number of processes that was asked for; 0 if others do not know what is registered in this one."""
+    own = known_only_here()
+    if own and asked:
+        rule = f"other processes do not know {own[0]!r}, which is registered in this one"
+        raise ConfigError(f"jobs={asked}: {rule}; leave it out, or register it in a file for --import")
+    return 0 if own else asked
 
 
 def _split(models: Sequence[object]) -> tuple[list[Any], list[str]]:
@@ -190,91 +147,6 @@ def _check_options(seeds: int, jobs: int | None, size: str, parameters: float | 
         raise RegardError("a comparison starts its own processes; run it without torchrun")
 
 
-# --- the folder ------------------------------------------------------------------------------------------------------
-
-
-def find_folder(settings: CompareSettings, kind: str, out: Path | None) -> Path | None:
-    """Return the folder `out`, or the one that has a comparison with these settings; None if there is none yet."""
-    if out is None:
-        for path in sorted(COMPARISONS.glob(f"{kind}-*/{SHARED}")) if COMPARISONS.is_dir() else []:
-            with suppress(RegardError):  # another comparison may be damaged
-                if _shared(path).get("settings") == settings.table():
-                    return path.parent
-        return None
-    if out.exists() and not out.is_dir():
-        raise RegardError(f"{out}: is a file; {REMEDY}")
-    path = out / SHARED
-    if not path.exists():
-        if out.is_dir() and any(not item.name.startswith(".") for item in out.iterdir()):
-            raise RegardError(f"{out}: holds something else; {REMEDY}")
-        return out
-    there, here = _shared(path).get("settings", {}), settings.table()
-    for name, value in here.items():
-        if there.get(name) != value:
-            rule = f"{name} is {there.get(name)!r} there and {value!r} here"
-            raise RegardError(f"{out}: holds a comparison with other settings: {rule}; {REMEDY}")
-    return out
-
-
-def _shared(path: Path) -> dict[str, Any]:
-    try:
-        return read_json(path)
-    except JsonError as error:
-        raise RegardError(f"{path}: {error.reason}; {REMEDY}, or remove this one") from None
-
-
-def _stored_recipes(folder: Path | None) -> dict[str, RunConfig]:
-    """Return the complete recipes of a comparison that is continued, by model."""
-    if folder is None:
-        return {}
-    return {
-        path.stem: from_table(read_recipe(path), RunConfig) for path in sorted((folder / RECIPES_OF).glob("*.toml"))
-    }
-
-
-def _check_stored(folder: Path | None, plan: ComparePlan, stored: Mapping[str, RunConfig]) -> None:
-    """Check that what was trained before is what would be trained now."""
-    if folder is None or not (folder / SHARED).exists():
-        return
-    if _shared(folder / SHARED).get("data") != plan.task.fingerprint():
-        raise RegardError(f"{folder}: the data has changed since this comparison began; restore it, or {REMEDY}")
-    for recipe in plan.recipes:
-        name = recipe.contender.name
-        key = differing_key(stored[name], recipe.config) if name in stored else None
-        if key is not None:
-            rule = f"{name} has changed since this comparison began: {key}"
-            raise RegardError(f"{folder}: {rule}; give it another name, or {REMEDY}")
-
-
-@contextmanager
-def _hold_comparison(
-    found: Path | None, settings: CompareSettings, kind: str, plan: ComparePlan | None
-) -> Iterator[Path]:
-    """Take the folder, write what all runs share, and hold its lock during the block."""
-    folder = found or _next_folder(kind)
-    make_folder(folder, REMEDY)
-    with lock(folder / LOCK, f"wait until it ends, or {REMEDY}"):
-        shared = {"settings": settings.table(), "data": None if plan is None else plan.task.fingerprint()}
-        write_text(folder / SHARED, json.dumps(shared, indent=2, ensure_ascii=False) + "\n", REMEDY)
-        for recipe in () if plan is None else plan.recipes:
-            path = folder / RECIPES_OF / f"{recipe.contender.name}.toml"
-            if not path.exists():
-                make_folder(path.parent)
-                write_text(path, to_toml(recipe.config))
-        yield folder
-
-
-def _next_folder(kind: str) -> Path:
-    """Create the next folder of comparisons."""
-    for number in count(1):
-        folder = COMPARISONS / f"{kind}-{number}"
-        with explain_write_errors(folder, REMEDY), suppress(FileExistsError):
-            COMPARISONS.mkdir(exist_ok=True)
-            folder.mkdir()
-            return folder
-    raise AssertionError
-
-
 # --- training and measuring ------------------------------------------------------------------------------------------
 
 
@@ -287,19 +159,19 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
         runs = _runs(request, plan)
         failures = train_runs(runs, plan.jobs, _devices(request.device, ranks), list(map(str, IMPORTED)), console)
         trained = [run for run in runs if run.title not in failures]
-        records += [_trained_record(run, plan, with_memory=plan.jobs > 0) for run in trained]
+        records += [trained_record(run, plan, with_memory=plan.jobs > 0) for run in trained]
         own |= {run.folder for run in trained}
     for contender in request.contenders:
         if contender.run is not None:
             say(console, f"measuring {contender.name}")
-            record, same_data = _given_record(contender, request, plan, ranks)
+            record, same_data = given_record(contender, request, plan, ranks)
             records.append(record)
             own |= {contender.run} if same_data else set()
     if not records:
         raise RegardError("; ".join(f"{run}: {reason}" for run, reason in failures.items()))
-    task = _open_data(request, ranks) if plan is None else plan.task
+    task = open_data(request, ranks) if plan is None else plan.task
     metric = choose_metric(records, task.metric)
-    rows, notes = compare_records(records, metric, _references(task))
+    rows, notes = compare_records(records, metric, references_of(task))
     notes += _notes(request, plan, records)
     table = Comparison(
         task.name, metric, task.unit, rows, [each.row() for each in records], notes, failures, request.folder
@@ -309,14 +181,10 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
     method = "" if plan is None else task.method(plan.recipes[0].config.train.valid_rows)
     pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric, method), request.folder))
     recipes = (
-        {} if plan is None else {each.contender.name: _recipe_path(request, each.contender) for each in plan.recipes}
+        {} if plan is None else {each.contender.name: request.recipe(each.contender.name) for each in plan.recipes}
     )
     write_comparison_page(table, pictures, _facts(request, plan, task), request.command(), recipes)
     return table
-
-
-def _recipe_path(request: CompareRequest, contender: Contender) -> Path:
-    return request.folder / RECIPES_OF / f"{contender.name}.toml"
 
 
 def _runs(request: CompareRequest, plan: ComparePlan) -> list[ComparedRun]:
@@ -326,7 +194,7 @@ def _runs(request: CompareRequest, plan: ComparePlan) -> list[ComparedRun]:
         for recipe in plan.recipes:
             name, steps = recipe.contender.name, recipe.config.train.steps
             folder, log = request.folder / RUNS_OF / f"{name}-{seed}", request.folder / LOGS_OF / f"{name}-{seed}.txt"
-            path, metric = _recipe_path(request, recipe.contender), plan.task.metric
+            path, metric = request.recipe(name), plan.task.metric
             found.append(ComparedRun(name, seed, steps, metric, path, folder, log))
     return found
 
@@ -336,77 +204,6 @@ def _devices(device: str, ranks: Ranks) -> list[str]:
     if ranks.device.type == "cuda" and ranks.device.index is None:
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return [device if device != "auto" else str(ranks.device)]
-
-
-def _trained_record(run: ComparedRun, plan: ComparePlan, with_memory: bool) -> RunRecord:
-    result = read_result(run.folder)
-    assert result is not None
-    [parameters] = [each.parameters for each in plan.recipes if each.contender.name == run.name]
-    spent = _spent(run.folder, with_memory)
-    return RunRecord(run.name, run.seed, run.folder, result.evaluation, parameters, spent, _checksum(plan.task))
-
-
-def _checksum(task: Task) -> str | None:
-    return None if task.tokenizer is None else task.tokenizer.fingerprint()
-
-
-def _spent(folder: Path, with_memory: bool) -> dict[str, int | float]:
-    """Return what a run cost, from the last line of its log: steps, tokens, seconds, flops; and the peak of memory."""
-    train = [record for record in read_metrics(folder) if record.get("kind") == "train"]
-    if not train:
-        return {}
-    last = train[-1]
-    spent = {key: last[key] for key in ("tokens", "seconds", "flops") if isinstance(last.get(key), int | float)}
-    peak = max(int(record.get("memory") or 0) for record in train)
-    return {"steps": last["step"], **spent, **({"memory": peak} if with_memory and peak else {})}
-
-
-def _given_record(
-    contender: Contender, request: CompareRequest, plan: ComparePlan | None, ranks: Ranks
-) -> tuple[RunRecord, bool]:
-    """Measure a run that was given; return it, and whether its own validation data is that of the comparison."""
-    assert contender.run is not None
-    run = open_run(contender.run)
-    files = request.valid if plan is not None else request.files
-    tokenizer = run.tokenizer()
-    parameters = count_parameters(run.model_config)
-    same = False
-    if files:
-        evaluation = _measured(run, files, request, ranks)
-    else:
-        assert plan is not None
-        same = run.task().fingerprint() == plan.task.fingerprint()
-        if not same:
-            rule = "may have learned from the rows that are held out of this data, as it was trained on other data"
-            raise InputError(f"{contender.name}: {rule}; give files to measure all models on: --valid FILE")
-        kept = read_result(contender.run)
-        evaluation = run.evaluate(device=str(ranks.device)) if kept is None else kept.evaluation
-    checksum = None if tokenizer is None else tokenizer.fingerprint()
-    spent = _spent(contender.run, with_memory=True)
-    return RunRecord(contender.name, None, contender.run, evaluation, parameters, spent, checksum), same
-
-
-def _measured(run: Run, files: Sequence[str], request: CompareRequest, ranks: Ranks) -> Evaluation:
-    """Measure a run on files, unless the same weights were measured on them before."""
-    key = hash_text("\n".join((str(run.folder.resolve()), *request.files, *files)).encode()).hexdigest()[:16]
-    folder, weights = request.folder / EVALUATIONS / key, sha256(run.folder / WEIGHTS)
-    kept = read_result(folder)
-    if kept is not None and kept.weights == weights:
-        return kept.evaluation
-    evaluation = run.load(str(ranks.device)).evaluate(*files, *(request.changes if not request.valid else ()))
-    make_folder(folder)
-    write_result(folder, RunResult(0, weights, evaluation))
-    return evaluation
-
-
-def _open_data(request: CompareRequest, ranks: Ranks) -> Task:
-    """Open the data of a comparison of runs alone, as the first one reads it."""
-    assert request.contenders[0].run is not None
-    return open_run(request.contenders[0].run).files.open_task(request.files, columns=request.changes)
-
-
-def _references(task: Task) -> list[str]:
-    return [target for _, target in task.valid_texts] if isinstance(task, Translation) else []
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -17,12 +17,16 @@ import regard as package
 from regard.atomic import lock
 from regard.config import to_table
 from regard.errors import InputError, RegardError
+from regard.extend import known_only_here, open_registry, register
 from regard.lab import compare as module
-from regard.lab import compare_runs
+from regard.lab import compare_plan, compare_runs
 from regard.lab.compare import compare
-from regard.lab.compare_plan import Budget, CompareSettings, find_contenders, plan_recipes
+from regard.lab.compare_budget import Budget
+from regard.lab.compare_models import find_contenders, find_task
+from regard.lab.compare_plan import CompareSettings, plan_recipes
 from regard.lab.compare_runs import ComparisonStopError
 from regard.lab.compare_table import RunRecord, choose_metric, compare_records
+from regard.parts.score import ScoreConfig
 from regard.runs.layout import CHECKPOINTS
 from regard.runs.records import read_metrics
 from regard.training import start
@@ -96,14 +100,14 @@ def again(*models: str, **options):
     )
 
 
-def plan(*models: object, kind: str = "language", budget: Budget | None = None, size: str = "auto", **options):
+def plan(*models: object, kind: str = "language", budget=None, size: str = "auto", jobs: int | None = 1, **options):
     """Plan a comparison, without training."""
     contenders = find_contenders(models)
     table = {"kind": kind, "train": ["a.txt"]}
     changes = options.pop("changes", ("train.tokens=64", "task.window=8", "tokenizer.kind=word"))
     given = {"parameters": None, "changes": changes, "own_optimizer": False, "device": "cpu"} | options
     settings = CompareSettings(table, budget, size, **given)
-    return plan_recipes(contenders, settings, {}, ALONE, 3, 1, lambda text: None)
+    return plan_recipes(contenders, settings, {}, ALONE, 3, jobs, lambda text: None)
 
 
 # --- what is trained -------------------------------------------------------------------------------------------------
@@ -447,6 +451,37 @@ def test_equal_minutes_give_a_slow_model_fewer_updates(here):
     assert all(each.config.train.minutes is None for each in found.recipes)  # a run that is resumed counts updates
 
 
+def test_as_many_runs_are_trained_at_a_time_as_there_is_room_for(here, monkeypatch):
+    def jobs(unit: str = "steps") -> tuple[int, int]:
+        found = plan("gpt2", "lstm", budget=Budget(unit, 0.001 if unit == "minutes" else 5), changes=TINY, jobs=None)
+        return found.jobs, found.recipes[0].config.train.threads
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setattr(compare_plan, "available_memory", lambda: None)
+    assert jobs() == (4, 1)
+    monkeypatch.setattr(compare_plan, "available_memory", lambda: 1_500_000_000)
+    assert jobs() == (2, 2)
+    assert jobs("minutes") == (1, 4)  # others would slow it down
+
+
+@dataclass(frozen=True)
+class MineConfig(ScoreConfig):
+    """A part that is registered in this process only."""
+
+
+def test_parts_that_only_this_process_knows_are_trained_in_it(here):
+    register("score", "mine")(MineConfig)
+    try:
+        assert again(jobs=None).folder.name == "language-1"
+        with pytest.raises(
+            RegardError, match="jobs=2: other processes do not know 'mine', which is registered in this"
+        ):
+            again(jobs=2)
+    finally:
+        del open_registry("score")._items["mine"]
+    assert known_only_here() == []
+
+
 def test_the_default_budget_is_said(here):
     found = plan("gpt2", "lstm")
     steps = {each.config.train.steps for each in found.recipes}
@@ -511,7 +546,7 @@ def test_a_text_for_encoders_is_masked_and_a_table_needs_the_task(here, monkeypa
     write(here / "t.tsv", ["text\tlabel", *(f"{line}\tx" for line in sentences(20))])
     said = Command(monkeypatch, capsys).refused("compare", "bert", "reader", "--on", "t.tsv")
     assert said == "the models can learn several tasks on this data; choose one with --task masked or classification"
-    assert plan("bert", kind=module.find_task(find_contenders(["bert"]), ["a.txt"], None)).task.name == "masked"
+    assert plan("bert", kind=find_task(find_contenders(["bert"]), ["a.txt"], None)).task.name == "masked"
 
 
 def test_a_run_without_weights_is_named(here, monkeypatch, capsys):
