@@ -81,4 +81,6 @@ def fill_missing(table: Table, keys: list[str], sizes: Table) -> Table:
     """Add sizes that are missing in the table below some keys."""
     if not keys:
         return {**sizes, **table}
+    if keys[0] not in table:  # another override removed it
+        return table
     return {**table, keys[0]: fill_missing(table[keys[0]], keys[1:], sizes)}

@@ -27,6 +27,11 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
     "experiment",
     {  # in the order of the lectures
         "vanishing": ShippedExperiment("Gradients vanish in an Elman network; gates and attention keep them"),
+        "truncation": ShippedExperiment("Truncated backpropagation: what is longer than a chunk is not learned"),
+        "recall": ShippedExperiment("Remembering a symbol: recurrence, convolution and attention at equal size"),
+        "positions": ShippedExperiment("Positional encodings beyond the length of training"),
+        "depth": ShippedExperiment("Residual connections and norms make deep stacks trainable"),
+        "nonlinearity": ShippedExperiment("Attention without a feed-forward only averages"),
         "bottleneck": ShippedExperiment(
             "One vector for a whole sentence: BLEU against length with and without attention"
         ),

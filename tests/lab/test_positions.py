@@ -1,0 +1,11 @@
+"""The experiment `positions`."""
+
+from regard.lab import run_experiment
+
+
+def test_layer_norm_removes_linear_positions(tmp_path):
+    result = run_experiment("positions", scale="tiny", seeds=1, out=tmp_path)
+    found = {name: [row["accuracy"] for row in result.rows if row["positions"] == name] for name in ("none", "linear")}
+    assert found["linear"] == found["none"]
+    assert len(found["none"]) == 4
+    assert "Linear positions are like none" in result.verdict.text

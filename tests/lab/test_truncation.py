@@ -1,0 +1,23 @@
+"""The experiment `truncation`."""
+
+import random
+import re
+
+import regard
+from regard.lab import run_experiment
+from regard.lab.experiments.recall import recall_text
+
+
+def test_a_chunk_is_the_window_of_training_and_every_distance_is_measured(tmp_path):
+    result = run_experiment("truncation", scale="tiny", seeds=1, out=tmp_path)
+    assert [(row["chunk"], row["distance"]) for row in result.rows] == [(2, 1), (2, 2), (2, 4), (2, 8)]
+    (trained,) = (tmp_path / "runs").iterdir()
+    assert regard.open_run(trained).config.task.window == 2  # the gradient is cut there
+    assert {row["distance"] for row in result.rows if row["trained"]} == {4}
+    assert "chunks of 2: " in result.verdict.text
+
+
+def test_lines_repeat_their_symbol_after_the_question_at_the_distance():
+    lines = recall_text(50, [3, 5], random.Random(0)).splitlines()
+    assert {line.index("?") for line in lines} == {3, 5}
+    assert all(re.fullmatch(r"([a-z])[0-9]+\?\1", line) for line in lines)
