@@ -11,7 +11,7 @@ from regard.draw import lines
 from regard.escape import escape_controls
 from regard.lab.compare_table import CURVES_FILE, RUNS_FILE, TABLE_FILE, Comparison, table_html, title_of
 from regard.lab.experiment import Picture
-from regard.lab.page import DrawnPicture, figure_html, write_page
+from regard.lab.page import DrawnPicture, figure_html, preformatted, write_page
 from regard.runs.layout import REPORT
 from regard.tasks.metric import HIGHER_IS_BETTER
 
@@ -95,13 +95,13 @@ def write_comparison_page(
         *map(figure_html, pictures),
         "<h2>Look inside</h2>",
         "<p>See what the models attend to in the viewer, side by side:</p>",
-        f"<pre>{_html(_look_command(table))}</pre>",
+        preformatted(_look_command(table)),
         *_models(table),
         "<h2>How it was run</h2>",
         "<table>" + "".join(f"<tr><th>{_html(name)}</th><td>{_html(text)}</td></tr>" for name, text in facts.items()),
         "</table>",
         "<p>This command shows it again, and continues it after an interruption:</p>",
-        f"<pre>{_html(command)}</pre>",
+        preformatted(command),
         *_commands(table, recipes),
         f"<p>The numbers are in <code>{TABLE_FILE}</code>, those of each run in <code>{RUNS_FILE}</code>, all "
         f"validations in <code>{CURVES_FILE}</code>; the curves are beside them as PNG and SVG.</p>",
@@ -143,7 +143,7 @@ def _models(table: Comparison) -> Iterator[str]:
         first = shlex.quote(runs[0]["run"])
         reports = [run for run in runs if (Path(run["run"]) / REPORT).is_file()]
         links = ", ".join(_report_link(run, table.folder) for run in reports)
-        yield f"<h3>{_html(row['model'])}</h3><pre>{_html(f'regard look -m {first}')}</pre>"
+        yield f"<h3>{_html(row['model'])}</h3>{preformatted(f'regard look -m {first}')}"
         if links:
             yield f'<p class="source">Reports: {links}</p>'
 
@@ -165,10 +165,10 @@ def _commands(table: Comparison, recipes: Mapping[str, Path]) -> Iterator[str]:
     ]
     if words:
         listed = "\n".join(map(shlex.join, words))
-        yield f"<details><summary>The command of each run</summary><pre>{_html(listed)}</pre></details>"
+        yield f"<details><summary>The command of each run</summary>{preformatted(listed)}</details>"
     for name, path in recipes.items():
         text = path.read_text(encoding="utf-8")
-        yield f"<details><summary>Recipe of {_html(name)}</summary><pre>{_html(text)}</pre></details>"
+        yield f"<details><summary>Recipe of {_html(name)}</summary>{preformatted(text)}</details>"
 
 
 def _html(text: str) -> str:

@@ -116,14 +116,14 @@ def _sections(result: Result, heading: str) -> Iterator[str]:
     for picture in result.pictures:
         yield figure_html(picture)
     if worked := result.worked:
-        yield f'<pre class="worked">{_text(worked)}</pre>'
+        yield preformatted(worked)
     yield _table(experiment.table(result.rows) if experiment.table else average_seeds(result.rows))
     yield head("Vary it")
     yield _paragraphs(experiment.vary)
     yield from _look(result)
     yield head("How it was run")
     yield f"<p>{_how(result)}</p>"
-    yield f"<pre>{_text(_command(result))}</pre>"
+    yield preformatted(_command(result))
     yield from _files(result)
 
 
@@ -148,10 +148,10 @@ def _look(result: Result) -> Iterator[str]:
         return
     commands = [f"regard look -m {shlex.quote(str(run))}" for run in result.runs]
     yield "<p>See what a model learned, head by head:</p>"
-    yield f"<pre>{_text(commands[0])}</pre>"
+    yield preformatted(commands[0])
     if commands[1:]:
-        others = _text("\n".join(commands[1:]))
-        yield f"<details><summary>The other {len(commands) - 1} models</summary><pre>{others}</pre></details>"
+        others = preformatted("\n".join(commands[1:]))
+        yield f"<details><summary>The other {len(commands) - 1} models</summary>{others}</details>"
 
 
 def _how(result: Result) -> str:
@@ -181,7 +181,7 @@ def _files(result: Result) -> Iterator[str]:
     yield f"<p>{seconds}All rows are in <code>results.csv</code>, the plots beside it as PNG and SVG.</p>"
     yield f"<details><summary>Settings of this scale</summary><table>{cells}</table></details>"
     if result.recipes:
-        listed = "".join(f"<p>{_text(name)}</p><pre>{_text(text)}</pre>" for name, text in result.recipes.items())
+        listed = "".join(f"<p>{_text(name)}</p>{preformatted(text)}" for name, text in result.recipes.items())
         yield f"<details><summary>Recipes: {_text(', '.join(result.recipes))}</summary>{listed}</details>"
 
 
@@ -237,7 +237,7 @@ def _table(rows: Sequence[Row]) -> str:
     head = "".join(f"<th>{_text(name)}</th>" for name in columns)
     lines = ["".join(f"<td>{_inline(_cell(row.get(name, '')))}</td>" for name in columns) for row in rows[:MOST]]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    table = f'<div class="wide"><table class="numbers"><tr>{head}</tr>\n{body}</table></div>'
+    table = f'<div class="wide" tabindex="0"><table class="numbers"><tr>{head}</tr>\n{body}</table></div>'
     if len(rows) <= SHORT:
         return table
     left = f", the first {MOST} here" if len(rows) > MOST else ""
@@ -249,6 +249,11 @@ def _table(rows: Sequence[Row]) -> str:
 
 def _text(text: str) -> str:
     return escape(escape_controls(text, keep="\n"))
+
+
+def preformatted(text: str) -> str:
+    """Return text that keeps its lines, and can be scrolled with the keyboard where they are too long."""
+    return f'<pre tabindex="0">{_text(text)}</pre>'
 
 
 def _inline(text: str) -> str:
@@ -263,7 +268,7 @@ def _paragraphs(text: str) -> str:
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
         lines = paragraph.split("\n")
         if all(line.startswith("    ") for line in lines):
-            found.append("<pre>" + _text("\n".join(line[4:] for line in lines)) + "</pre>")
+            found.append(preformatted("\n".join(line[4:] for line in lines)))
         else:
             found.append(f"<p>{_inline(' '.join(line.strip() for line in lines))}</p>")
     return "\n".join(found)

@@ -89,7 +89,7 @@ def test_the_page_is_one_file_with_escaped_text(tmp_path):
     assert "An &lt;example&gt;" in page
     assert "a &lt;b&gt;" in page
     assert "<p>Random numbers are <code>random</code>.</p>" in page
-    assert "<pre>a = b\nc = d</pre>" in page
+    assert '<pre tabindex="0">a = b\nc = d</pre>' in page
     assert page.count("data:image/png;base64,") == 2  # light and dark
     assert not re.search(r"<script|https?://|src=\"(?!data:)", page)
 

@@ -128,7 +128,7 @@ of the weights with respect to the scores.
     scales={
         "tiny": _Settings(widths=(4, 16, 64, 256), queries=32, keys=32),
         "default": _Settings(),
-        "full": _Settings(widths=(4, 16, 64, 256, 1024, 4096), queries=1024, keys=1024),
+        "full": _Settings(widths=(4, 16, 64, 256, 1024, 4096), queries=256, keys=256),
     },
     measure=_measure,
     draw=_draw,

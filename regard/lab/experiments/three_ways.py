@@ -82,12 +82,12 @@ def _layers(lab: Lab, settings: _Settings) -> dict[str, nn.Module]:
 def _reach(layer: nn.Module, width: int) -> Any:
     """Return how far back the output of one layer depends on its input; None if to the beginning."""
     parameter = next(layer.parameters())
-    x = torch.randn(1, 64, width, device=parameter.device, requires_grad=True)
+    x = torch.randn(1, 32, width, device=parameter.device, requires_grad=True)
     layer(x, mask=Causal())[0, -1].sum().backward()
     assert x.grad is not None
     seen = x.grad[0].abs().sum(-1).nonzero()
     first = int(seen.min())
-    return None if first == 0 else 63 - first
+    return None if first == 0 else 31 - first
 
 
 def _update(layer: nn.Module, x: Tensor) -> None:
