@@ -30,6 +30,7 @@ from regard.cli.results import results_command
 from regard.cli.show import show_command
 from regard.cli.train import train
 from regard.cli.translate import translate_command
+from regard.cli.tune import tune_command
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.machine import THREADS, suggest_threads
@@ -88,6 +89,7 @@ VERBS = {
     "recipes": recipes_command,
     "lab": lab_command,
     "results": results_command,
+    "tune": tune_command,
 }
 for name, verb in VERBS.items():
     app.command(name)(verb)

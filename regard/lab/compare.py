@@ -157,7 +157,7 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
     own: set[Path] = set()  # runs whose curves are on the same validation data
     if plan is not None:
         runs = _runs(request, plan)
-        failures = train_runs(runs, plan.jobs, _devices(request.device, ranks), list(map(str, IMPORTED)), console)
+        failures = train_runs(runs, plan.jobs, devices_for(request.device, ranks), list(map(str, IMPORTED)), console)
         trained = [run for run in runs if run.title not in failures]
         records += [trained_record(run, plan, with_memory=plan.jobs > 0) for run in trained]
         own |= {run.folder for run in trained}
@@ -199,7 +199,7 @@ def _runs(request: CompareRequest, plan: ComparePlan) -> list[ComparedRun]:
     return found
 
 
-def _devices(device: str, ranks: Ranks) -> list[str]:
+def devices_for(device: str, ranks: Ranks) -> list[str]:
     """Return the devices that runs are spread over: all GPUs, unless the user named one."""
     if ranks.device.type == "cuda" and ranks.device.index is None:
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())]

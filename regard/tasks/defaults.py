@@ -155,6 +155,15 @@ class TaskConfig(Config):
         """Return the kind of the schedule."""
         return "linear" if pretrained else "cosine"
 
+    def suggest_search(self, device: str) -> dict[str, tuple[Any, ...]]:
+        """Return what `regard tune` tries: factors of the suggested rate and vocabulary, sizes, and dropouts."""
+        return {
+            "rate": (0.25, 0.5, 1.0, 2.0, 4.0),
+            "size": ("tiny", "small") if device == "cpu" else ("tiny", "small", "base"),
+            "dropout": (0.0, 0.1, 0.2, 0.3, 0.5),
+            "vocabulary": (0.5, 1.0, 2.0),
+        }
+
     def suggest_training(self) -> Table:
         """Return other settings of training, such as averaging."""
         return {}

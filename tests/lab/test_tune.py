@@ -1,0 +1,224 @@
+"""Tuning: what is searched, successive halving on validation data, continuing, and the recipe that is found."""
+
+import csv
+import tomllib
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import regard
+from regard.errors import ConfigError, RegardError
+from regard.lab import tune as module
+from regard.lab.compare_runs import ComparisonStopError, is_finished
+from regard.lab.tune import (
+    Search,
+    TunedRun,
+    TunedSetting,
+    changes_for,
+    count_settings,
+    draw_settings,
+    dropout_paths,
+    rung_sizes,
+    search_space,
+    trials_table,
+    tune,
+)
+from regard.training import start
+from regard.training.planning import RunPlan, plan_run
+from regard.training.ranks import join_ranks
+from regard.training.request import RunRequest
+from regard.training.trial import Trial
+from tests.cli.command import Command
+from tests.tasks.corpora import sentences, write
+
+QUIET = Console(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "finish", lambda *facts: None)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> dict[str, object]:
+    return {"kind": "language", "train": [write(tmp_path / "a.txt", sentences(120))], "window": 16}
+
+
+def plan(what: dict[str, object], *changes: str, **options: str) -> tuple[RunPlan, RunRequest]:
+    request = RunRequest(what, changes, **options)
+    with join_ranks("cpu") as ranks:
+        return plan_run(request, ranks), request
+
+
+# --- what is searched ------------------------------------------------------------------------------------------------
+
+
+def test_what_the_user_decided_is_not_searched(text) -> None:
+    found, _ = plan(text)
+
+    def searched(*changes: str, named: bool = False, size: str = "auto") -> set[str]:
+        return set(search_space(found, RunRequest(text, changes, size), named, "cpu"))
+
+    assert searched() == {"rate", "size", "dropout"}  # characters have no vocabulary to choose
+    assert searched("train.optimizer.rate=0.01") == {"size", "dropout"}
+    assert searched("model.layers.block.dropout=0.1") == {"rate", "size"}
+    assert searched("model.dim=32") == {"rate", "dropout"}
+    assert searched(size="small") == searched(named=True) == {"rate", "dropout"}
+    with pytest.raises(ConfigError, match="nothing is left to search"):
+        searched("train.optimizer.rate=0.01", "model.layers.block.dropout=0.1", size="tiny")
+
+
+def test_a_learned_vocabulary_is_searched(tmp_path) -> None:
+    rows = [f"{line}\t{number % 2}" for number, line in enumerate(sentences(60))]
+    found, request = plan({"kind": "classification", "train": [write(tmp_path / "a.tsv", rows)]})
+    assert "vocabulary" in search_space(found, request, False, "cuda")
+    assert changes_for({"vocabulary": 0.5}, found) == ["tokenizer.vocabulary=3000"]
+
+
+def test_settings_are_factors_of_what_is_suggested(text) -> None:
+    found, _ = plan(text)
+    rate, rest = found.config.train.optimizer.rate, found.config.train.optimizer.rest.rate
+    changes = changes_for({"rate": 2.0, "size": "tiny", "dropout": 0.3}, found)
+    assert changes[:2] == [f"train.optimizer.rate={2 * rate:.4g}", f"train.optimizer.rest.rate={2 * rest:.4g}"]
+    assert changes[2:] == [f"{path}=0.3" for path in dropout_paths(found)]
+    assert "model.layers.block.dropout" in dropout_paths(found)
+    changed, _ = plan(text, *changes)
+    assert changed.config.model.layers["block"].dropout == 0.3
+    assert changes_for({}, found) == []
+
+
+def test_settings_differ_and_the_first_is_what_the_task_suggests() -> None:
+    space = {"rate": (0.5, 1.0, 2.0), "size": ("tiny", "small")}
+    found = draw_settings(space, 5)
+    assert found[0] == {}
+    assert len({str(settings) for settings in found}) == 5
+    assert found == draw_settings(space, 5)  # the same every time
+    assert len(draw_settings(space, 27)) == 7  # there are no more
+    assert {settings["rate"] for settings in draw_settings(space, 7)[1:]} == {0.5, 1.0, 2.0}
+
+
+# --- halving ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_third_of_a_rung_continues() -> None:
+    assert rung_sizes(27) == [27, 9, 3, 1]
+    assert rung_sizes(7) == [7, 3, 1]
+    assert [count_settings(60 * minutes, 2) for minutes in (1, 7, 28)] == [3, 9, 27]
+    search = Search("loss", [TunedSetting(n, {}, [], 1.0, [10], [score]) for n, score in enumerate((3.0, 1.0, 2.0), 1)])
+    assert [each.number for each in search.members(1)] == [2]  # a low loss is better
+    search.metric = "accuracy"
+    assert [each.number for each in search.members(1)] == [1]
+    search.candidates[0].scores = [float("nan")]
+    assert [each.number for each in search.members(1)] == [3]
+    search.candidates[1].scores.append(0.5)
+    assert search.best() is search.candidates[1]  # it came further
+
+
+class Trainer:
+    """Trains runs in this process, instead of in others, and is stopped before a certain run."""
+
+    def __init__(self, stop_before: int | None = None, fails: str = "") -> None:
+        self.begun: list[list[str]] = []
+        self.stop_before, self.fails = stop_before, fails
+
+    def __call__(self, runs: list[TunedRun], *facts: object) -> dict[str, str]:
+        failed = {}
+        for run in runs:
+            if is_finished(run):
+                continue
+            if len(self.begun) == self.stop_before:
+                raise ComparisonStopError(0, 1, 2)
+            self.begun.append(arguments := run.arguments())
+            if run.name == self.fails:
+                failed[run.title] = "not enough memory"
+            elif "--resume" in arguments:
+                regard.resume(arguments[2], *arguments[3:], console=QUIET)
+            else:
+                changes = [word for word in arguments[2:] if "=" in word]
+                size = arguments[arguments.index("--size") + 1]
+                regard.train(arguments[1], *changes, run=run.folder, size=size, console=QUIET)
+        return failed
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Settings of a tiny model, and rungs of a few updates."""
+    monkeypatch.setattr(module, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(module, "time_updates", lambda *facts: Trial(1e9, 0))  # so slow that each rung has the least
+    return ["model.dim=16", "model.depth=1", "train.tokens=64", "train.validate_every=2"]
+
+
+def test_the_best_continues_from_its_checkpoint_and_becomes_a_recipe(text, short, monkeypatch) -> None:
+    trainer = Trainer(fails="trial-02")
+    monkeypatch.setattr(module, "train_runs", trainer)
+    folder = tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET)
+    assert folder.parent.name == "tuned"
+    search = module._open(folder)
+    assert [len(each.scores) for each in search.candidates].count(2) == 1
+    assert [len(each.scores) for each in search.candidates].count(1) == 1
+    assert search.candidates[1].failure == "not enough memory"
+    best = search.best()
+    resumed = next(words for words in trainer.begun if "--resume" in words)
+    assert resumed[2:] == [str(folder / f"trial-{best.number:02d}"), "train.steps=4"]
+    rows = list(csv.DictReader((folder / "trials.csv").open()))
+    assert [row["state"] for row in rows if row["trial"] == "2"] == ["failed: not enough memory"]
+    assert {row["updates"] for row in rows} == {"2", "4"}
+    table = tomllib.loads((folder / "found.toml").read_text())
+    assert table["model"]["dim"] == 16
+    assert table["train"]["tokens"] == 64
+    assert "steps" not in table["train"]  # its length follows from the data
+    with join_ranks("cpu") as ranks:
+        found = plan_run(RunRequest(folder / "found.toml"), ranks).config
+    assert found.train.optimizer == regard.open_run(folder / f"trial-{best.number:02d}").config.train.optimizer
+    named = plan(text, recipe=str(folder / "found.toml"))[0].config
+    assert named.model == found.model  # the architecture also suits `regard train TASK FILES --recipe found.toml`
+
+
+def test_the_same_command_continues_a_search_and_trains_nothing_twice(text, short, monkeypatch) -> None:
+    first, second = Trainer(stop_before=2), Trainer()
+    monkeypatch.setattr(module, "train_runs", first)
+    with pytest.raises(ComparisonStopError, match="the same command continues: b$") as stopped:
+        tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    assert stopped.value.exit_code == 130
+    assert [len(each.scores) for each in module._open(Path("b")).candidates] == [1, 1, 0]
+    monkeypatch.setattr(module, "train_runs", second)
+    folder = tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    assert [words[1] == "--resume" for words in (*first.begun, *second.begun)] == [False, False, False, True]
+    assert trials_table(module._open(folder)).count("done") == 4
+    with pytest.raises(RegardError, match="b: holds a search with other settings; choose another --out"):
+        tune(text, *short, minutes=0.2, jobs=2, device="cpu", console=QUIET, out="b")
+
+
+def test_a_rung_gets_an_even_share_of_the_time_and_every_setting_the_same() -> None:
+    slow, fast = TunedSetting(1, {}, [], 0.2), TunedSetting(2, {}, [], 0.1)
+    search = Search("loss", [slow, fast], starting=10.0)
+    halving = module._Halving(Path(), search, 200.0, 2, ["cpu"], QUIET)
+    halving._save = lambda: None
+    halving._plan(2, [slow, fast])
+    assert (slow.updates, fast.updates) == ([450], [900])  # 100 s for the rung, of which starting takes 10
+    halving._note_time(120.0, 0, [slow, fast])
+    assert (search.spent, search.starting) == (120.0, pytest.approx(30.0))
+    halving._plan(1, [fast])
+    assert fast.updates == [900, 900 + 500]
+
+
+def test_only_the_length_of_training_cannot_be_decided_by_the_user(text) -> None:
+    with pytest.raises(ConfigError, match="the search decides how long each setting is trained"):
+        tune(text, "train.steps=3", minutes=1)
+    with pytest.raises(ConfigError, match="minutes=-1 must be above 0"):
+        tune(text, minutes=-1)
+
+
+def test_mistakes_of_the_command_are_one_line(monkeypatch, capsys, text) -> None:
+    command = Command(monkeypatch, capsys)
+    assert command.refused("tune", "languge", "a.txt", "--minutes", 1).startswith(
+        "'languge' is not a task; did you mean"
+    )
+    Path("full").mkdir()
+    Path("full/mine.txt").write_text("x")
+    found = command.refused("tune", "language", "a.txt", "--minutes", 1, "--out", "full")
+    assert found == "full: is not empty, and holds no search; choose another --out"
+    assert command.refused("tune", "language", "a.txt", "--minutes", 0) == "--minutes 0 must be above 0"
