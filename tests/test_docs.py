@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from regard.lab.experiments import EXPERIMENTS
 from regard.models.recipe import build_empty, load_recipe
 from regard.recipe_files import recipe_names
 
@@ -35,6 +36,12 @@ def test_the_commands_build():
 def test_the_syllabus_names_every_recipe_and_no_other():
     named = set(re.findall(r"`([a-z0-9-]+)`", " ".join(re.findall(r"recipes? (`.*?)(?:\||;|\n)", SYLLABUS))))
     assert named == set(recipe_names())
+
+
+def test_the_experiments_of_the_syllabus_exist():
+    named = set(re.findall(r"`regard lab ([a-z][a-z-]*)`", SYLLABUS))
+    assert named
+    assert named <= set(EXPERIMENTS)
 
 
 def test_the_files_of_the_syllabus_exist():

@@ -29,9 +29,6 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
         "vanishing": ShippedExperiment("Gradients vanish in an Elman network; gates and attention keep them"),
         "truncation": ShippedExperiment("Truncated backpropagation: what is longer than a chunk is not learned"),
         "recall": ShippedExperiment("Remembering a symbol: recurrence, convolution and attention at equal size"),
-        "positions": ShippedExperiment("Positional encodings beyond the length of training"),
-        "depth": ShippedExperiment("Residual connections and norms make deep stacks trainable"),
-        "nonlinearity": ShippedExperiment("Attention without a feed-forward only averages"),
         "bottleneck": ShippedExperiment(
             "One vector for a whole sentence: BLEU against length with and without attention"
         ),
@@ -44,6 +41,9 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
         "order": ShippedExperiment("Self-attention does not see the order of words; positions break the symmetry"),
         "mask": ShippedExperiment("Training without the causal mask: the loss that looks too good"),
         "heads": ShippedExperiment("One head or many at the same cost, and which heads can be removed"),
+        "positions": ShippedExperiment("Positional encodings beyond the length of training"),
+        "depth": ShippedExperiment("Residual connections and norms make deep stacks trainable"),
+        "nonlinearity": ShippedExperiment("Attention without a feed-forward only averages"),
         "three-ways": ShippedExperiment("Three ways to process a sequence: recurrence, convolution, attention"),
         "formal": ShippedExperiment("The 15 formal algorithms beside the fast implementation"),
     },
