@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from math import floor, isfinite, log10
+from math import floor, inf, isfinite, log10
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -32,6 +32,7 @@ from regard.training.progress import duration
 from regard.use.evaluate import Evaluation
 
 LEVEL = 0.05  # a smaller p is called significant
+HIGHEST = {"bleu": 100.0, "chrf": 100.0, "accuracy": 1.0, "f1": 1.0}
 PER_TOKEN = ("loss", "perplexity")
 TABLE_FILE, RUNS_FILE, CURVES_FILE = "table.csv", "runs.jsonl", "curves.jsonl"
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1", "bits_per_byte": "bits per byte"}
@@ -165,7 +166,7 @@ def _test(ours: str, best: str, values: Mapping[str, Sequence[float]], counts: M
 def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
     """Return the row of a model: means over its runs, and the spread of the metric."""
     values = [run.evaluation[metric] for run in runs]
-    interval = interval_of_mean(values)
+    interval = _within_range(interval_of_mean(values), metric)
     row: dict[str, Any] = {"model": name, "runs": len(runs), metric: _mean(values)}
     row[f"{metric}_sd"] = stdev(values) if len(values) > 1 else None
     row[f"{metric}_low"], row[f"{metric}_high"] = interval or (None, None)
@@ -180,6 +181,12 @@ def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
     row["memory"] = max((run.spent["memory"] for run in runs if "memory" in run.spent), default=None)
     others = [key for key in runs[0].evaluation if key != metric]
     return row | {key: _mean([run.evaluation[key] for run in runs if key in run.evaluation.metrics]) for key in others}
+
+
+def _within_range(interval: tuple[float, float] | None, metric: str) -> tuple[float, float] | None:
+    """Return the part of an interval that a metric can have: an accuracy is never below 0 or above 1."""
+    low, high = 0.0, HIGHEST.get(metric, inf)
+    return None if interval is None else (max(interval[0], low), min(interval[1], high))
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -204,11 +211,14 @@ def _explain(
     if any(test.sentences is not None for test in tests.values()):
         methods.append(f"the paired bootstrap over sentences ({RESAMPLES:,} resamples)")
     if not methods:
-        yield f"Differences are to {best}, which has the {direction} {name}. They cannot be tested with one run each."
+        why = "with one run each" if counts[0] == 1 else "as the runs of a model do not differ"
+        yield f"Differences are to {best}, which has the {direction} {name}. They cannot be tested {why}."
         return
     joined = f"{' and '.join(methods)}, of which the larger p counts" if len(methods) > 1 else methods[0]
     several = f", corrected for {len(tests)} comparisons (Holm)" if len(tests) > 1 else ""
     yield f"Differences are to {best}, which has the {direction} {name}; * is p < {LEVEL:g} by {joined}{several}."
+    if not any(test.sentences is not None for test in tests.values()):
+        yield "The test covers the noise of training, not the choice of the validation rows."
     if counts[0] < 5 and any(test.seeds is not None for test in tests.values()):
         yield "With so few runs only large differences are significant; one without * does not prove equality."
 

@@ -367,6 +367,19 @@ def test_models_with_different_tokenizers_are_compared_per_byte_or_not_at_all():
             choose_metric([record("one", "x", loss=1.0, **bits), other], "loss")
 
 
+def test_an_interval_stays_within_what_the_metric_can_be():
+    records = [replace(record("one", "x", accuracy=value), seed=seed) for seed, value in enumerate((0.9, 0.2))]
+    [row], _ = compare_records(records, "accuracy")
+    assert (row["accuracy_low"], row["accuracy_high"]) == (0.0, 1.0)
+
+
+def test_runs_that_do_not_differ_are_not_tested():
+    records = [record(name, "x", accuracy=value) for name, value in (("a", 0.5), ("b", 0.4)) for _ in range(2)]
+    rows, notes = compare_records(records, "accuracy")
+    assert [(row["model"], row["p"], row["significant"]) for row in rows] == [("a", None, None), ("b", None, None)]
+    assert notes[-1].endswith("They cannot be tested as the runs of a model do not differ.")
+
+
 def test_bleu_is_tested_over_sentences_and_seeds():
     wanted, bad = sentences(40), sentences(40, seed=3)
     made = {"good": [wanted[:35] + bad[35:], wanted[:34] + bad[34:]], "bad": [bad, wanted[:1] + bad[1:]]}
@@ -456,6 +469,7 @@ def test_as_many_runs_are_trained_at_a_time_as_there_is_room_for(here, monkeypat
         found = plan("gpt2", "lstm", budget=Budget(unit, 0.001 if unit == "minutes" else 5), changes=TINY, jobs=None)
         return found.jobs, found.recipes[0].config.train.threads
 
+    monkeypatch.setattr(compare_plan, "steps_for", lambda *given: 5)  # without trial updates
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setattr(compare_plan, "available_memory", lambda: None)
     assert jobs() == (4, 1)
