@@ -45,6 +45,9 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
         "depth": ShippedExperiment("Residual connections and norms make deep stacks trainable"),
         "nonlinearity": ShippedExperiment("Attention without a feed-forward only averages"),
         "three-ways": ShippedExperiment("Three ways to process a sequence: recurrence, convolution, attention"),
+        "words": ShippedExperiment("Word vectors: one-hot, co-occurrence with PCA, Word2Vec, contextual"),
+        "bank": ShippedExperiment("A homograph in two contexts, layer by layer; what 'it' and 'she' attend to"),
+        "vision": ShippedExperiment("Vision Transformer against ConvNet as the training set shrinks"),
         "formal": ShippedExperiment("The 15 formal algorithms beside the fast implementation"),
     },
 )
