@@ -3,7 +3,9 @@
 import errno
 import os
 import re
+import signal
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -35,6 +37,7 @@ from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.machine import THREADS, suggest_threads
 
+INTERRUPTED = 128  # exit codes of a command that a signal stopped are larger
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
 
 MOST_THREADS = 1024  # OpenMP ends the process if it cannot start them
@@ -178,13 +181,19 @@ def _asked_for(error: BaseException) -> str:
     return f" for {size(int(float(found[1]) * units[found[2]]))} at once"
 
 
+def _let_interrupts_end_it() -> None:
+    """Let another Ctrl-C end the process without a word: as an exception while Python ends, it prints a traceback."""
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2, never a traceback."""
     if isinstance(sys.stdout, TextIOWrapper):  # a name may hold bytes that are not UTF-8, a label half a character
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            code = app(standalone_mode=False)  # so that mistakes in options are not printed by typer
+            code = app(prog_name="regard", standalone_mode=False)  # typer would print mistakes in options itself
         finally:
             sys.stdout.flush()  # here, so that an error of the output is reported below
         sys.exit(code if isinstance(code, int) else 0)
@@ -196,10 +205,16 @@ def main() -> None:
         sys.exit(error.exit_code)
     except RegardError as error:
         _print_error(str(error), error)
-        sys.exit(getattr(error, "exit_code", 2))
+        code = getattr(error, "exit_code", 2)
+        if code > INTERRUPTED:
+            _let_interrupts_end_it()
+        sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
+        _let_interrupts_end_it()
         sys.exit(130)
     except SystemExit as done:
+        if done.code == 130:
+            _let_interrupts_end_it()
         sys.exit(PIPE_CLOSED if isinstance(done.__context__, BrokenPipeError) else done.code)
     except (MemoryError, RuntimeError, OSError) as error:
         if _is_out_of_memory(error):

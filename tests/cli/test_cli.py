@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,7 @@ from regard.cli.main import VERBS, main
 from regard.cli.train import TASKS
 from regard.recipe_files import recipe_names
 
-from ..processes import patient
+from ..processes import PATIENCE, patient
 from .command import Command
 
 
@@ -180,6 +181,25 @@ def test_several_mistakes_are_reported_together():
     done = regard("show", "gpt2", "model.dept=3", "model.dim=wide")
     assert "model.dept: unknown key" in done.stderr
     assert 'model.dim: "wide" must be a whole number' in done.stderr
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt()", "StopError('stopped', Path('run'), signal.SIGINT)"])
+def test_another_interrupt_while_python_ends_prints_no_traceback(error):
+    """The exit handlers of libraries take a while, and a person presses Ctrl-C again."""
+    program = f"""
+import atexit, os, signal
+from pathlib import Path
+from regard.cli import main
+from regard.training.stop import StopError
+def app(**settings): raise {error}
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+main.app = app
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGINT
+    assert "Traceback" not in done.stderr
 
 
 def writing_to(output: int, *arguments: str) -> subprocess.CompletedProcess[str]:
