@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from regard.data.columns import ColumnOptions, FileReading, TableHead, choose_columns, describe_table, find_header
 from regard.data.lines import PACKED, content_suffix, read_lines
 from regard.errors import InputError, RegardError
-from regard.untrusted import JsonError, parse_json
+from regard.untrusted import JsonError, most_unpacked, parse_json, too_much
 
 Row = dict[str, str]
 Values = dict[str, Any]
@@ -232,10 +232,27 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Values]]:
         raise RegardError(f'{path}: reading Parquet needs pyarrow: pip install "regard[parquet]"') from None
     try:
         with parquet.ParquetFile(path, pre_buffer=False) as file:  # to hold one group of rows at a time
+            _check_groups(path, file)
             rows = (row for batch in file.iter_batches(BATCH) for row in batch.to_pylist())
             yield from enumerate(rows, 1)
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not valid Parquet ({_first_line(error)}); download or write it again") from None
+
+
+def _check_groups(path: Path, file: Any) -> None:
+    """Reject a Parquet file with a group of rows that decodes to far more than the file holds, before it is decoded.
+
+    Values that repeat take hardly any place in a file. A column without lists is decoded some rows at a time, so only
+    its packed values count; a row of lists is decoded as a whole.
+    """
+    most = most_unpacked(path.stat().st_size)
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        columns = [group.column(column) for column in range(group.num_columns)]
+        lists = [file.schema.column(column).max_repetition_level > 0 for column in range(group.num_columns)]
+        values = sum(column.num_values for column, is_list in zip(columns, lists, strict=True) if is_list)
+        if values + sum(column.total_uncompressed_size for column in columns) > most:
+            raise InputError(f"{path}: a group of rows {too_much(most)}; write it again with smaller groups of rows")
 
 
 def _read_saved(path: Path) -> Iterator[tuple[int, Values]]:

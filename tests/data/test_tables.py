@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from regard import untrusted
 from regard.data.tables import is_table, open_table
 from regard.errors import InputError, RegardError
 
@@ -236,6 +237,35 @@ def test_text_rows_come_before_the_file_is_read(tmp_path):
     assert next(reader)[1] == {"text": "first"}
     with pytest.raises(InputError, match=r"a\.jsonl:5001: not valid JSON"):
         list(reader)
+
+
+@pytest.mark.parametrize("kind", ["one long text", "one long list"])
+def test_a_small_parquet_file_that_decodes_to_much_more_is_rejected_before_it_is_decoded(tmp_path, kind, monkeypatch):
+    """Both columns take 2 MB when they are decoded, and a few kilobytes in the file."""
+    monkeypatch.setattr(untrusted, "SPARE", 0)
+    count = 2_000_000
+    repeated = pyarrow.repeat(pyarrow.scalar(0, pyarrow.int8()), count)
+    lists = pyarrow.ListArray.from_arrays(pyarrow.array([0, count], pyarrow.int32()), repeated)
+    column = pyarrow.array(["a" * count]) if kind == "one long text" else lists
+    parquet.write_table(
+        pyarrow.table({"text": column}), tmp_path / "a.parquet", compression="zstd", use_dictionary=True
+    )
+    assert (tmp_path / "a.parquet").stat().st_size < 10_000
+    before = pyarrow.default_memory_pool().max_memory()
+    with pytest.raises(
+        InputError, match=r"a\.parquet: a group of rows holds more than [\d,]+ bytes, over 100 times its"
+    ):
+        rows(tmp_path / "a.parquet")
+    assert pyarrow.default_memory_pool().max_memory() == before
+
+
+def test_a_text_that_repeats_in_every_row_is_decoded_a_few_rows_at_a_time(tmp_path):
+    """A dictionary of one text of 1 MB, and 10,000 rows: 10 GB in a file of 50 KB."""
+    same = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 10_000, pyarrow.int32()), ["a" * 1_000_000])
+    parquet.write_table(pyarrow.table({"text": same}), tmp_path / "a.parquet")
+    before = pyarrow.default_memory_pool().max_memory()
+    assert len(next(read_rows(tmp_path / "a.parquet"))[1]["text"]) == 1_000_000
+    assert pyarrow.default_memory_pool().max_memory() - before < 200_000_000
 
 
 def test_parquet_is_read_in_batches(tmp_path):
