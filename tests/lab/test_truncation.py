@@ -10,7 +10,7 @@ from regard.lab.experiments.recall import recall_text
 
 def test_a_chunk_is_the_window_of_training_and_every_distance_is_measured(tmp_path):
     result = run_experiment("truncation", scale="tiny", seeds=1, out=tmp_path)
-    assert [(row["chunk"], row["distance"]) for row in result.rows] == [(2, 1), (2, 2), (2, 4), (2, 8)]
+    assert [(row["chunk"], row["distance"]) for row in result.rows] == [(2, 2**power) for power in range(6)]
     (trained,) = (tmp_path / "runs").iterdir()
     assert regard.open_run(trained).config.task.window == 2  # the gradient is cut there
     assert {row["distance"] for row in result.rows if row["trained"]} == {4}

@@ -98,12 +98,15 @@ def _accuracies(run: Run, length: int, rows: int, device: torch.device) -> torch
 def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
     yield Picture(
         "beyond",
-        "How often the letter that the rule repeats is predicted, in parts of a text: the first lies inside the length "
-        "of training, the others beyond it.",
+        "How often the letter that the rule repeats is predicted, in parts of a text that end at these lengths: the "
+        "first lies inside the length of training, the others beyond it. Where the lines of `none` and `linear` "
+        "coincide, layer norm has removed the linear encoding.",
         draw.lines(
-            rows, x="times the length of training", y="accuracy", by="positions", title="Beyond the length of training"
+            [{**row, "end of the part in tokens": row["length"]} for row in rows],
+            x="end of the part in tokens", y="accuracy", by="positions", log="x", styles={"linear": "--"},
+            title="Beyond the length of training",
         ),
-    )
+    )  # fmt: skip
 
 
 def _judge(rows: Sequence[Row]) -> Verdict:

@@ -9,6 +9,7 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
@@ -84,11 +85,12 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     valid = lab.file("valid.txt", recall_text(200, distances, chance))
     recipes = settings.recipes if lab.recipe is None else (*settings.recipes, lab.recipe)
     for number, recipe in enumerate(recipes):
-        lab.progress(f"training {recipe}", number / len(recipes))
+        name = Path(recipe).stem
+        lab.progress(f"training {name}", number / len(recipes))
         config = _fit_to_size(recipe, settings.parameters, longest=2 * settings.longest)
         run = lab.train(
-            recipe, "language", [train], valid=[valid],
-            recipe=lab.file(f"{recipe}.toml", to_toml(Recipe(config))),
+            name, "language", [train], valid=[valid],
+            recipe=lab.file(f"{name}.toml", to_toml(Recipe(config))),
             overrides=[
                 "task.documents=line", f"task.window={2 * settings.longest}", f"train.steps={settings.steps}",
                 f"train.tokens={settings.tokens}", f"train.validate_every={settings.steps}",
@@ -98,7 +100,7 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         model = run.model(lab.device)
         for distance in distances:
             yield {
-                "model": NAMES.get(recipe, recipe),
+                "model": NAMES.get(name, name),
                 "distance": distance,
                 "accuracy": recall_accuracy(run, distance, settings.rows, lab.device),
                 "parameters": parameters(model),
