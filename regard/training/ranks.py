@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.data.device import choose_device
 from regard.errors import RegardError
 
+RESTARTS = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")  # set by torchrun and by Slurm
 PATIENCE = timedelta(hours=6)  # how long the other processes wait while the first one tokenises
 
 
@@ -70,6 +71,11 @@ class Ranks:
                 self.wait()
 
 
+def was_restarted(ranks: Ranks) -> bool:
+    """Return whether torchrun or Slurm has started this command again, in any process, after one was lost."""
+    return ranks.largest(max(int(os.environ.get(name, "0")) for name in RESTARTS)) > 0
+
+
 @contextmanager
 def join_ranks(device: str = "auto") -> Iterator[Ranks]:
     """Find out which process this is; under `torchrun`, connect to the others."""
@@ -107,8 +113,25 @@ def _connect(world: int, device: torch.device) -> Ranks:
         device = torch.device("cuda", local)
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE)
+    store = _store_of_restart()
+    named = {} if store is None else {"store": store, "rank": int(os.environ["RANK"]), "world_size": world}
+    dist.init_process_group(backend, timeout=PATIENCE, **named)
     return Ranks(dist.get_rank(), world, device)
+
+
+def _store_of_restart() -> dist.Store | None:
+    """Return where restarted processes of one machine find each other; None: torch decides.
+
+    torchrun keeps one store for all its restarts, in which torch would read the addresses of processes that have ended.
+    Agents of several machines count restarts differently (docs/scaling.md has the remedy).
+    """
+    environment = os.environ.get
+    restarts = environment("TORCHELASTIC_RESTART_COUNT", "0")
+    one_machine = environment("GROUP_WORLD_SIZE", "1") == "1" and environment("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if restarts == "0" or not one_machine:
+        return None
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=PATIENCE)
+    return dist.PrefixStore(f"restart-{restarts}", store)
 
 
 # --- report an error once --------------------------------------------------------------------------------------------

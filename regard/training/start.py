@@ -18,7 +18,8 @@ from regard.escape import escape_controls
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
-from regard.runs.layout import EVALUATION, REPORT
+from regard.runs.checkpoint import checkpoint_steps
+from regard.runs.layout import CHECKPOINTS, EVALUATION, REPORT
 from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
 from regard.tasks.baselines import find_better_baselines
 from regard.tasks.defaults import suggest_schedule
@@ -32,7 +33,7 @@ from regard.training.memory import split_to_fit
 from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
-from regard.training.ranks import Ranks, join_ranks
+from regard.training.ranks import Ranks, join_ranks, was_restarted
 from regard.training.report import draw_curves, write_report
 from regard.training.report_facts import report_facts
 from regard.training.request import RunRequest
@@ -85,7 +86,8 @@ def train(
 
     `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
     the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is
-    called with what was decided, before anything is written.
+    called with what was decided, before anything is written. If torchrun or Slurm has started the command again, `run`
+    continues from its last checkpoint.
     """
     check_callbacks(callbacks)
     if overwrite and run is None:
@@ -93,6 +95,8 @@ def train(
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
+        if run is not None and was_restarted(ranks) and checkpoint_steps(Path(run) / CHECKPOINTS):
+            return _resume(Path(run), (), ranks, held, console, model, callbacks)
         if run is not None and ranks.first:  # before the data is read, which may take long
             held.enter_context(take_folder(Path(run), overwrite))
         plan = _plan(request, ranks, console)
@@ -174,32 +178,44 @@ def resume(
     check_callbacks(callbacks)
     console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
-        console.quiet = console.quiet or not ranks.first
-        run = open_run(folder)
+        return _resume(Path(folder), overrides, ranks, held, console, model, callbacks, accept_changed_data)
+
+
+def _resume(
+    folder: Path,
+    overrides: Sequence[str],
+    ranks: Ranks,
+    held: ExitStack,
+    console: "Console",
+    model: nn.Module | None,
+    callbacks: Sequence[Any],
+    accept_changed_data: bool = False,
+) -> Run:
+    """Continue a run in these processes."""
+    console.quiet = console.quiet or not ranks.first
+    run = open_run(folder)
+    if ranks.first:
+        held.enter_context(hold_run(run.folder))
+    run = replace(run, config=_changed(run.config, overrides))
+    _check_module(run, model)
+    with ranks.rank_zero_first():
+        task = run.task(device="cpu")
+    run, warning = _fit_to_memory(run, task, ranks)
+    module = build_model(run.config, ranks) if model is None else model.to(ranks.device)
+    with _progress(console, run) as progress:
+        if warning:
+            progress.say(warning, "yellow")
+        trainer = _trainer(run, task, module, ranks, progress, callbacks)
+        if not trainer.resume(accept_changed_data):
+            progress.say("there is no checkpoint yet; the run starts from the beginning")
+        elif trainer.is_done():
+            remedy = "to train longer, raise train.steps (or train.patience)"
+            progress.say(f"training ended at step {trainer.step}; the model is only measured again; {remedy}")
+        if overrides and ranks.first:  # only now, so that a change that does not fit the checkpoint is not kept
+            write_config(run.folder, run.config)
         if ranks.first:
-            held.enter_context(hold_run(run.folder))
-        run = replace(run, config=_changed(run.config, overrides))
-        _check_module(run, model)
-        with ranks.rank_zero_first():
-            task = run.task(device="cpu")
-        run, warning = _fit_to_memory(run, task, ranks)
-        module = build_model(run.config, ranks) if model is None else model.to(ranks.device)
-        with _progress(console, run) as progress:
-            if warning:
-                progress.say(warning, "yellow")
-            trainer = _trainer(run, task, module, ranks, progress, callbacks)
-            if not trainer.resume(accept_changed_data):
-                progress.say("there is no checkpoint yet; the run starts from the beginning")
-            elif trainer.is_done():
-                remedy = "to train longer, raise train.steps (or train.patience)"
-                progress.say(f"training ended at step {trainer.step}; the model is only measured again; {remedy}")
-            if overrides and ranks.first:  # only now, so that a change that does not fit the checkpoint is not kept
-                write_config(run.folder, run.config)
-            if ranks.first:
-                note_session(
-                    run.folder, trainer.step, ranks, task_files(run.config.task) if accept_changed_data else ()
-                )
-            return _train(trainer)
+            note_session(run.folder, trainer.step, ranks, task_files(run.config.task) if accept_changed_data else ())
+        return _train(trainer)
 
 
 def _check_module(run: Run, model: nn.Module | None) -> None:

@@ -1,6 +1,7 @@
 """Several processes learn what one learns: with copies or shards, split, stopped, resumed; and when one fails."""
 
 import io
+import json
 import os
 import random
 import resource
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from regard.config import from_table
 from regard.errors import RegardError
 from regard.models.language import LanguageConfig
 from regard.models.recipe import build
-from regard.runs.checkpoint import load_checkpoint
+from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.ownership import hold_run
 from regard.runs.records import read_metrics
 from regard.training.loop import Trainer
@@ -481,3 +483,39 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
     found = load_checkpoint(run / "checkpoints", pytest.fail)
     assert found is not None
     assert f"stopped at step {found.step}, " in text
+
+
+@pytest.mark.slow
+def test_torchrun_replaces_a_process_that_was_killed_and_the_run_continues(place: Place) -> None:
+    task, _, changes, run = place.arguments("transformer", "train.steps=24", "train.checkpoint_every=6")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    command = ["--", str(Path(sys.executable).parent / "regard"), "train", "language", *task["train"], "task.window=16"]
+    options = ["train.parallel=fsdp", "train.validate_every=24", "--run", str(run), "--device", "cpu"]
+    process = subprocess.Popen(
+        [*torchrun, *command, *changes, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert process.stdout is not None
+    lines = []
+    with patient(process, signal.SIGTERM):
+        for line in process.stdout:
+            lines.append(line)
+            if checkpoint_steps(run / "checkpoints"):
+                os.kill(children(process.pid)[-1], signal.SIGKILL)
+                break
+        lines += process.stdout.readlines()
+        process.wait()
+    text = "".join(lines)
+    assert process.returncode == 0, text
+    assert read_metrics(run)[-1]["step"] == 24
+    sessions = (run / "sessions.jsonl").read_text().splitlines()
+    assert [json.loads(session)["step"] >= 6 for session in sessions] == [False, True]
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return sorted(found)

@@ -1,5 +1,6 @@
 """Starting a run: what the user says wins, contradictions are rejected, and a run can be repeated."""
 
+import io
 import tomllib
 from dataclasses import replace
 from itertools import count
@@ -422,6 +423,23 @@ def test_a_used_folder_is_rejected_before_the_data_is_read(text):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     with pytest.raises(RegardError, match="one: already holds a run"):
         regard.train(text | {"train": ["missing.txt"]}, run="one", console=QUIET)
+
+
+@pytest.mark.parametrize("count", ["TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"])
+def test_a_command_that_is_started_again_continues_its_run(text, monkeypatch, count):
+    """As torchrun and Slurm do when a process was lost: the same command, with a count of restarts."""
+    command = (text, *BRIEF, *TINY)
+    monkeypatch.setenv(count, "1")
+    first = regard.train(*command, run="one", overwrite=True, console=QUIET)  # there is no checkpoint yet
+    wanted = load_file("one/model.safetensors")
+    console = Console(record=True, width=200, file=io.StringIO())
+    again = regard.train(*command, run="one", overwrite=True, console=console)  # nothing is overwritten
+    assert again.folder == first.folder
+    assert "training ended at step 3" in console.export_text()
+    torch.testing.assert_close(load_file("one/model.safetensors"), wanted, rtol=0, atol=0)
+    monkeypatch.setenv(count, "0")
+    with pytest.raises(RegardError, match="one: already holds a run"):
+        regard.train(*command, run="one", console=QUIET)
 
 
 def test_starting_from_another_model(text, tmp_path):
