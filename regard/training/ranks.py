@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -119,7 +120,7 @@ def _connect(world: int, device: torch.device) -> Ranks:
     return Ranks(dist.get_rank(), world, device)
 
 
-def _store_of_restart() -> dist.Store | None:
+def _store_of_restart() -> Any:
     """Return where restarted processes of one machine find each other; None: torch decides.
 
     torchrun keeps one store for all its restarts, in which torch would read the addresses of processes that have ended.
@@ -130,8 +131,9 @@ def _store_of_restart() -> dist.Store | None:
     one_machine = environment("GROUP_WORLD_SIZE", "1") == "1" and environment("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if restarts == "0" or not one_machine:
         return None
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=PATIENCE)
-    return dist.PrefixStore(f"restart-{restarts}", store)
+    stores: Any = dist  # which does not declare them
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return stores.PrefixStore(f"restart-{restarts}", stores.TCPStore(address, port, is_master=False, timeout=PATIENCE))
 
 
 # --- report an error once --------------------------------------------------------------------------------------------
