@@ -171,8 +171,10 @@ def tune(
                 count = count_settings(60 * minutes, at_once)
                 search = _begin(request, recipe is not None, count, at_once, ranks, status)
         say(console, f"{len(search.candidates)} settings, {at_once} at a time, about {minutes:g} minutes: {folder}")
-        _Halving(folder, search, 60 * minutes, at_once, devices, console).run()
-        _write_found(folder, search, base, overrides)
+        try:
+            _Halving(folder, search, 60 * minutes, at_once, devices, console).run()
+        finally:  # also of a search that is stopped
+            _write_found(folder, search, base, overrides)
         print_search(console, search, folder)
     return folder
 

@@ -184,6 +184,7 @@ def test_the_same_command_continues_a_search_and_trains_nothing_twice(text, shor
         tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
     assert stopped.value.exit_code == 130
     assert [len(each.scores) for each in module._open(Path("b")).candidates] == [1, 1, 0]
+    assert Path("b/found.toml").exists()  # the best so far
     monkeypatch.setattr(module, "train_runs", second)
     folder = tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
     assert [words[1] == "--resume" for words in (*first.begun, *second.begun)] == [False, False, False, True]
