@@ -66,6 +66,8 @@ def lines(
             axes.fill_between(places, low, high, color=colour, alpha=0.18, linewidth=0)
         if "x" in log:
             _mark_powers(axes, rows, x)
+        elif all(float(row[x]).is_integer() for row in rows):
+            _mark_whole_numbers(axes)
         if by is not None:
             _add_legend(figure, axes)
     return figure
@@ -158,6 +160,13 @@ def _collect(rows: Iterable[Mapping[str, Any]], x: str, y: str, positive: bool) 
         if isfinite(value) and (value > 0 or not positive):
             found.setdefault(float(row[x]), []).append(value)
     return found
+
+
+def _mark_whole_numbers(axes: Axes) -> None:
+    """Write no fractions at an axis of layers, lengths or steps."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def _mark_powers(axes: Axes, rows: Rows, x: str) -> None:

@@ -50,3 +50,8 @@ def test_the_look_around_a_picture_counts(look):
         figure = lines(ROWS, x="length", y="loss", by="model")
     assert figure.get_facecolor()[:3] == pytest.approx([int(look.ground[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     assert encode_figure(figure, "svg").count(look.ground.encode()) >= 1
+
+
+def test_an_axis_of_whole_numbers_has_no_fractions():
+    figure = lines([{"layer": layer, "value": layer / 7} for layer in range(4)], x="layer", y="value")
+    assert all(float(tick).is_integer() for tick in figure.axes[0].get_xticks())

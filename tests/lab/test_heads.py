@@ -5,7 +5,7 @@ import torch
 
 from regard import load_recipe
 from regard.lab import run_experiment
-from regard.lab.experiments.heads import HEAD, HEADS, LOSS, without_head
+from regard.lab.experiments.heads import HEAD, HEADS, LOSS, RISE, WEIGHT, without_head
 
 
 @pytest.mark.usefixtures("no_reports")
@@ -15,7 +15,8 @@ def test_models_differ_in_heads_only_and_every_head_is_removed_once(tmp_path):
     assert [row[HEADS] for row in whole] == [1, 2]
     one, two = (row["parameters"] for row in whole)
     assert one == pytest.approx(two, rel=0.01)  # the norms of queries and keys are as wide as a head
-    assert [row[HEAD] for row in rows if HEAD in row] == ["1.1", "1.2"]
+    assert [row[HEAD] for row in rows if RISE in row] == ["1.1", "1.2"]
+    assert all(0 <= row[WEIGHT] <= 1 for row in rows if WEIGHT in row)
 
 
 def test_a_head_that_is_switched_off_adds_nothing_and_comes_back():

@@ -286,10 +286,12 @@ def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
         "French translations.",
         draw.lines(told, x=LAYER, y=APART, by=WORD, title="Senses told apart, layer by layer"),
     )
+    lecture = [{**row, LAYER: f"layer {row[LAYER]}"} for row in _with(rows, COSINE)]
     yield Picture(
         "bank",
-        f"The cosine between the vectors of 'bank' in '{RIVER}' and in '{STREET}'.",
-        draw.lines(_with(rows, COSINE), x=LAYER, y=COSINE, title="The vector of 'bank' in two sentences"),
+        f"The cosine between the vectors of 'bank' in '{RIVER}' and in '{STREET}'. It falls below 1, but hardly: "
+        "'bank' has one sense in the text that this model has read.",
+        draw.bars(lecture, x=LAYER, y=COSINE, title="The vector of 'bank' in the lecture's two sentences"),
     )
     seed = min(row["seed"] for row in rows)
     cells = [row for row in _with(rows, "key") if row["seed"] == seed]

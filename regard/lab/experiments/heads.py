@@ -25,9 +25,10 @@ from regard.parts.attention import Attention
 from regard.parts.heads import MultiHeads
 from regard.tasks.language import Language
 
-HEADS, LOSS, HEAD, RISE, LOOKS = "heads", "validation loss", "head", "rise of the loss without it", "looks at"
+HEADS, LOSS, HEAD, RISE = "heads", "validation loss", "head", "rise of the loss without it"
+BACK, WEIGHT = "characters back", "mean weight"
 CHEAP = 0.05  # nats: a head whose removal raises the loss by less can be removed
-BACK = 8  # characters back that get a name
+FARTHEST = 10  # characters back that are looked at
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,11 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         if heads != settings.studied:
             continue
         for role in model.attentions():
-            for head, (place, share) in enumerate(_where_heads_look(model, task, role)):
+            for head, weights in enumerate(_weights_by_distance(model, task, role)):
+                name = f"{role.layer}.{head + 1}"
                 with without_head(model, role, head):
-                    rise = task.measure(model)["loss"] - loss
-                yield {HEAD: f"{role.layer}.{head + 1}", RISE: rise, LOOKS: place, "with a weight of": share}
+                    yield {HEAD: name, RISE: task.measure(model)["loss"] - loss}
+                yield from ({HEAD: name, BACK: back, WEIGHT: weight} for back, weight in enumerate(weights))
 
 
 @contextmanager
@@ -88,17 +90,17 @@ def without_head(model: Model, role: AttentionRole, head: int) -> Iterator[None]
         hook.remove()
 
 
-def _where_heads_look(model: Model, task: Language, role: AttentionRole) -> list[tuple[str, float]]:
-    """Return for each head how many characters back it looks most, on average, and with which weight."""
+def _weights_by_distance(model: Model, task: Language, role: AttentionRole) -> list[list[float]]:
+    """Return for each head its mean weight on the character itself, on the one before, and so on."""
     width = min(task.config.window, 64)
     starts = np.arange(0, min(task.valid.tokens - width, 32 * width), width)
     with torch.no_grad(), watch(model, role.name) as tape:
         model(task.valid.windows(starts, width))
     weights = tape.weights(role.name).mean(0)  # H T S
-    most = min(BACK, width - 1)
-    shares = torch.stack([weights.diagonal(-back, 1, 2)[:, most - back :].mean(-1) for back in range(most + 1)], 1)
-    found = zip(shares.argmax(1).tolist(), shares.amax(1).tolist(), strict=True)
-    return [(f"{back} back" if back else "itself", share) for back, share in found]
+    most = min(FARTHEST, width - 1)
+    shares = [weights.diagonal(-back, 1, 2)[:, most - back :].mean(-1) for back in range(most + 1)]
+    found: list[list[float]] = torch.stack(shares, 1).tolist()
+    return found
 
 
 def _whole_models(rows: Sequence[Row]) -> list[Row]:
@@ -119,13 +121,18 @@ def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
         draw.lines(_whole_models(rows), x=HEADS, y=LOSS, log="x", title=title),
     )
     single = _single_heads(rows)
-    first = [row for row in single if row["seed"] == single[0]["seed"]]
-    looks = ", ".join(f"{row[HEAD]} {row[LOOKS]} (weight {row['with a weight of']:.2f})" for row in first)
     yield Picture(
         "removed",
         "How much the loss rises when one head is switched off (layer.head). Heads have no order, so a bar is the mean "
-        f"over different heads of different seeds. Characters that the heads of the first seed look at most: {looks}.",
+        "over different heads of different seeds.",
         draw.bars(single, x=HEAD, y=RISE, title="Rise of the loss without one head (nats per character)"),
+    )
+    seed = min(row["seed"] for row in rows)
+    looks = [row for row in rows if WEIGHT in row and row["seed"] == seed]
+    yield Picture(
+        "where-heads-look",
+        f"The mean weight of each head by distance (seed {seed}; 0 is the character itself).",
+        draw.lines(looks, x=BACK, y=WEIGHT, by=HEAD, title="What single heads look at"),
     )
 
 

@@ -30,7 +30,7 @@ from regard.lab.spread import over_seeds
 from regard.training.run import Run
 
 ONE_HOT, COUNTS, SKIP_GRAM, CONTEXT = "one-hot", "co-occurrence and PCA", "Word2Vec", "contextual"
-RANK, NEAR, ANALOGIES = "Spearman correlation", "nearest word of the same group", "analogies solved"
+RANK, NEAR, ANALOGIES = "Spearman correlation", "neighbour of the same group", "analogies solved"
 
 # Groups of words, a field on each line: two words of a group are similar (2), of a field related (1), else neither (0).
 FIELDS = """
