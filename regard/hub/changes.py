@@ -48,19 +48,22 @@ class Transposed(Change):
 
 
 class Reshaped(Change):
-    """The same numbers with a leading dimension of 1: a row of biases, a position table in a batch of one."""
+    """The same numbers with leading dimensions of 1: a row of biases, a position table in a batch of one."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.ones = (1,) * times
 
     def shapes(self, ours: Sequence[Shape]) -> list[Shape]:
-        """Add the dimension."""
-        return [(1, *shape) for shape in ours]
+        """Add the dimensions."""
+        return [(*self.ones, *shape) for shape in ours]
 
     def read(self, theirs: Sequence[Tensor], ours: Sequence[Shape]) -> list[Tensor]:
-        """Drop the dimension."""
-        return [tensor[0] for tensor in theirs]
+        """Drop the dimensions."""
+        return [tensor.reshape(tensor.shape[len(self.ones) :]) for tensor in theirs]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        """Add the dimension."""
-        return [tensor[None] for tensor in ours]
+        """Add the dimensions."""
+        return [tensor.reshape(*self.ones, *tensor.shape) for tensor in ours]
 
 
 class Together(Change):
@@ -120,6 +123,7 @@ class PerExpert(Change):
 SAME = Change()
 TRANSPOSED = Transposed()
 RESHAPED = Reshaped()
+RESHAPED_TWICE = Reshaped(2)
 TOGETHER = Together()
 STACKED = Stacked()
 STACKED_TRANSPOSED = Stacked(transposed=True)

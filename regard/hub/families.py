@@ -17,6 +17,7 @@ from regard.hub.mistral import MISTRAL
 from regard.hub.pegasus import PEGASUS
 from regard.hub.qwen3 import QWEN3
 from regard.hub.roberta import ROBERTA
+from regard.hub.rwkv import RWKV
 from regard.hub.t5 import T5
 from regard.hub.vit import VIT
 
@@ -36,5 +37,6 @@ FAMILIES: Registry[Family] = Registry(
         "pegasus": PEGASUS,
         "bart": BART,
         "t5": T5,
+        "rwkv": RWKV,
     },
 )

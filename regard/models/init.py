@@ -18,6 +18,7 @@ from regard.config import Config, Kinds, NotNegative
 from regard.parts.moe import Experts
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
+from regard.parts.rwkv import Shifting
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -80,6 +81,9 @@ def initialise(model: nn.Module, config: "InitConfig", generator: torch.Generato
         for part in model.modules():
             if id(part) not in inside:
                 _fill_own(part, config, outputs, layers, generator)
+        for part in model.modules():
+            if isinstance(part, Shifting):
+                part.start_values()
 
 
 def _fill_own(

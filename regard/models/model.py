@@ -175,7 +175,8 @@ class Model(nn.Module):
 
     def mixers(self) -> list[Mixer]:
         """List the parts in which tokens interact, layer by layer."""
-        return [module.mixer for module in self.modules() if isinstance(module, Layer)]
+        layers = (module for module in self.modules() if isinstance(module, Layer))
+        return [part for layer in layers for part in (layer.mixer, layer.feedforward) if isinstance(part, Mixer)]
 
     @property
     def packs_documents(self) -> bool:

@@ -14,7 +14,8 @@ from regard.config import Table
 
 SHALLOW = 4  # a stack of fewer layers (the recurrent recipes) keeps its depth
 LEAST_HEAD = 16  # the least width of a head, where the recipe's own does not divide the model's width
-WIDTHS = ("hidden", "rank", "query_rank", "concatenate")  # keys that grow with the width, besides heads
+# Keys that grow with the width, besides heads.
+WIDTHS = ("hidden", "rank", "query_rank", "gate_rank", "value_rank", "concatenate")
 HEADS = 4  # heads of a part that replaces one without heads
 
 
@@ -54,6 +55,8 @@ def _scale_table(table: Mapping[str, Any], dim: int, size: Size) -> Table:
             scaled[key] = _scale_heads(value, dim, size)
         elif isinstance(value, Mapping):
             scaled[key] = _scale_table(value, dim, size)
+        elif key == "heads" and isinstance(value, int) and dim % value == 0:  # a mixer that has no table of heads
+            scaled[key] = _count_heads(size.dim, value, dim // value, size.heads)
         elif key in WIDTHS and isinstance(value, int):
             scaled[key] = _scale_width(value, size.dim / dim)
         else:

@@ -30,12 +30,18 @@ from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
 from regard.parts.region import region
 from regard.parts.residual import ResidualName, Sublayer, build_residual
+from regard.parts.rwkv import RWKV4Config, RWKV7Config
 from regard.parts.state import LayerState, LayerView
 
 LayerStates = dict[str, LayerState]
 LayerViews = dict[str, LayerView]
 
-MIXERS = Kinds("mixer", MixerConfig, {"attention": AttentionConfig, "conv": ConvolutionConfig}, RECURRENT)
+MIXERS = Kinds(
+    "mixer",
+    MixerConfig,
+    {"attention": AttentionConfig, "conv": ConvolutionConfig, "rwkv4": RWKV4Config, "rwkv7": RWKV7Config},
+    RECURRENT,
+)
 
 
 class Layer(nn.Module):
@@ -77,7 +83,7 @@ class Layer(nn.Module):
         """
         state = state or {}
         memo, cross_memo = memos or (None, None)
-        shared = {"memo": memo} if self.mixer.shares_masks else {}
+        shared = {"memo": memo} if self.mixer.uses_memo else {}
 
         def mix(x: Tensor) -> Tensor:
             return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"), **shared)
@@ -95,8 +101,13 @@ class Layer(nn.Module):
             sublayers["cross"] = attend_to_memory
         if self.feedforward is not None:
             feedforward = self.feedforward
-            counts_tokens = isinstance(feedforward, MixtureOfExperts)
-            sublayers["feedforward"] = partial(feedforward, positions=positions) if counts_tokens else feedforward
+            if isinstance(feedforward, Mixer):  # it also sees the token before
+                places = {"mask": mask, "positions": positions, "state": state.get("feedforward")}
+                sublayers["feedforward"] = partial(feedforward, **places)
+            elif isinstance(feedforward, MixtureOfExperts):  # it counts the real tokens
+                sublayers["feedforward"] = partial(feedforward, positions=positions)
+            else:
+                sublayers["feedforward"] = feedforward
         return self.residual(x, sublayers)
 
     def with_same_input(self) -> Iterator[tuple[Linear, ...]]:
@@ -116,6 +127,8 @@ class Layer(nn.Module):
         if self.cross is not None:
             assert memory is not None
             state["cross"] = self.cross.remember(memory, memory_positions)
+        if isinstance(self.feedforward, Mixer):
+            state["feedforward"] = self.feedforward.start(batch, capacity)
         return state
 
 

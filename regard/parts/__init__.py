@@ -10,7 +10,15 @@ from regard.parts.attend import Explanation, Record, Tape, attend, explain, watc
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.conv import Convolution, ConvolutionConfig
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
-from regard.parts.feedforward import GLU, MLP, FeedForwardConfig, GLUConfig, MLPConfig, MoEConfig
+from regard.parts.feedforward import (
+    GLU,
+    MLP,
+    ChannelMixConfig,
+    FeedForwardConfig,
+    GLUConfig,
+    MLPConfig,
+    MoEConfig,
+)
 from regard.parts.heads import (
     BareHeads,
     BareHeadsConfig,
@@ -96,6 +104,7 @@ from regard.parts.recurrent import (
     TorchGRUConfig,
 )
 from regard.parts.residual import Around, Parallel, Plain, Post, Pre, Residual
+from regard.parts.rwkv import RWKV4, RWKV7, ChannelMix, RWKV4Config, RWKV7Config
 from regard.parts.score import (
     Additive,
     AdditiveConfig,
@@ -119,6 +128,8 @@ __all__ = [
     "MUT1",
     "MUT2",
     "MUT3",
+    "RWKV4",
+    "RWKV7",
     "Absolute",
     "AbsoluteConfig",
     "Additive",
@@ -136,6 +147,8 @@ __all__ = [
     "Bilinear",
     "BilinearConfig",
     "Causal",
+    "ChannelMix",
+    "ChannelMixConfig",
     "Convolution",
     "ConvolutionConfig",
     "Cosine",
@@ -201,6 +214,8 @@ __all__ = [
     "Prefix",
     "RMSNorm",
     "RMSNormConfig",
+    "RWKV4Config",
+    "RWKV7Config",
     "Record",
     "Recurrent",
     "RecurrentConfig",

@@ -31,7 +31,7 @@ class Attention(Watchable, Mixer):
     """
 
     follows_documents = True
-    shares_masks = True
+    uses_memo = True
 
     def __init__(
         self,

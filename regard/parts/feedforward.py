@@ -16,6 +16,7 @@ from regard.config import Config, Count, Kinds, Positive, Rate, Registry
 from regard.errors import ConfigError
 from regard.parts.linear import Linear, linears
 from regard.parts.moe import Experts, MixtureOfExperts, Router
+from regard.parts.rwkv import ChannelMix
 
 
 def relu_squared(x: Tensor) -> Tensor:
@@ -185,4 +186,22 @@ class MoEConfig(FeedForwardConfig):
         return MixtureOfExperts(router, Experts(self.experts, dim, self.hidden), shared)
 
 
-FEEDFORWARDS = Kinds("feedforward", FeedForwardConfig, {"mlp": MLPConfig, "glu": GLUConfig, "moe": MoEConfig})
+@dataclass(frozen=True)
+class ChannelMixConfig(FeedForwardConfig):
+    """The feed-forward of RWKV, which also sees the token before (Peng et al. 2023, 2025)."""
+
+    hidden: Count
+    """Width between the two layers."""
+    gated: bool = True
+    """Whether the output has a gate, as in version 4; version 7 has none."""
+
+    def build(self, dim: int) -> nn.Module:
+        """Build the layer for vectors of width `dim`."""
+        return ChannelMix(dim, self.hidden, self.gated)
+
+
+FEEDFORWARDS = Kinds(
+    "feedforward",
+    FeedForwardConfig,
+    {"mlp": MLPConfig, "glu": GLUConfig, "moe": MoEConfig, "channel-mix": ChannelMixConfig},
+)

@@ -12,13 +12,13 @@ class Mixer(nn.Module):
     Every mixer is called as `mixer(x, mask=..., positions=..., state=...)`: x is (B, T, D), and so is the result;
     `mask` is a rule or None; `positions` is (B, T), -1 at padding, or None for 0 .. T-1. `state` is None, or the view
     that `State.advance` makes of the result of `start`: then x continues the tokens in the state, and is added to it.
-    A mixer that `shares_masks` is also given a `memo`, the same dict for all layers of a pass.
+    A mixer that `uses_memo` is also given a `memo`, the same dict for all layers of a pass.
 
     A mixer counts its own arithmetic with `flops` (see `models/count.py`); without it, it is listed as uncounted.
     """
 
     follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart
-    shares_masks = False  # whether it keeps what it makes of a mask for the layers above, in a `memo`
+    uses_memo = False  # whether it keeps something for the layers above, such as what it makes of a mask
     carries_state = False  # whether training can carry its state from one window of a text to the next
 
     def start(self, batch: int, capacity: int | None = None) -> LayerState:

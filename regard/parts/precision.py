@@ -15,3 +15,8 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which products of x are computed: its own, or the lower one of autocast."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else x.dtype
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return x in float32, or in its own dtype if that is more precise: for sums over time and exponents."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))

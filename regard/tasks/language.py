@@ -191,7 +191,7 @@ def _restore_state(state: State, batch: Batch) -> None:
             assert isinstance(part, Hidden)
             found = [batch.get(f"carried.{place}.{name}.{index}") for index in range(len(part.values))]
             part.values = tuple(
-                value if old is None else torch.where(batch["begins"][:, None], value, old)
+                value if old is None else torch.where(batch["begins"].reshape(-1, *[1] * (value.ndim - 1)), value, old)
                 for old, value in zip(found, part.values, strict=True)
             )
 

@@ -54,6 +54,8 @@ DEEPSEEK = {
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
 }
+RWKV = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "hidden_size": 16, "attention_hidden_size": 16}
+RWKV |= {"intermediate_size": 24, "context_length": 32, "rescale_every": 0, "pad_token_id": PAD}
 YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,
@@ -159,6 +161,8 @@ CASES = [
     Case("deepseek-halves", "DeepseekV3ForCausalLM", {**DEEPSEEK, "rope_interleave": False}),
     Case("deepseek-yarn", "DeepseekV3ForCausalLM", {**DEEPSEEK, "rope_parameters": YARN}),
     Case("deepseek-classes", "DeepseekV3ForSequenceClassification", DEEPSEEK),
+    Case("rwkv", "RwkvForCausalLM", RWKV),
+    Case("rwkv-eps", "RwkvForCausalLM", {**RWKV, "layer_norm_epsilon": 1e-3, "tie_word_embeddings": True}),
     Case("llama-yarn", "LlamaForCausalLM", {**LLAMA, "rope_parameters": {**YARN, "mscale_all_dim": 0.0}}),
 ]
 

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from regard.hub.changes import PER_EXPERT, RESHAPED, SAME, STACKED, STACKED_TRANSPOSED, TOGETHER, TRANSPOSED
+from regard.hub.changes import (
+    PER_EXPERT,
+    RESHAPED,
+    RESHAPED_TWICE,
+    SAME,
+    STACKED,
+    STACKED_TRANSPOSED,
+    TOGETHER,
+    TRANSPOSED,
+)
 
 MATRICES = [(4, 3), (2, 3), (2, 3)]
 
@@ -15,6 +24,7 @@ MATRICES = [(4, 3), (2, 3), (2, 3)]
         (TRANSPOSED, [(4, 3)], ["a"]),
         (RESHAPED, [(4, 3)], ["a"]),
         (RESHAPED, [(4,)], ["a"]),
+        (RESHAPED_TWICE, [(4,)], ["a"]),
         (STACKED, MATRICES, ["a"]),
         (STACKED, [(4,), (2,), (2,)], ["a"]),
         (STACKED_TRANSPOSED, MATRICES, ["a"]),

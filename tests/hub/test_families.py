@@ -83,6 +83,8 @@ def test_the_same_greedy_text(pair) -> None:
     settings = transformers.GenerationConfig(
         max_new_tokens=12, do_sample=False, eos_token_id=None, pad_token_id=1, forced_eos_token_id=None
     )
+    if pair.case.name.startswith("rwkv"):  # with its state, their RWKV writes another text for several rows
+        settings.use_cache = False
     pair.theirs.generation_config = settings
     written = pair.theirs.generate(**given, generation_config=settings)[:, -12:]
     ours, piece = [], tokens

@@ -26,6 +26,23 @@ SHRINK: dict[str, list[str]] = {
     "mut2": SMALL,
     "mut3": [*SMALL, "model.head.tied=false"],
     "conv": [*SMALL, "model.depth=2", "model.layers.block.mixer.kernel=3", "model.layers.block.feedforward.hidden=24"],
+    "rwkv4": [*SMALL, "model.depth=2", "model.layers.block.feedforward.hidden=24"],
+    "rwkv7": [
+        *SMALL,
+        "model.depth=2",
+        *(f"model.layers.{name}.feedforward.hidden=24" for name in ("first", "block")),
+        *(f"model.layers.{name}.mixer.{key}=3" for name in ("first", "block") for key in ("rank", "gate_rank")),
+        *(f"model.layers.{name}.mixer.heads=2" for name in ("first", "block")),
+        "model.layers.block.mixer.value_rank=3",
+    ],
+    "rwkv-hybrid": [
+        *SMALL,
+        "model.depth=2",
+        'model.pattern=["recurrent", "attention"]',
+        *(f"model.layers.{name}.feedforward.hidden=24" for name in ("recurrent", "attention")),
+        *(f"model.layers.recurrent.mixer.{setting}" for setting in ("rank=3", "gate_rank=3", "heads=2")),
+        *heads("model.layers.attention.mixer", heads=4),
+    ],
     "gpt2": [
         *SMALL,
         "model.depth=2",

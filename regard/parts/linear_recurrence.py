@@ -1,0 +1,166 @@
+"""Recurrences that are linear in their state, so that many steps can be computed at once.
+
+`state_recurrence` has a matrix as its state, which every step lets decay, corrects in one direction and adds to. RWKV-7
+(Peng et al. 2025), the delta rule (Schlag et al. 2021), gated delta rule (Yang et al. 2025) and linear attention
+(Katharopoulos et al. 2020) are forms of it. It is computed in chunks: within a chunk by products of matrices (Yang et
+al. 2024), from chunk to chunk one after the other. `weighted_average` is the recurrence of RWKV-4 (Peng et al. 2023),
+a softmax whose weights decay with distance; it is computed in log2(T) rounds, each of which joins spans twice as long.
+
+Shapes: B batch, T time, H heads, K width of keys, V width of values, C chunks, L tokens of a chunk, D channels.
+"""
+
+import torch
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
+
+from regard.parts.precision import at_least_float32, without_autocast
+
+CHUNK = 16  # tokens; more would need larger ratios of decays than float32 has digits for
+FASTEST = -5.0  # the logarithm of the fastest decay of one step: what is left is then 0.7 percent
+
+
+def state_recurrence(
+    r: Float[Tensor, "B T H K"],
+    log_w: Float[Tensor, "B T H K"],
+    k: Float[Tensor, "B T H K"],
+    v: Float[Tensor, "B T H V"],
+    removal: tuple[Tensor, Tensor] | None,
+    start: Float[Tensor, "B H V K"],
+) -> tuple[Float[Tensor, "B T H V"], Float[Tensor, "B H V K"]]:
+    """S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t';  o_t = S_t r_t. Return all o and the last S.
+
+    `removal` is (a, b), both like k; None for none. Computed in float32 at least.
+    """
+    with without_autocast(r):
+        r, log_w, k, v, start = (at_least_float32(x) for x in (r, log_w, k, v, start))
+        removal = None if removal is None else (at_least_float32(removal[0]), at_least_float32(removal[1]))
+        log_w = log_w.clamp(min=FASTEST)
+        if r.shape[1] == 1:
+            return _one_step(r, log_w, k, v, removal, start)
+        return _chunks(r, log_w, k, v, removal, start)
+
+
+def _one_step(
+    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute the recurrence as it is written, for one token."""
+    state = start * log_w[:, 0, :, None].exp() + v[:, 0, :, :, None] * k[:, 0, :, None]
+    if removal is not None:
+        a, b = (x[:, 0] for x in removal)
+        state = state + (start @ a[..., None]) * b[:, :, None]
+    return (state @ r[:, 0, :, :, None]).squeeze(-1)[:, None], state
+
+
+def _chunks(
+    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute the recurrence chunk by chunk.
+
+    With c_t = log w_1 + .. + log w_t inside a chunk, and u_t = S_{t-1} a_t, the recurrence unrolls to
+
+        u_t = S_0 (e^{c_{t-1}} a_t) + sum_{i<t} u_i (b_i . e^{c_{t-1} - c_i} a_t) + v_i (k_i . e^{c_{t-1} - c_i} a_t)
+        o_t = S_0 (e^{c_t} r_t)     + sum_{i<=t} u_i (b_i . e^{c_t - c_i} r_t)    + v_i (k_i . e^{c_t - c_i} r_t)
+
+    The first is a triangular system for all u of a chunk. Exponents are taken relative to the middle of the chunk, so
+    that none is too large.
+    """
+    T = r.shape[1]
+    tokens = [r, log_w, k, v, *(removal or ())]
+    r, log_w, k, v, *rest = (_split(x) for x in tokens)
+    c = log_w.cumsum(-2)
+    whole = c[..., -1:, :]
+    later, earlier = (c - whole / 2).exp(), (whole / 2 - c).exp()
+    to_end = (whole - c).exp()
+    keys, ends = k * earlier, k * to_end
+    out = (r * later @ keys.mT).tril() @ v
+    added = v.mT @ ends  # what the values of each chunk add to the state
+    decay = whole.exp()
+    if rest:
+        a, b = rest
+        before = c - log_w
+        asks, gives = a * (before - whole / 2).exp(), b * earlier
+        system = torch.eye(CHUNK, device=r.device, dtype=r.dtype) - (asks @ gives.mT).tril(-1)
+        wanted = torch.cat((a * before.exp(), (asks @ keys.mT).tril(-1) @ v), -1)
+        solved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+        from_state, from_values = solved.split((k.shape[-1], v.shape[-1]), -1)
+        given, gives_out = b * to_end, (r * later @ gives.mT).tril()
+    state, states, removed = start, [], []
+    for chunk in range(r.shape[2]):
+        states.append(state)
+        state = state * decay[:, :, chunk] + added[:, :, chunk]
+        if rest:
+            u = from_state[:, :, chunk] @ states[-1].mT + from_values[:, :, chunk]
+            state = state + u.mT @ given[:, :, chunk]
+            removed.append(u)
+    out = out + r * c.exp() @ torch.stack(states, 2).mT
+    if rest:
+        out = out + gives_out @ torch.stack(removed, 2)
+    return rearrange(out, "B H C L V -> B (C L) H V")[:, :T], state
+
+
+def _split(x: Float[Tensor, "B T H E"]) -> Float[Tensor, "B H C L E"]:
+    """Split time into chunks; the last is filled with zeros, which change no state."""
+    x = pad(x, (0, 0, 0, 0, 0, -x.shape[1] % CHUNK))
+    return rearrange(x, "B (C L) H E -> B H C L E", L=CHUNK)
+
+
+# --- RWKV-4 ----------------------------------------------------------------------------------------------------------
+
+Averages = tuple[Tensor, Tensor, Tensor]  # m, e^-m sum of weights * values, e^-m sum of weights
+
+
+def weighted_average(
+    k: Float[Tensor, "B T D"],
+    v: Float[Tensor, "B T D"],
+    decay: Float[Tensor, "D"],
+    bonus: Float[Tensor, "D"],
+    start: Averages,
+) -> tuple[Float[Tensor, "B T D"], Averages]:
+    """y_t = (sum_{i<t} e^{k_i - (t-1-i) d} v_i + e^{u + k_t} v_t) / (the same without v), for each channel.
+
+    d is the decay, at least 0, and u the bonus of the token itself. `start` and the second result are the sums over all
+    tokens before the first, and after each token; exponents are relative to m, so that none is too large. Computed in
+    float32 at least. What a gradient needs is computed again in the backward pass: the rounds would keep too much.
+    """
+    with without_autocast(k):
+        values = [at_least_float32(x) for x in (k, v, decay, bonus, *start)]
+        if torch.is_grad_enabled():
+            found = checkpoint(_weighted_average, *values, use_reentrant=False)
+        else:
+            found = _weighted_average(*values)
+    y, *sums = found
+    return y, (sums[0], sums[1], sums[2])
+
+
+def _weighted_average(
+    k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, m: Tensor, total: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Join the sums of ever longer spans that end at each token; place 0 holds the sums before the first token."""
+    sums = (
+        torch.cat((m[:, None], k), 1),
+        torch.cat((total[:, None], v), 1),
+        torch.cat((weight[:, None], torch.ones_like(k)), 1),
+    )
+    span = 1
+    while span < sums[0].shape[1]:
+        earlier = (sums[0][:, :-span] - span * decay, sums[1][:, :-span], sums[2][:, :-span])
+        joined = _join(earlier, (sums[0][:, span:], sums[1][:, span:], sums[2][:, span:]))
+        sums = (
+            torch.cat((sums[0][:, :span], joined[0]), 1),
+            torch.cat((sums[1][:, :span], joined[1]), 1),
+            torch.cat((sums[2][:, :span], joined[2]), 1),
+        )
+        span *= 2
+    past = (sums[0][:, :-1], sums[1][:, :-1], sums[2][:, :-1])
+    _, top, bottom = _join(past, (k + bonus, v, torch.ones_like(k)))
+    return top / bottom, sums[0][:, 1:], sums[1][:, 1:], sums[2][:, 1:]
+
+
+def _join(one: Averages, other: Averages) -> Averages:
+    """Add two pairs of sums, each relative to its own m."""
+    m = torch.maximum(one[0], other[0])
+    scale, other_scale = (one[0] - m).exp(), (other[0] - m).exp()
+    return m, scale * one[1] + other_scale * other[1], scale * one[2] + other_scale * other[2]

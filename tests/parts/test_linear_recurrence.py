@@ -1,0 +1,120 @@
+"""Linear recurrences against loops over time that follow their definitions, and their gradients."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.parts.linear_recurrence import CHUNK, FASTEST, state_recurrence, weighted_average
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_definition(r, log_w, k, v, removal, start):
+    """Multiply by the matrix of every step, in float64."""
+    state, out = start.double(), []
+    for t in range(r.shape[1]):
+        matrix = torch.diag_embed(log_w[:, t].double().exp())
+        if removal is not None:
+            a, b = (x[:, t].double() for x in removal)
+            matrix = matrix + a[..., :, None] * b[..., None, :]
+        state = state @ matrix + v[:, t].double()[..., :, None] * k[:, t].double()[..., None, :]
+        out.append((state @ r[:, t].double()[..., None]).squeeze(-1))
+    return torch.stack(out, 1), state
+
+
+def inputs(T: int, fastest: float = -0.6065, removes: bool = True):
+    B, H, K, V = 2, 3, 4, 5
+    direction = torch.nn.functional.normalize(draw(B, T, H, K, seed=4), dim=-1)
+    share = draw(B, T, H, K, seed=5).sigmoid()
+    return (
+        draw(B, T, H, K),
+        fastest * draw(B, T, H, K, seed=1).sigmoid(),
+        draw(B, T, H, K, seed=2),
+        draw(B, T, H, V, seed=3),
+        (-direction, direction * share) if removes else None,
+        draw(B, H, V, K, seed=6),
+    )
+
+
+@pytest.mark.parametrize("removes", [True, False])
+@pytest.mark.parametrize("T", [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+def test_chunks_compute_what_the_definition_says(T: int, removes: bool) -> None:
+    given = inputs(T, removes=removes)
+    for found, wanted in zip(state_recurrence(*given), by_definition(*given), strict=True):
+        assert torch.allclose(found.double(), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_the_fastest_decay_loses_no_digits() -> None:
+    given = list(inputs(40, removes=False))
+    given[1] = torch.full_like(given[1], FASTEST)
+    for found, wanted in zip(state_recurrence(*given), by_definition(*given), strict=True):
+        assert torch.allclose(found.double(), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_the_last_state_continues_the_recurrence() -> None:
+    r, log_w, k, v, (a, b), start = inputs(37)
+    whole, last = state_recurrence(r, log_w, k, v, (a, b), start)
+    first, state = state_recurrence(*(x[:, :21] for x in (r, log_w, k, v)), (a[:, :21], b[:, :21]), start)
+    second, state = state_recurrence(*(x[:, 21:] for x in (r, log_w, k, v)), (a[:, 21:], b[:, 21:]), state)
+    assert torch.allclose(torch.cat((first, second), 1), whole, atol=1e-5)
+    assert torch.allclose(state, last, atol=1e-5)
+
+
+def test_the_gradient_of_chunks_is_that_of_the_definition() -> None:
+    r, log_w, k, v, (a, b), start = inputs(CHUNK + 3)
+    given = [x.requires_grad_() for x in (r, log_w, k, v, a, b, start)]
+    found = torch.autograd.grad(state_recurrence(r, log_w, k, v, (a, b), start)[0].sin().sum(), given)
+    wanted = torch.autograd.grad(by_definition(r, log_w, k, v, (a, b), start)[0].sin().sum(), given)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-4, rtol=1e-3)
+
+
+# --- RWKV-4 ----------------------------------------------------------------------------------------------------------
+
+
+def average_by_definition(k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor) -> Tensor:
+    """Sum over all earlier tokens, for each token."""
+    out = []
+    for t in range(k.shape[1]):
+        i = torch.arange(t)[:, None]
+        weights = torch.cat(((k[:, :t] - (t - 1 - i) * decay), (bonus + k[:, t])[:, None]), 1).softmax(1)
+        out.append((weights * v[:, : t + 1]).sum(1))
+    return torch.stack(out, 1)
+
+
+def nothing(B: int, D: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.full((B, D), -1e38), torch.zeros(B, D), torch.zeros(B, D)
+
+
+def average_inputs(T: int, size: float = 1.0) -> list[Tensor]:
+    return [size * draw(2, T, 3), draw(2, T, 3, seed=1), draw(3, seed=2).exp(), draw(3, seed=3)]
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 7, 8, 33])
+@pytest.mark.parametrize("size", [1.0, 40.0])  # e^40 squared is more than float32 can hold
+def test_the_average_is_that_of_the_definition(T: int, size: float) -> None:
+    given = average_inputs(T, size)
+    found, _ = weighted_average(*(x.float() for x in given), nothing(2, 3))
+    assert found.dtype == torch.float32
+    assert torch.allclose(found.double(), average_by_definition(*given), atol=1e-4)
+
+
+def test_the_sums_after_a_token_continue_the_average() -> None:
+    k, v, decay, bonus = average_inputs(20)
+    whole, _ = weighted_average(k, v, decay, bonus, nothing(2, 3))
+    first, (m, total, weight) = weighted_average(k[:, :13], v[:, :13], decay, bonus, nothing(2, 3))
+    second, _ = weighted_average(k[:, 13:], v[:, 13:], decay, bonus, (m[:, -1], total[:, -1], weight[:, -1]))
+    assert torch.allclose(torch.cat((first, second), 1), whole, atol=1e-5)
+
+
+def test_the_gradient_of_the_average_is_that_of_the_definition() -> None:
+    given = [x.requires_grad_() for x in average_inputs(11)]
+    average = partial(weighted_average, start=nothing(2, 3))
+    found = torch.autograd.grad(average(*given)[0].sin().sum(), given)
+    wanted = torch.autograd.grad(average_by_definition(*given).sin().sum(), given)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-4)
