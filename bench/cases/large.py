@@ -167,6 +167,7 @@ IMAGES, SIDE, PATCHES = 256, 224, 196
 VIT = (
     *("model.dim=384", "model.depth=12", "model.layers.block.mixer.heads.heads=6"),
     *("model.layers.block.feedforward.hidden=1536", "model.layers.block.dropout=0.0", "model.patches.patch=16"),
+    f"model.position.length={PATCHES + 1}",
 )
 
 
