@@ -38,7 +38,7 @@ from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import can, flat_rows, hold_out, learn_tokenizer, shortened, shown, spread, telling, text_key
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
-BASELINE_ROWS = 2000  # sentences on which baselines are measured
+BASELINE_ROWS = 1000  # sentences on which baselines are measured
 AT_ONCE = 128  # sentences that a validation translates at a time
 PACKED_WIDTH = 64  # the least width of a packed row
 LONGEST = 128  # tokens of a sentence, if the model has that many positions
