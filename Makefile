@@ -63,6 +63,7 @@ browser:
 	fi
 
 bench: $(DEV)
+	$(PIP) accelerate
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench --render
 

@@ -26,6 +26,7 @@ from bench.machine import peak_megabytes, reset_peak, wait
 TURN_SECONDS = 0.3  # that the timed runs of a turn take together, at least one
 MOST_RUNS = 50  # of a turn
 LEAST_ROUNDS, MOST_ROUNDS = 3, 25
+LONGEST_REASON = 120  # characters of the reason why a contestant is absent
 PATIENCE = 900.0  # seconds for a contestant to get ready
 
 
@@ -192,12 +193,17 @@ def _serve(contestant: Contestant, setting: Setting, pipe: Connection) -> None:
         for request in iter(pipe.recv, None):
             pipe.send(peak_megabytes(setting.device) if request == "memory" else _turn(ready.run, setting.device))
     except ImportError as error:
-        pipe.send(f"not installed: {error.name or error}")
+        pipe.send(f"not installed: {error.name or one_line(error)}")
     except EOFError:
         pass
     except Exception as error:
         traceback.print_exc()
-        pipe.send(f"{type(error).__name__}: {str(error)[:300]}")
+        pipe.send(f"{type(error).__name__}: {one_line(error)}")
+
+
+def one_line(error: Exception) -> str:
+    """Return a message as a cell of a table."""
+    return " ".join(str(error).replace("|", "/").split())[:LONGEST_REASON]
 
 
 def _turn(run: Any, device: str) -> list[float]:

@@ -22,7 +22,7 @@ def missing(setting: Setting) -> Prepared:
 
 
 def failing(setting: Setting) -> Prepared:
-    raise ValueError("wrong")
+    raise ValueError("wrong |\n shape")
 
 
 def case_of(**contestants) -> Case:
@@ -35,7 +35,7 @@ def test_a_case_is_timed_by_turns_and_peers_that_cannot_run_say_why():
     assert found["wrong"] == []
     assert [list(found["contestants"][name]) for name in ("absent", "broken")] == [["absent"]] * 2
     assert found["contestants"]["absent"]["absent"] == "not installed: peer"
-    assert found["contestants"]["broken"]["absent"] == "ValueError: wrong"
+    assert found["contestants"]["broken"]["absent"] == "ValueError: wrong / shape"
     [ratio] = found["ratios"]
     assert (ratio["ours"], ratio["peer"]) == ("regard", "peer")
     assert found["contestants"]["regard"]["rounds"] >= 3
