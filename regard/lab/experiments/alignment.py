@@ -217,7 +217,7 @@ EXPERIMENT = Experiment(
     name="alignment",
     title="Attention aligns words: diagonal where the order agrees, crossing where it does not",
     claim="Diagonal attention means that words correspond in order; where the order differs, as in English adjectives "
-    "before and French adjectives after their noun, attention figures out the different word order (B5).",
+    "before and French adjectives after their noun, attention figures out the different word order.",
     source="Lecture from RNNs to the Transformer, 'Sequence-to-sequence with RNNs and attention', the alignment "
     "picture; Bahdanau et al. 2015, figure 3.",
     method="An RNN with attention (`rnn-attention`) and a small Transformer (`translator`) learn to translate "

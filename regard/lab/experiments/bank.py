@@ -332,7 +332,7 @@ EXPERIMENT = Experiment(
     title="A homograph in two contexts, layer by layer; what 'it' and 'she' attend to",
     claim="A word embedding is the same in both contexts, so it does not fully capture meaning; self-attention gives "
     "the word a vector that depends on the sentence: a better representation of 'bank' encodes information about "
-    "'river' (E8). 'It' focuses most on the word that it represents, in one of the heads (E9).",
+    "'river'. 'It' focuses most on the word that it represents, in one of the heads.",
     source="Slides on self-attention, 'What does bank mean in this sentence?' and 'Trained multi-head attention "
     "examples'; lecture on the Transformer for LLMs and ViT, 'Preamble: homographs'.",
     method="A small masked language model (`reader`) learns from English sentences (Tatoeba), and a quarter as many "

@@ -143,7 +143,7 @@ EXPERIMENT = Experiment(
     title="One vector for a whole sentence: BLEU against length with and without attention",
     claim="A translator without attention encodes the entire source into a single vector, which is an information "
     "bottleneck: the longer the source, the worse the translation. With attention, the decoder gets a new context "
-    "vector at every step, and the input sequence is not bottlenecked through a single vector (B1, B2).",
+    "vector at every step, and the input sequence is not bottlenecked through a single vector.",
     source="Lecture notes from NMT to the Transformer, 3.1, 'Bottleneck problem'; lecture from RNNs to the "
     "Transformer, sequence to sequence with RNNs and attention; Bahdanau et al. 2015, figure 2.",
     method="Three translators learn the same English-French pairs: `rnn-seq2seq` (LSTM, no attention), "

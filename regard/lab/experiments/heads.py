@@ -162,7 +162,7 @@ EXPERIMENT = Experiment(
     name="heads",
     title="One head or many at the same cost, and which heads can be removed",
     claim="Instead of one attention head that deals with everything, the width is split into several: the same total "
-    "computation, with heads that do different things, such as one for entities and one for syntax (C8, E10).",
+    "computation, with heads that do different things, such as one for entities and one for syntax.",
     source="Lecture notes from NMT to the Transformer, 12, 'Multi-head attention'; slides on self-attention, 'Trained "
     "multi-head attention examples'; Vaswani et al. 2017, section 3.2.2; Michel et al. 2019, Are Sixteen Heads Really "
     "Better than One?",

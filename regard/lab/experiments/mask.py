@@ -141,7 +141,7 @@ EXPERIMENT = Experiment(
     title="Training without the causal mask: the loss that looks too good",
     claim="Attention sees all tokens at once. If a model is trained on tokens that it can look at, it relies on "
     "information that is not available when it writes; so the future is masked by adding -inf to the scores before the "
-    "softmax (C6, D8).",
+    "softmax.",
     source="Lecture notes from NMT to the Transformer, 10.5, 'Problem 3: looking into the future'; Vaswani et al. "
     "2017, Attention Is All You Need, section 3.2.3.",
     method="The same small language model of characters is trained twice on Shakespeare, with the same data, seed "

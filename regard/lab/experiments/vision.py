@@ -130,7 +130,7 @@ EXPERIMENT = Experiment(
     title="Vision Transformer against ConvNet as the training set shrinks",
     claim="Vision Transformers use self-attention to capture global dependencies, where ConvNets rely on local "
     "receptive fields. They require large datasets for effective training, and often underperform ConvNets on "
-    "smaller ones (E3).",
+    "smaller ones.",
     source="Lecture on the Transformer for LLMs and ViT, 'Pros and cons of ViT'; Dosovitskiy et al. 2020, An Image "
     "is Worth 16x16 Words, section 4.3.",
     method="Both models are made of the recipe `seer`. The Vision Transformer maps patches of 4 x 4 pixels linearly "

@@ -305,7 +305,7 @@ EXPERIMENT = Experiment(
     title="Word vectors: one-hot, co-occurrence with PCA, Word2Vec, contextual",
     claim="One-hot vectors are sparse and have no semantic meaning. Word embeddings are dense, made from a large "
     "corpus by counting which words appear in the same sentences and reducing the counts by PCA, or better by "
-    "Word2Vec: similar words tend to be close to each other in the embedding space (E7).",
+    "Word2Vec: similar words tend to be close to each other in the embedding space.",
     source="Lecture on the Transformer for LLMs and ViT, 'Preamble: word embeddings'; Mikolov et al. 2013, Distributed "
     "Representations of Words and Phrases; Devlin et al. 2018.",
     method="Four kinds of vectors are made from the same English sentences (Tatoeba; a random share for each seed): "
