@@ -182,7 +182,7 @@ def _asked_for(error: BaseException) -> str:
 
 
 def _let_interrupts_end_it() -> None:
-    """Let another Ctrl-C end the process without a word: as an exception while Python ends, it prints a traceback."""
+    """Make another Ctrl-C end the process without a word: as an exception while Python ends, it prints a traceback."""
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -263,7 +263,7 @@ class ChannelMix(Shifting):
         return [self.down.weight]
 
     def start_values(self) -> None:
-        """Let the channels differ in how much they see of the token before."""
+        """Set the shares of the token before, which differ between channels."""
         place = torch.linspace(0, 1, self.dim)
         self.mix_k.copy_(place**0.5)
         if self.mix_r is not None:

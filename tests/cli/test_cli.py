@@ -245,7 +245,7 @@ def test_every_verb_without_a_model_ends_quietly_if_nobody_reads(arguments, tmp_
         with pytest.raises(SystemExit) as done:
             main()
         os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what is still buffered cannot be written
-    code = 0 if "--dry-run" in arguments else 141  # a plan that nobody reads prevents neither training nor its trial
+    code = 0 if "--dry-run" in arguments else 141  # a plan that is not read prevents neither training nor its trial
     assert (done.value.code, capsys.readouterr().err) == (code, "")
 
 
