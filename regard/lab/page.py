@@ -19,6 +19,8 @@ from regard.atomic import write_text
 from regard.draw.style import DPI
 from regard.escape import escape_controls
 from regard.lab.experiment import Experiment, Row, Verdict
+from regard.models.recipe import MODELS
+from regard.runs.folder import read_run_recipe
 from regard.training.report import PAGE, STYLE
 
 SHORT = 16  # rows of a table that is shown without being asked for
@@ -144,14 +146,19 @@ def figure_html(picture: DrawnPicture) -> str:
 
 def _look(result: Result) -> Iterator[str]:
     """Yield the commands that show what was trained in the viewer."""
-    if not result.runs:
+    commands = [f"regard look -m {shlex.quote(str(run))}" for run in result.runs if _is_shipped_kind(run)]
+    if not commands:
         return
-    commands = [f"regard look -m {shlex.quote(str(run))}" for run in result.runs]
     yield "<p>See what a model learned, head by head:</p>"
     yield preformatted(commands[0])
     if commands[1:]:
         others = preformatted("\n".join(commands[1:]))
         yield f"<details><summary>The other {len(commands) - 1} models</summary>{others}</details>"
+
+
+def _is_shipped_kind(run: Path) -> bool:
+    """Return whether a new process can load a run: its model is not of a kind that the experiment registered."""
+    return read_run_recipe(run)["model"]["kind"] not in MODELS.added()
 
 
 def _how(result: Result) -> str:

@@ -15,6 +15,9 @@ def test_without_the_mask_the_loss_looks_better_and_is_worse(tmp_path):
     masked, unmasked = result.rows
     assert unmasked[REPORTED] < masked[REPORTED] < unmasked[HIDDEN]
     assert masked[REPORTED] == pytest.approx(masked[HIDDEN])
+    page = result.page.read_text(encoding="utf-8")
+    assert "/runs/with-mask-0" in page
+    assert "/runs/without-mask-0" not in page  # the viewer does not know its kind
 
 
 def test_only_the_unmasked_model_sees_the_next_token():

@@ -126,6 +126,7 @@ def _train(lab: Lab, settings: _Settings, sentences: Sequence[str]) -> Run:
         "task.window=64",
         f"train.tokens={settings.tokens}",
     ]
+    overrides += [f"train.validate_every={settings.steps}"]
     overrides += ["task.rate=0.3", "train.optimizer.kind=muon", "train.schedule.kind=linear"]  # learns faster
     file = lab.file("sentences.txt", "".join(sentence + "\n" for sentence in sentences))
     return lab.train(

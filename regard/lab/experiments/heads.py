@@ -55,6 +55,7 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         overrides += [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", "tokenizer.kind=char"]
         overrides += [f"model.layers.block.mixer.heads.heads={heads}"]  # together they are as wide, however many
         overrides += [f"model.layers.block.feedforward.hidden={4 * settings.dim}"]
+        overrides += [f"train.validate_every={settings.steps}"]
         run = lab.train(f"heads-{heads}", "language", [file], recipe=lab.recipe or "writer", overrides=overrides)
         model, task = run.model(lab.device), run.task(device=lab.device)
         assert isinstance(task, Language)

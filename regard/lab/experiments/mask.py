@@ -72,6 +72,7 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     sizes = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", f"task.window={settings.window}"]
     sizes += [f"model.layers.block.feedforward.hidden={4 * settings.dim}", "tokenizer.kind=char"]
     training = [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", "train.schedule.kind=linear"]
+    training += [f"train.validate_every={settings.steps}"]  # once is enough
     recipe = read_recipe(lab.recipe or "writer")
     unmasked = {**recipe, "model": {**recipe["model"], "kind": "language-unmasked"}}  # nothing else differs
     for number, (trained, table) in enumerate({WITH: recipe, WITHOUT: unmasked}.items()):

@@ -157,13 +157,19 @@ def _train_skip_gram(lab: Lab, settings: _Settings, file: Path) -> Run:
         "skip-gram",
         [file],
         recipe=lab.file("word2vec.toml", recipe),
-        overrides=[*_common(settings), f"train.steps={settings.skip_gram_steps}", "train.optimizer.rate=0.01"],
+        overrides=[
+            *_common(settings),
+            f"train.steps={settings.skip_gram_steps}",
+            f"train.validate_every={settings.skip_gram_steps}",
+            "train.optimizer.rate=0.01",
+        ],
     )
 
 
 def _train_masked(lab: Lab, settings: _Settings, file: Path) -> Run:
     sizes = [f"model.dim={settings.dim}", f"model.depth={settings.depth}"]
     sizes += [f"model.layers.block.feedforward.hidden={2 * settings.dim}", "model.layers.block.mixer.heads.heads=4"]
+    sizes += [f"train.validate_every={settings.masked_steps}"]
     steps = f"train.steps={settings.masked_steps}"
     training = ["task.rate=0.3", "train.optimizer.kind=muon", "train.schedule.kind=linear"]  # learns faster
     return lab.train(
