@@ -30,7 +30,7 @@ SYMBOLS, NOISE, ASK = ascii_lowercase, "0123456789", "?"
 CHANCE = 1 / len(SYMBOLS)
 VOCABULARY = len(SYMBOLS) + len(NOISE) + len(ASK) + 5  # with the special tokens
 ATTENTION = "attention (gpt2)"
-NAMES = {"elman": "Elman", "lstm": "LSTM", "gru": "GRU", "conv": "convolution", "gpt2": ATTENTION}
+NAMES = {"elman": "Elman", "lstm": "LSTM", "gru": "GRU", "conv": "convolution", "gpt2": ATTENTION, "rwkv7": "RWKV-7"}
 GUESSING = 0.1  # an accuracy this much above chance may be luck
 SOLVED = 0.9  # an accuracy that counts as remembering
 
@@ -187,14 +187,16 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         f"{name}{f' (sees {reach[name]} tokens back)' if name in reach else ''} up to {remembered(name)}"
         for name in names
     ]
-    keeping = [name for name in ("LSTM", "GRU") if name in names and remembered(name) == distances[-1]]
+    keeping = [name for name in ("LSTM", "GRU", "RWKV-7") if name in names and remembered(name) == distances[-1]]
     text = (
         f"Up to this distance at least {SOLVED:.0%} of the symbols are remembered: {'; '.join(found)}. At distance "
         f"{distances[-1]} the accuracy is {'; '.join(f'{name} {at_end[name]}' for name in names)}, and chance "
         f"{CHANCE:.2f}."
     )
     if keeping:
-        text += f" So not every recurrence is forgetful: {' and '.join(keeping)} remember at all of these distances."
+        text += (
+            f" So not every recurrence is forgetful; these remember: {', '.join(keeping)} at all of these distances."
+        )
     if not {"Elman", "convolution", ATTENTION} <= set(names):
         return Verdict(None, text)
     forgetful = all(remembered(name) < distances[-1] for name in ("Elman", "convolution"))
@@ -224,13 +226,20 @@ recurrences are trained by backpropagation through windows of twice the longest 
     vary="""`--recipe` adds a model to the comparison: one that is shipped, or a file of your own. With more updates the
 Elman network remembers longer; with AdamW instead of Muon nothing is learned in this number of updates:
 
-    regard lab recall --recipe mut1
+    regard lab recall --recipe rwkv7
     regard lab recall steps=1000 longest=128 --out lab/recall-long
     regard lab recall 'recipes=["elman", "lstm", "writer"]' parameters=100000 --out lab/recall-wide""",
     scales={
         "tiny": _Settings(recipes=("conv",), parameters=16_000, longest=32, steps=5, tokens=256, rows=100),
         "default": _Settings(),
-        "full": _Settings(parameters=1_000_000, longest=512, steps=3000, tokens=16384, rows=1000),
+        "full": _Settings(
+            recipes=(*_Settings().recipes, "rwkv7"),
+            parameters=1_000_000,
+            longest=512,
+            steps=3000,
+            tokens=16384,
+            rows=1000,
+        ),
     },
     measure=_measure,
     draw=_draw,
