@@ -238,7 +238,7 @@ class Classification(Task):
         """Return the tokens at which texts are cut."""
         return int(self.config.longest)
 
-    def adapt(self, model: Table) -> Table:
+    def adapt(self, model: Table, said: Table) -> Table:
         """Return the model with a dense layer before the classes if its head for tokens has one, as BERT's."""
         head = model.get("head", {})
         if head.get("kind") != "tokens" or "transform" not in head:

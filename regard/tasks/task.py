@@ -83,8 +83,8 @@ class Task(ABC):
     def needs(self) -> Table:
         """Return what the model must have to fit the data: the vocabulary, the classes, the size of images."""
 
-    def adapt(self, model: Table) -> Table:
-        """Return the table of a model with the sizes that suit the data, where its recipe leaves a choice."""
+    def adapt(self, model: Table, said: Table) -> Table:
+        """Return the table of a model with the sizes that suit the data and what the user said of the model."""
         return model
 
     @abstractmethod

@@ -169,10 +169,13 @@ def _reading(name: str, images: Images) -> FileReading:
     return FileReading((name,), f"label = {origin} ({classes})", example)
 
 
-def fit_patches(model: Mapping[str, Any], height: int, width: int) -> Table:
-    """Choose patches that divide the image into about 8 x 8, and a position for each and for the class token."""
+def fit_patches(model: Mapping[str, Any], height: int, width: int, said: Any = None) -> Table:
+    """Choose patches that divide the image into about 8 x 8, and a position for each and for the class token.
+
+    A side that the user `said` is kept if it is possible; if not, that is reported when the model is checked.
+    """
     sides = [side for side in range(1, min(height, width) + 1) if height % side == 0 and width % side == 0]
-    patch = min(sides, key=lambda side: abs(height * width / side**2 - PATCHES))
+    patch = said if said in sides else min(sides, key=lambda side: abs(height * width / side**2 - PATCHES))
     count = (height // patch) * (width // patch) + (model["head"].get("pool", {}).get("kind", "first") == "first")
     return merge(model, {"patches": {"patch": patch}, "position": {"length": count}})
 
@@ -229,10 +232,10 @@ class Vision(Task):
     def longest(self) -> None:
         """Return None: the model decides the number of patches."""
 
-    def adapt(self, model: Table) -> Table:
+    def adapt(self, model: Table, said: Table) -> Table:
         """Return the model with patches that divide the images into about 8 x 8, and a position for each."""
         height, width = self.train.pixels.shape[1:3]
-        return fit_patches(model, height, width)
+        return fit_patches(merge(model, said), height, width, said.get("patches", {}).get("patch"))
 
     def needs(self) -> Table:
         """Return the classes and the shape of the images."""

@@ -300,7 +300,8 @@ def choose_model(draft: Draft) -> None:
     if draft.tokenizer is not None and draft.tokenizer.path is not None and isinstance(base.get("vocabulary"), int):
         # a tokenizer that was not learned from this data may leave some of the model's tokens unused
         needs = needs | {"vocabulary": max(base["vocabulary"], needs["vocabulary"])}
-    if not whole and (adapted := draft.task.adapt(base)) is not base:
+    said = apply_named({"model": own}, changes, "model.patches.patch", "model.head.pool.kind")["model"]
+    if not whole and (adapted := draft.task.adapt(base, said)) is not base:
         draft.note("model", changed_values(base, adapted), _by("the data", draft.task.adapt))
         base = merge(adapted, own)
     fit_to_data(own, needs, strict=True)  # a table with only some values must not contradict the data either

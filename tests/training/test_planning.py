@@ -174,6 +174,13 @@ def test_patches_divide_the_image_and_every_one_has_a_position(height: int, widt
     build_empty(from_table({"model": table}, Recipe).model)
 
 
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_positions_follow_the_patches_and_the_pooling_that_the_user_chose(tmp_path, pool: str):
+    found = planned("vision", tmp_path, "model.patches.patch=2", f"model.head.pool.kind={pool}").config.model
+    assert found.patches.patch == 2
+    assert found.position.length == found.patches.height // 2 * (found.patches.width // 2) + (pool == "first")
+
+
 def test_bytes_of_text_are_estimated(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x" * 100)
     (tmp_path / "a.txt.gz").write_bytes(b"x" * 100)
