@@ -195,7 +195,7 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     )
     if keeping:
         text += (
-            f" So not every recurrence is forgetful; these remember: {', '.join(keeping)} at all of these distances."
+            f" So not every recurrence is forgetful: {' and '.join(keeping)} can hold the symbol over all distances."
         )
     if not {"Elman", "convolution", ATTENTION} <= set(names):
         return Verdict(None, text)
