@@ -202,9 +202,10 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     found = _errors(rows)
     aer = {name: over_seeds(found, AER, {BY: name}) for name in (RECURRENT, TRANSFORMER, DIAGONAL)}
     crossed = {name: over_seeds(found, CROSSED, {BY: name}) for name in (RECURRENT, TRANSFORMER)}
-    models = (RECURRENT, TRANSFORMER)
-    better = [aer[name].high < aer[DIAGONAL].low and crossed[name].low > 0.5 for name in models]
-    worse = [aer[name].low > aer[DIAGONAL].high for name in models]
+    of = {(row[BY], row["seed"]): row[AER] for row in found}  # the sentences of the seeds differ
+    gains = {name: [of[DIAGONAL, seed] - of[name, seed] for by, seed in of if by == name] for name in crossed}
+    better = [min(gains[name]) > 0 and crossed[name].low > 0.5 for name in crossed]
+    worse = [max(gains[name]) < 0 for name in crossed]
     return Verdict(
         all(better) or (None if any(better) or not all(worse) else False),
         f"The alignment error rate is {aer[RECURRENT]} for the RNN's attention and {aer[TRANSFORMER]} for the "

@@ -125,8 +125,9 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     """Say yes if the model without attention keeps the smallest share of its BLEU, over all seeds."""
     longest = max(row["clauses"] for row in rows)
     short = {(row["model"], row["seed"]): row[BLEU] for row in rows if row["clauses"] == 1}
-    ends = [row for row in rows if row["clauses"] == longest]
-    ends = [{**row, KEPT: row[BLEU] / max(short[row["model"], row["seed"]], 1e-9)} for row in ends]
+    ends = [dict(row) for row in rows if row["clauses"] == longest]
+    for row in ends:
+        row[KEPT] = row[BLEU] / best if (best := short[row["model"], row["seed"]]) else 0.0
     kept = {name: over_seeds(ends, KEPT, {"model": name}) for name in (PLAIN, ATTENTIVE, TRANSFORMER)}
     reached = {name: over_seeds(ends, BLEU, {"model": name}) for name in kept}
     words = max(row[LENGTH] for row in rows)
