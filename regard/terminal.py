@@ -17,8 +17,6 @@ from rich.text import Text
 
 from regard.escape import escape_controls
 
-DESCRIPTION = TextColumn("{task.description}", markup=False)
-
 
 def plain_console(**settings: Any) -> Console:
     """Return a console that prints strings as they are; `settings` are those of rich."""
@@ -35,6 +33,11 @@ def show_status(console: Console, text: str) -> Iterator[Callable[[str], None]]:
         yield lambda text: status.update(Text(escape_controls(text, console.encoding)))
 
 
-def progress_bars(*columns: ProgressColumn, disable: bool = False, transient: bool = False) -> Progress:
-    """Return progress bars on standard error; the column `DESCRIPTION` shows the description of a task."""
-    return Progress(*columns, console=plain_console(stderr=True), disable=disable, transient=transient)
+def text_column(text: str = "{task.description}") -> ProgressColumn:
+    """Return a column of a progress bar: a text, with what is known of the task in braces."""
+    return TextColumn(text, markup=False)
+
+
+def progress_bars(*columns: ProgressColumn, console: Console | None = None, **settings: Any) -> Progress:
+    """Return progress bars, on standard error if no console is given; `settings` are those of rich."""
+    return Progress(*columns, console=console or plain_console(stderr=True), **settings)

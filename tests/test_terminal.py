@@ -6,16 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.progress import TextColumn
 
 import regard
 from regard import terminal
-from regard.terminal import DESCRIPTION, plain_console, progress_bars, show_status
+from regard.terminal import plain_console, progress_bars, show_status, text_column
 
 ROOT = Path(regard.__file__).parent
 NAME = "[red]a[/] {b} :smile: [/nothing].txt"
 READS_MARKUP = re.compile(
-    r"rich\.(console|markup|prompt|spinner|status|print|progress\.(Progress|track|open)$)"
+    r"rich\.(console|markup|prompt|spinner|status|print|progress\.(Progress|TextColumn|track|open)$)"
     r"|call (.*\.)?(from_markup|console\.status)$"
 )
 MARKUP = re.compile(r"\[/[a-z]*\]")
@@ -54,7 +53,7 @@ def test_a_status_line_in_a_pipe_is_silent():
 
 def test_a_progress_bar_shows_names_as_they_are(screen, monkeypatch):
     monkeypatch.setattr(terminal, "plain_console", lambda **settings: screen)
-    with progress_bars(DESCRIPTION, TextColumn("files")) as progress:
+    with progress_bars(text_column(), text_column("files")) as progress:
         progress.add_task(NAME, total=1)
     assert f"{NAME} files" in screen.file.getvalue()
 

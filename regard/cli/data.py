@@ -60,9 +60,9 @@ def _fetch(name: str, folder: Path, source: Path | None) -> list[Path]:
     from rich.progress import BarColumn, DownloadColumn, TransferSpeedColumn
 
     from regard.data.fetch import fetch
-    from regard.terminal import DESCRIPTION, progress_bars
+    from regard.terminal import progress_bars, text_column
 
-    columns = DESCRIPTION, BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns = text_column(), BarColumn(), DownloadColumn(), TransferSpeedColumn()
     with progress_bars(*columns, disable=not sys.stderr.isatty()) as progress:
         bars = {}
 

@@ -155,11 +155,11 @@ def _print(result: "Result", as_json: bool, short: bool = False) -> None:
 @contextmanager
 def _bar() -> Iterator[Callable[[str, float], None]]:
     """Show a progress bar on standard error, if that is a terminal."""
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TimeElapsedColumn
 
-    from regard.terminal import DESCRIPTION, progress_bars
+    from regard.terminal import progress_bars, text_column
 
-    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), DESCRIPTION
+    columns = BarColumn(), text_column("{task.percentage:>3.0f} %"), TimeElapsedColumn(), text_column()
     with progress_bars(*columns, transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda text, done: progress.update(task, completed=done, description=escape_controls(text))

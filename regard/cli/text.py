@@ -326,11 +326,11 @@ def _progress_bar(lines: Lines, sink: Sink) -> Iterator[None]:
     if not lines.total or not sys.stderr.isatty() or (sink.path is None and sys.stdout.isatty()):
         yield
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
-    from regard.terminal import DESCRIPTION, progress_bars
+    from regard.terminal import progress_bars, text_column
 
-    columns = DESCRIPTION, BarColumn(), MofNCompleteColumn(), TextColumn("lines"), TimeRemainingColumn()
+    columns = text_column(), BarColumn(), MofNCompleteColumn(), text_column("lines"), TimeRemainingColumn()
     with progress_bars(*columns) as progress:
         name = escape_controls(lines.file.name) if lines.file else ""
         task = progress.add_task(name, total=lines.total)

@@ -12,10 +12,9 @@ table.csv, runs.jsonl, curves.jsonl, curves-*.png, curves-*.svg, index.html
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
 
 from regard.config import to_table
 from regard.data.device import choose_device
@@ -43,7 +42,11 @@ from regard.recipe_files import split_changes
 from regard.runs.records import read_metrics
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
+from regard.terminal import plain_console
 from regard.training.ranks import Ranks
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RUNS_OF, LOGS_OF = "runs", "logs"
 
@@ -66,7 +69,7 @@ def compare(
     out: str | Path | None = None,
     jobs: int | None = None,
     device: str = "auto",
-    console: Console | None = None,
+    console: "Console | None" = None,
 ) -> Comparison:
     """Train recipes with an equal budget, `seeds` runs each, and compare them: `compare("gpt2", "lstm", on="a.txt")`.
 
@@ -82,7 +85,7 @@ def compare(
     default if parts are registered that other processes do not know, as in a notebook. Finished runs in the folder
     `out` are kept, stopped ones are resumed.
     """
-    console = console or Console()
+    console = console or plain_console()
     names, changes = _split(models)
     files, held = _names(on), _names(valid)
     budget = read_budget({"steps": steps, "tokens": tokens, "flops": flops, "minutes": minutes})
@@ -150,7 +153,7 @@ def _check_options(seeds: int, jobs: int | None, size: str, parameters: float | 
 # --- training and measuring ------------------------------------------------------------------------------------------
 
 
-def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, console: Console) -> Comparison:
+def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, console: "Console") -> Comparison:
     """Train what is not trained, measure, and write everything."""
     failures: dict[str, str] = {}
     records: list[RunRecord] = []
@@ -209,7 +212,7 @@ def devices_for(device: str, ranks: Ranks) -> list[str]:
 # --- what is said ----------------------------------------------------------------------------------------------------
 
 
-def _print_plan(console: Console, request: CompareRequest, plan: ComparePlan) -> None:
+def _print_plan(console: "Console", request: CompareRequest, plan: ComparePlan) -> None:
     for name, text in _facts(request, plan, plan.task).items():
         say(console, f"{name:10} {text}")
     for note in plan.notes:

@@ -17,10 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, TaskID
 from rich.text import Text
 
 from regard.atomic import make_folder
@@ -28,10 +27,14 @@ from regard.errors import RegardError
 from regard.escape import escape_controls
 from regard.runs.folder import is_run
 from regard.runs.layout import METRICS
+from regard.terminal import plain_console, progress_bars, text_column
 from regard.training.progress import duration
 from regard.training.result import read_result
 from regard.training.start import resume, train
 from regard.training.stop import SIGNALS, StopError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 POLL = 0.1  # seconds between two looks at the processes
 TAIL = 4096  # bytes at the end of a log that are read
@@ -77,7 +80,7 @@ def is_finished(run: ComparedRun) -> bool:
 
 
 def train_runs(
-    runs: Sequence[ComparedRun], jobs: int, devices: Sequence[str], imported: Sequence[str], console: Console
+    runs: Sequence[ComparedRun], jobs: int, devices: Sequence[str], imported: Sequence[str], console: "Console"
 ) -> dict[str, str]:
     """Train all runs that are not finished; return why runs failed, by their titles.
 
@@ -100,7 +103,11 @@ def _train_here(
     run: ComparedRun, device: str, display: "RunsDisplay", failed: dict[str, str], runs: Sequence[ComparedRun]
 ) -> None:
     """Train a run in this process."""
-    how: dict[str, Any] = {"device": device, "console": Console(quiet=True), "callbacks": [ShowSteps(run, display)]}
+    how: dict[str, Any] = {
+        "device": device,
+        "console": plain_console(quiet=True),
+        "callbacks": [ShowSteps(run, display)],
+    }
     display.begin(run)
     try:
         if is_run(run.folder):
@@ -243,13 +250,13 @@ def _tail(path: Path) -> str:
 class RunsDisplay:
     """Shows the runs: a line for each that has ended, and on a terminal a bar for each that is being trained."""
 
-    def __init__(self, console: Console, runs: Sequence[ComparedRun], finished: int) -> None:
+    def __init__(self, console: "Console", runs: Sequence[ComparedRun], finished: int) -> None:
         self.console, self.total, self.done = console, len(runs), finished
         self.started: dict[ComparedRun, float] = {}
         self._bars: dict[ComparedRun, TaskID] = {}
         lively = console.is_interactive and console.file.isatty() and not console.quiet
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.fields[words]}"))
-        self._progress = Progress(*columns, console=console, transient=True, expand=True) if lively else None
+        columns = text_column(), BarColumn(bar_width=None), text_column("{task.fields[words]}")
+        self._progress = progress_bars(*columns, console=console, transient=True, expand=True) if lively else None
         if finished:
             self._say(f"{finished} of {self.total} runs are finished already")
 
@@ -298,7 +305,7 @@ class RunsDisplay:
         say(self.console, text, style)
 
 
-def say(console: Console, text: str, style: str = "") -> None:
+def say(console: "Console", text: str, style: str = "") -> None:
     """Print a line; if the reader of a pipe has closed it (`| head`), print nothing more, and continue."""
     try:
         console.print(Text(escape_controls(text), style), soft_wrap=not console.is_terminal)

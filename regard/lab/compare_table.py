@@ -9,9 +9,8 @@ from io import StringIO
 from math import floor, inf, isfinite, log10
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -28,8 +27,12 @@ from regard.lab.significance import (
     welch_test,
 )
 from regard.tasks.metric import HIGHER_IS_BETTER
+from regard.terminal import plain_console
 from regard.training.progress import duration
 from regard.use.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LEVEL = 0.05  # a smaller p is called significant
 HIGHEST = {"bleu": 100.0, "chrf": 100.0, "accuracy": 1.0, "f1": 1.0}
@@ -76,7 +79,7 @@ class Comparison:
 
     def __str__(self) -> str:
         file = StringIO()
-        print_comparison(self, Console(file=file, width=120, color_system=None))
+        print_comparison(self, plain_console(file=file, width=120, color_system=None))
         return file.getvalue().rstrip("\n")
 
     def __repr__(self) -> str:
@@ -287,7 +290,7 @@ def short_count(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def print_comparison(table: Comparison, console: Console) -> None:
+def print_comparison(table: Comparison, console: "Console") -> None:
     """Print the columns that fit, and the notes."""
     columns = columns_of(table)
     grid = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")

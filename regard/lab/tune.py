@@ -16,9 +16,8 @@ from io import StringIO
 from math import isnan
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table as Grid
 from torch.quasirandom import SobolEngine
 
@@ -44,6 +43,9 @@ from regard.training.run import open_run
 from regard.training.settings import left_as_found
 from regard.training.trial import time_updates
 from regard.untrusted import read_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 TUNED = Path("tuned")  # where searches are that the user gives no folder
 TASK, SEARCH, TRIALS, FOUND = "task.toml", "search.json", "trials.csv", "found.toml"
@@ -138,7 +140,7 @@ def tune(
     recipe: str | Path | None = None,
     jobs: int | None = None,
     device: str = "auto",
-    console: Console | None = None,
+    console: "Console | None" = None,
 ) -> Path:
     """Search for good settings of a task for about `minutes`, and return the folder, which has the recipe `found.toml`.
 
@@ -294,7 +296,7 @@ class _Halving:
     seconds: float
     jobs: int
     devices: Sequence[str]
-    console: Console
+    console: "Console"
 
     def run(self) -> None:
         sizes = rung_sizes(len(self.search.candidates))
@@ -435,7 +437,7 @@ def _write_found(folder: Path, search: Search, base: Table, overrides: Sequence[
     write_text(folder / FOUND, tomli_w.dumps({"about": about, **override(table, own)}))
 
 
-def print_search(console: Console, search: Search, folder: Path) -> None:
+def print_search(console: "Console", search: Search, folder: Path) -> None:
     """Print the settings that came furthest, and how to train with the best one."""
     ranked = sorted(
         (each for each in search.candidates if each.scores), key=lambda each: (-len(each.scores), search.rank(each, -1))

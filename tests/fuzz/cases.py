@@ -76,7 +76,12 @@ FOLDERS = (
 )
 NOWHERE = ("nowhere", "no/where", "/dev/null", "", "/", "a.txt/x", "-", "..", "/dev/full")
 OUTPUTS = ("out", "out.txt", "out.html", "out.png", "out.svg", "out.csv", "out.npy", "out/deep.txt", "a.txt")
-QUICK = {"train": ("train.steps=2",), "lab": ("--scale", "tiny", "--seeds", "1")}  # added last, so that it counts
+QUICK = {  # added last, so that it counts
+    "train": ("train.steps=2",),
+    "lab": ("--scale", "tiny", "--seeds", "1"),
+    "compare": ("--steps", "2", "--seeds", "1", "--size", "tiny", "--jobs", "0"),
+    "tune": ("--jobs", "0"),  # an error: it trains in other processes, whose writing could not be watched
+}
 COMMANDS = """
 translate 'one red dog' -m translation
 translate -f a.txt -m translation
@@ -120,6 +125,9 @@ show bert --toml
 recipes
 lab
 lab lookup
+compare gpt2 lstm --on a.txt
+compare trained --on a.txt
+tune language a.txt --minutes 1
 results
 results multi30k-en-de
 lab order --out out
@@ -224,7 +232,7 @@ def draw_case(seed: int, only: str = "") -> Case:
     above = _option(chance.choice(verbs()[""]), chance, outputs) if chance.random() < 0.04 else []
     begin = len(above) + len(_words(name))
     case.arguments = [*above, *_words(name), *base, *options, *changes, *quick, *dry]
-    case.outputs = [*outputs, "runs", "data", "lab", "lab-tiny"]
+    case.outputs = [*outputs, "runs", "data", "lab", "lab-tiny", "comparisons", "tuned"]
     named = {word.rpartition("=")[2] for word in (*base, *options)}
     used = [one for one in (*FILES, *FOLDERS) if one in named and one != "."]
     if name == "train resume":
