@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from regard.models.cost import Cost, read_cost
 from regard.recipe_files import Table, read_recipe, recipe_names
+from regard.untrusted import parse_json
 
 if TYPE_CHECKING:
     from regard.models.recipe import ModelConfig, Recipe
@@ -82,7 +83,7 @@ def shipped_architecture(name: str) -> Architecture | None:
     """Return what is stored about a recipe of the package; None for another recipe, or one that was edited."""
     if name not in recipe_names() or Path(name).is_dir() or not ARCHITECTURES.is_file():
         return None
-    entry = json.loads(ARCHITECTURES.read_text(encoding="utf-8")).get(name)
+    entry = parse_json(ARCHITECTURES.read_text(encoding="utf-8"), ARCHITECTURES).get(name)
     if entry is None or entry["source"] != _source(name):
         return None
     return Architecture(entry["recipe"], read_cost(entry["cost"]), entry["written_for"])

@@ -9,6 +9,8 @@ table.csv, runs.jsonl, curves.jsonl, curves-*.png, curves-*.svg, index.html
 .lock                held by the process that compares
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The result of a comparison: a row for each model, with its spread over seeds and the test against the best model."""
 
+from __future__ import annotations
+
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence

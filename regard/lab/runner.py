@@ -39,7 +39,7 @@ from regard.recipe_files import override
 from regard.runs.layout import LOCK
 from regard.training.settings import left_as_found
 from regard.training.stop import StopError
-from regard.untrusted import read_json
+from regard.untrusted import JsonError, parse_json, read_json
 
 SETTINGS, RESULTS, SEEDS, PAGE_FILE = "settings.json", "results.csv", "seeds", "index.html"
 LARGEST_SEED = 2**32 - 1  # of numpy
@@ -85,7 +85,7 @@ def run_experiment(
         "changes": list(changes),
         "recipe": name,
         "device": chosen.type,
-        "values": json.loads(json.dumps(asdict(values))),
+        "values": parse_json(json.dumps(asdict(values)), "settings"),
         "regard": __version__,
     }
     numbers = _seeds(seed, found.seeds if seeds is None else seeds)
@@ -238,9 +238,9 @@ def _seed_rows(experiment: Experiment, values: Any, lab: Lab) -> _Measured:
 
 def _read_seed(path: Path) -> _Measured:
     try:
-        *rows, last = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        *rows, last = [parse_json(line, path) for line in path.read_text(encoding="utf-8").splitlines()]
         return _Measured(rows, float(last["seconds"]))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, JsonError):
         raise RegardError(f"{path}: is damaged; remove it, and run the command again") from None
 
 

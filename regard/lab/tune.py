@@ -6,6 +6,8 @@ points of a Sobol sequence; the first is what the task suggests, so the search c
 run of its own, trained by `regard train`, and the state is in the folder: the same command continues.
 """
 
+from __future__ import annotations
+
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -104,7 +104,7 @@ from regard.parts.recurrent import (
     TorchGRUConfig,
 )
 from regard.parts.residual import Around, Parallel, Plain, Post, Pre, Residual
-from regard.parts.rwkv import RWKV4, RWKV7, ChannelMix, RWKV4Config, RWKV7Config
+from regard.parts.rwkv import RWKV4, RWKV7, ChannelMix, LowRank, RWKV4Config, RWKV7Config, Shifting
 from regard.parts.score import (
     Additive,
     AdditiveConfig,
@@ -182,6 +182,7 @@ __all__ = [
     "LinearPosition",
     "LinearPositionConfig",
     "Llama3Scaling",
+    "LowRank",
     "MLPConfig",
     "MUT1Config",
     "MUT2Config",
@@ -233,6 +234,7 @@ __all__ = [
     "ScalingConfig",
     "Score",
     "ScoreConfig",
+    "Shifting",
     "Sinusoidal",
     "SinusoidalConfig",
     "Strided",

@@ -307,6 +307,8 @@ def _train(trainer: Trainer) -> Run:
 
 def _warn_of_baselines(task: Task, found: Evaluation, progress: Progress) -> None:
     """Say loudly that simple models are as good as this one, or better."""
+    if task.metric not in found.metrics:  # a task of the user's may measure nothing
+        return
     for baseline in find_better_baselines(task.metric, found[task.metric], task.baselines):
         scores = f"{task.metric} {found[task.metric]:.3g} against {baseline.score:.3g}"
         remedy = "train longer (train.steps), on more data, or with another --size"
