@@ -11,7 +11,8 @@ a checkpoint names it: the user imports the file, in Python or with `--import FI
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -68,6 +69,18 @@ def register(sort: str, name: str) -> Callable[[T], T]:
         return item
 
     return add
+
+
+@contextmanager
+def registered(*parts: tuple[str, str, Any]) -> Iterator[None]:
+    """Register parts, each given by its sort, name and item, for the time of a `with` block only."""
+    for sort, name, item in parts:
+        open_registry(sort).add(name, item)
+    try:
+        yield
+    finally:
+        for sort, name, _ in parts:
+            open_registry(sort).remove(name)
 
 
 def known_only_here() -> list[str]:

@@ -87,6 +87,11 @@ class Registry(Mapping[str, T]):
             raise RegardError(f"there is already a {self.sort} with the name {name!r}; choose another name")
         self._items[name] = item
 
+    def remove(self, name: str) -> None:
+        """Forget an item that was added."""
+        assert name not in self._shipped, f"{name!r} belongs to the package"
+        del self._items[name]
+
     def added(self) -> dict[str, T]:
         """Return the items that users added, by name."""
         return {name: item for name, item in self._items.maps[0].items() if name not in self._shipped}

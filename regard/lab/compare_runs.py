@@ -4,7 +4,6 @@ A finished run is kept as it is, and one that was stopped is resumed. A signal i
 and stop; a second one stops them at once.
 """
 
-import json
 import os
 import shlex
 import signal
@@ -32,6 +31,7 @@ from regard.training.progress import duration
 from regard.training.result import read_result
 from regard.training.start import resume, train
 from regard.training.stop import SIGNALS, StopError
+from regard.untrusted import JsonError, parse_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -223,9 +223,9 @@ class Processes:
 
 def _last_step(path: Path) -> tuple[int, float | None]:
     """Return the last step in a log of metrics, and its loss; 0 if there is none yet."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, JsonError, KeyError, TypeError):
         for line in reversed(_tail(path).splitlines()):
-            record = json.loads(line) if line.endswith("}") else {}
+            record = parse_json(line, path) if line.endswith("}") else {}
             if record.get("kind") == "train":
                 return int(record["step"]), record.get("loss")
     return 0, None

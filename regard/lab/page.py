@@ -158,7 +158,8 @@ def _look(result: Result) -> Iterator[str]:
 
 def _is_shipped_kind(run: Path) -> bool:
     """Return whether a new process can load a run: its model is not of a kind that the experiment registered."""
-    return read_run_recipe(run)["model"]["kind"] not in MODELS.added()
+    kind = read_run_recipe(run)["model"]["kind"]
+    return kind in MODELS and kind not in MODELS.added()
 
 
 def _how(result: Result) -> str:

@@ -16,7 +16,6 @@ from regard.config import Count, Table
 from regard.data.batches import Draw, Windows, passages, rows_for
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.extend import register
 from regard.models.head import Logits
 from regard.models.init import InitConfig, NormalConfig
 from regard.models.model import ModelConfig, ModelSequence, Tap, TokenModel
@@ -57,7 +56,6 @@ class Word2Vec(TokenModel):
         return {"tokens": ModelSequence([Tap(self.embed)], self.embed.tokens.table.num_embeddings)}
 
 
-@register("model", "word2vec")
 @dataclass(frozen=True, kw_only=True)
 class Word2VecConfig(ModelConfig):
     """Word vectors by skip-gram."""
@@ -74,7 +72,6 @@ class Word2VecConfig(ModelConfig):
         return Word2Vec(Embedding(Tokens(self.vocabulary, self.dim)), Logits(self.dim, self.vocabulary, tied=False))
 
 
-@register("task", "skip-gram")
 @dataclass(frozen=True, kw_only=True)
 class SkipGramConfig(TextConfig):
     """Texts whose words predict those around them."""
@@ -168,3 +165,6 @@ class SkipGram(LongTextTask):
     def samples(self, model: nn.Module) -> list[Sample]:
         """Return nothing: the model writes no text."""
         return []
+
+
+PARTS = (("model", "word2vec", Word2VecConfig), ("task", "skip-gram", SkipGramConfig))  # to be registered

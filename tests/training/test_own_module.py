@@ -140,6 +140,6 @@ def test_a_task_of_ones_own_has_its_own_defaults():
         table = SlowLanguageConfig.from_files([data("language", Path("data"))["train"][0]], [])
         found = plan({"kind": "slow-language", "window": 8, **table})
         assert isinstance(found.config.train.optimizer, AdamWConfig)
-        assert found.sources["train.optimizer.kind"] == "task slow-language (TaskConfig.suggest_optimizer)"
+        assert found.sources["train.optimizer.kind"] == "task slow-language (LanguageTaskConfig.suggest_optimizer)"
     finally:
         TASKS._items.pop("slow-language")

@@ -13,8 +13,9 @@ from typing import Any
 import tomli_w
 from torch import Tensor
 
-from regard import draw, register
+from regard import draw
 from regard.data.lines import read_lines
+from regard.extend import registered
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
@@ -39,7 +40,6 @@ class UnmaskedModel(LanguageModel):
         return self.logits(self.decode(tokens, Step(mask, positions)))
 
 
-@register("model", "language-unmasked")
 @dataclass(frozen=True, kw_only=True)
 class UnmaskedConfig(LanguageConfig):
     """A language model without the causal mask, for comparison."""
@@ -67,6 +67,11 @@ class _Settings:
 
 def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     """Train the same model with and without the mask; hide the future from both, and let both write."""
+    with registered(("model", "language-unmasked", UnmaskedConfig)):
+        yield from _compare_masks(lab, settings)
+
+
+def _compare_masks(lab: Lab, settings: _Settings) -> Iterator[Row]:
     text = _text(settings.characters)
     known = set(re.findall(WORD, text))
     sizes = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", f"task.window={settings.window}"]

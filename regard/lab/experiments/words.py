@@ -23,7 +23,8 @@ import torch.nn.functional as F
 from regard import draw
 from regard.data.lines import read_lines
 from regard.errors import InputError
-from regard.lab import word2vec  # registers the model and the task
+from regard.extend import registered
+from regard.lab import word2vec
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
@@ -84,13 +85,14 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     words = sorted({word for pair in pairs for word in pair[:2]} | {w for r in relations for pair in r for w in pair})
     file = lab.file("sentences.txt", "".join(" ".join(sentence) + "\n" for sentence in sentences))
     lab.progress("training Word2Vec", 0.1)
-    skip_gram = _train_skip_gram(lab, settings, file)
+    with registered(*word2vec.PARTS):
+        skip_gram = _table_vectors(_train_skip_gram(lab, settings, file), words)
     lab.progress("training a masked language model", 0.4)
     masked = _train_masked(lab, settings, file)
     vectors = {
         ONE_HOT: np.eye(len(words)),
         COUNTS: _count_vectors(sentences, vocabulary, settings.dim)[[vocabulary[word] for word in words]],
-        SKIP_GRAM: _table_vectors(skip_gram, words),
+        SKIP_GRAM: skip_gram,
         CONTEXT: _contextual_vectors(masked, sentences, words, settings.occurrences, lab.device),
     }
     place = {word: number for number, word in enumerate(words)}
