@@ -198,6 +198,7 @@ def test_each_layer_turns_one_hidden_state_into_the_next(case: Case):
             more = {"memory": model.encoder.norm(memory)}
         past = said["sequence"] == "target" or isinstance(model, LanguageModel) or getattr(model, "sight", "") == "past"
         assert len(layers) == len(stack.layers) + 1
+        more["memos"] = ({}, {})  # what layers leave for those above
         for layer, before, after in zip(stack.layers, layers, layers[1:], strict=False):
             with torch.no_grad():
                 close(layer(before, mask=Causal() if past else None, **more), after)
