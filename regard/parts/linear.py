@@ -34,11 +34,15 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-def linears(x: Float[Tensor, "*rows D"], *layers: Linear) -> tuple[Tensor, ...]:
-    """Return the products of several layers with the same vectors: by one product, if they were cast together."""
+def linears(x: Float[Tensor, "*rows D"], *layers: nn.Module) -> tuple[Tensor, ...]:
+    """Return the products of several layers with the same vectors: by one product, if they were cast together.
+
+    While a model is decoded, they may be other modules than `Linear`, which have their weights in another form.
+    """
     if (cast := _cast_of(*layers)) is None:
         return tuple(layer(x) for layer in layers)
-    return torch.split(_product(x, *cast), [layer.out_features for layer in layers], -1)
+    widths = [layer.out_features for layer in layers if isinstance(layer, Linear)]
+    return torch.split(_product(x, *cast), widths, -1)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,10 +78,10 @@ def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor,
 
 
 Cast = tuple[Tensor, Tensor | None]  # weight and bias in the precision of a pass; those of several layers joined
-_CASTS: ContextVar[Mapping[tuple[Linear, ...], Cast] | None] = ContextVar("casts", default=None)
+_CASTS: ContextVar[Mapping[Any, Cast] | None] = ContextVar("casts", default=None)
 
 
-def _cast_of(*layers: Linear) -> Cast | None:
+def _cast_of(*layers: nn.Module) -> Cast | None:
     """Return the cast weights of layers, if this pass has them."""
     if torch.compiler.is_compiling() or (casts := _CASTS.get()) is None:
         return None
