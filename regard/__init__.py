@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines 
     from regard.errors import InputError as InputError
     from regard.errors import RegardError as RegardError
     from regard.extend import register as register
-    from regard.lab.compare import compare as compare
+    from regard.lab.comparison.compare import compare as compare
     from regard.models.count import cost as cost
     from regard.models.recipe import build as build
     from regard.models.recipe import load_recipe as load_recipe
@@ -39,7 +39,7 @@ _HOMES = {  # the public names and the modules that define them
     "InputError": "regard.errors",
     "RegardError": "regard.errors",
     "build": "regard.models.recipe",
-    "compare": "regard.lab.compare",
+    "compare": "regard.lab.comparison.compare",
     "convert": "regard.use.convert",
     "cost": "regard.models.count",
     "load": "regard.use.load",

@@ -80,10 +80,10 @@ def compare_command(
       regard compare mine.toml writer --on corpus.txt --parameters 1M --tokens 2M
       regard compare runs/language-1 runs/language-2 --on test.txt
     """
-    from regard.lab.compare import compare
-    from regard.lab.compare_page import PAGE_OF_COMPARISON
-    from regard.lab.compare_runs import say
-    from regard.lab.compare_table import print_comparison
+    from regard.lab.comparison.compare import compare
+    from regard.lab.comparison.page import PAGE_OF_COMPARISON
+    from regard.lab.comparison.runs import say
+    from regard.lab.comparison.table import print_comparison
 
     console = make_console()
     table = compare(

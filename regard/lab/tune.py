@@ -28,8 +28,8 @@ from regard.config import Table, from_table, to_table
 from regard.data.tokenizer import LEAST
 from regard.errors import ConfigError, RegardError
 from regard.extend import IMPORTED
-from regard.lab.compare import devices_for
-from regard.lab.compare_runs import ComparedRun, ComparisonStopError, is_finished, say, train_runs
+from regard.lab.comparison.compare import devices_for
+from regard.lab.comparison.runs import ComparedRun, ComparisonStopError, is_finished, say, train_runs
 from regard.machine import suggest_threads
 from regard.recipe_files import override
 from regard.runs.folder import is_run

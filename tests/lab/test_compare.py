@@ -19,13 +19,14 @@ from regard.config import to_table
 from regard.errors import InputError, RegardError
 from regard.extend import known_only_here, open_registry, register
 from regard.lab import compare as module
-from regard.lab import compare_plan, compare_runs
-from regard.lab.compare import compare
-from regard.lab.compare_budget import Budget
-from regard.lab.compare_models import find_contenders, find_task
-from regard.lab.compare_plan import CompareSettings, plan_recipes
-from regard.lab.compare_runs import ComparisonStopError
-from regard.lab.compare_table import RunRecord, choose_metric, compare_records
+from regard.lab.comparison import plan as compare_plan
+from regard.lab.comparison import runs as compare_runs
+from regard.lab.comparison.budget import Budget
+from regard.lab.comparison.compare import compare
+from regard.lab.comparison.models import find_contenders, find_task
+from regard.lab.comparison.plan import CompareSettings, plan_recipes
+from regard.lab.comparison.runs import ComparisonStopError
+from regard.lab.comparison.table import RunRecord, choose_metric, compare_records
 from regard.parts.score import ScoreConfig
 from regard.runs.layout import CHECKPOINTS
 from regard.runs.records import read_metrics

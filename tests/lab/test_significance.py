@@ -8,7 +8,7 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.lab.significance import (
+from regard.lab.comparison.significance import (
     BleuCounts,
     correct_for_number,
     interval_of_mean,

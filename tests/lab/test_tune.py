@@ -10,7 +10,7 @@ from rich.console import Console
 import regard
 from regard.errors import ConfigError, RegardError
 from regard.lab import tune as module
-from regard.lab.compare_runs import ComparisonStopError, is_finished
+from regard.lab.comparison.runs import ComparisonStopError, is_finished
 from regard.lab.tune import (
     Search,
     TunedRun,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from regard.atomic import make_folder, sha256
 from regard.errors import InputError
-from regard.lab.compare_folder import CompareRequest
-from regard.lab.compare_models import Contender
-from regard.lab.compare_plan import ComparePlan, count_parameters
-from regard.lab.compare_runs import ComparedRun
-from regard.lab.compare_table import RunRecord
+from regard.lab.comparison.folder import CompareRequest
+from regard.lab.comparison.models import Contender
+from regard.lab.comparison.plan import ComparePlan, count_parameters
+from regard.lab.comparison.runs import ComparedRun
+from regard.lab.comparison.table import RunRecord
 from regard.models.store import WEIGHTS
 from regard.runs.records import read_metrics
 from regard.tasks.task import Task

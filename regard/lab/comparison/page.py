@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.draw import lines
 from regard.escape import escape_controls
-from regard.lab.compare_table import CURVES_FILE, RUNS_FILE, TABLE_FILE, Comparison, table_html, title_of
+from regard.lab.comparison.table import CURVES_FILE, RUNS_FILE, TABLE_FILE, Comparison, table_html, title_of
 from regard.lab.experiment import Picture
 from regard.lab.page import DrawnPicture, figure_html, preformatted, write_page
 from regard.runs.layout import REPORT

@@ -22,14 +22,14 @@ from regard.config import to_table
 from regard.data.device import choose_device
 from regard.errors import ConfigError, RegardError
 from regard.extend import IMPORTED, known_only_here
-from regard.lab.compare_budget import read_amount, read_budget
-from regard.lab.compare_folder import CompareRequest, check_stored, find_folder, hold_comparison, stored_recipes
-from regard.lab.compare_measure import given_record, open_data, references_of, trained_record
-from regard.lab.compare_models import find_contenders, find_task
-from regard.lab.compare_page import curve_rows, draw_comparison, write_comparison_page
-from regard.lab.compare_plan import ComparePlan, CompareSettings, check_changes, plan_recipes
-from regard.lab.compare_runs import ComparedRun, say, train_runs
-from regard.lab.compare_table import (
+from regard.lab.comparison.budget import read_amount, read_budget
+from regard.lab.comparison.folder import CompareRequest, check_stored, find_folder, hold_comparison, stored_recipes
+from regard.lab.comparison.measure import given_record, open_data, references_of, trained_record
+from regard.lab.comparison.models import find_contenders, find_task
+from regard.lab.comparison.page import curve_rows, draw_comparison, write_comparison_page
+from regard.lab.comparison.plan import ComparePlan, CompareSettings, check_changes, plan_recipes
+from regard.lab.comparison.runs import ComparedRun, say, train_runs
+from regard.lab.comparison.table import (
     Comparison,
     RunRecord,
     choose_metric,

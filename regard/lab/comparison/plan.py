@@ -12,8 +12,8 @@ from typing import Any
 
 from regard.config import Table, to_table
 from regard.errors import ConfigError
-from regard.lab.compare_budget import Budget, default_steps, steps_for
-from regard.lab.compare_models import Contender, naming_recipe
+from regard.lab.comparison.budget import Budget, default_steps, steps_for
+from regard.lab.comparison.models import Contender, naming_recipe
 from regard.machine import THREADS, available_memory, suggest_threads
 from regard.models.count import parameters
 from regard.models.recipe import ModelConfig, build_empty

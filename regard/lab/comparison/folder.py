@@ -12,8 +12,8 @@ from typing import Any
 from regard.atomic import explain_write_errors, lock, make_folder, write_text
 from regard.config import from_table, to_toml
 from regard.errors import RegardError
-from regard.lab.compare_models import Contender
-from regard.lab.compare_plan import ComparePlan, CompareSettings, differing_key
+from regard.lab.comparison.models import Contender
+from regard.lab.comparison.plan import ComparePlan, CompareSettings, differing_key
 from regard.recipe_files import read_recipe
 from regard.runs.layout import LOCK
 from regard.training.config import RunConfig

@@ -19,7 +19,7 @@ from rich.text import Text
 from regard.atomic import write_text
 from regard.errors import InputError
 from regard.escape import escape_controls
-from regard.lab.significance import (
+from regard.lab.comparison.significance import (
     RESAMPLES,
     BleuCounts,
     Difference,

@@ -1,0 +1,1 @@
+"""Several architectures compared with an equal budget: `regard compare` and `regard.compare`."""
