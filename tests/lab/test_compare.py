@@ -18,7 +18,7 @@ from regard.atomic import lock
 from regard.config import to_table
 from regard.errors import InputError, RegardError
 from regard.extend import known_only_here, open_registry, register
-from regard.lab import compare as module
+from regard.lab.comparison import compare as module
 from regard.lab.comparison import plan as compare_plan
 from regard.lab.comparison import runs as compare_runs
 from regard.lab.comparison.budget import Budget
