@@ -284,7 +284,7 @@ from regard.training.update import Update
 
 start.finish = lambda *given: None  # drawing takes longer than learning
 if "compare" in sys.argv:
-    from regard.lab import compare
+    from regard.lab.comparison import compare
     compare.draw_pictures = lambda draw, folder: []
 learn = Update.__call__
 
