@@ -91,6 +91,12 @@ def pytest_exception_interact(node):
         faulthandler.dump_traceback_later(seconds, file=node.config.stash[fault_handler_stderr_fd_key], exit=True)
 
 
+def pytest_runtest_setup() -> None:
+    """Let an interrupt raise KeyboardInterrupt again: a command that ended in this process made it end the process."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 # A shell starts background jobs with SIGINT ignored, and every process that a test starts would inherit that.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
