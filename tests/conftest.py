@@ -92,7 +92,7 @@ def pytest_exception_interact(node):
 
 
 def pytest_runtest_setup() -> None:
-    """Let an interrupt raise KeyboardInterrupt again: a command that ended in this process made it end the process."""
+    """Make an interrupt raise KeyboardInterrupt again: a command that ended in this process made it end the process."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
