@@ -61,8 +61,7 @@ class Recurrent(Mixer):
         `positions` is -1 at padding, which is on the right. The recurrence starts from `state`, which afterwards holds
         the state after each row's last real token.
         """
-        if includes(mask, Documents) or includes(mask, Prefix):
-            raise InputError("a recurrence only looks back along its row; packed documents and prefixes need attention")
+        check_looks_back(mask)
         if state is None:
             out, _ = self.run(x, self.start(x.shape[0]).values, None)
             return out
@@ -85,6 +84,12 @@ class Recurrent(Mixer):
     def summary(self) -> str:
         """Return the widths of the input and of the state."""
         return f"{self.input_dim} -> {self.hidden}"
+
+
+def check_looks_back(mask: Rule | None) -> None:
+    """Reject masks that a recurrence cannot follow."""
+    if includes(mask, Documents) or includes(mask, Prefix):
+        raise InputError("a recurrence only looks back along its row; packed documents and prefixes need attention")
 
 
 def real_lengths(positions: Int[Tensor, "B T"] | None, mask: Rule | None) -> Int[Tensor, "B"] | None:

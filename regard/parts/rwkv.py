@@ -16,14 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import Count
-from regard.errors import ConfigError, InputError
+from regard.errors import ConfigError
 from regard.parts.cache import Memo
 from regard.parts.linear import Linear
 from regard.parts.linear_recurrence import state_recurrence, weighted_average
-from regard.parts.mask import Documents, Prefix, Rule, includes
+from regard.parts.mask import Rule
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.precision import at_least_float32
-from regard.parts.recurrent import after_last_real, real_lengths
+from regard.parts.recurrent import after_last_real, check_looks_back, real_lengths
 from regard.parts.state import Hidden
 
 EMPTY_SUM = -1e38  # the logarithm of the weight of no token
@@ -41,7 +41,7 @@ MIXTURES = (
 class Shifting(Mixer):
     """What all parts of RWKV share: each token is mixed with the one before it, which a state keeps.
 
-    `shift` keeps the last token of a row in the first tensor of the state; a subclass keeps its own in the others.
+    The first tensor of the state is the last token of each row; a subclass keeps its own sums in the others.
     """
 
     carries_state = True
@@ -70,8 +70,7 @@ class Shifting(Mixer):
         memo: Memo | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Mix each token with those before it. It looks only back, so `mask` matters only for padding."""
-        if includes(mask, Documents) or includes(mask, Prefix):
-            raise InputError("a recurrence only looks back along its row; packed documents and prefixes need attention")
+        check_looks_back(mask)
         values = self.start(len(x)).values if state is None else state.values
         last, *sums = values
         lengths = real_lengths(positions, mask)

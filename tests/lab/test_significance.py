@@ -32,8 +32,8 @@ def test_quantiles_are_those_of_student_s_table(freedom: int, quantile: float):
 
 @given(st.floats(-50, 50))
 def test_with_one_and_two_degrees_of_freedom_the_probability_has_a_closed_form(t: float):
-    assert t_probability(t, 1) == pytest.approx(1 - 2 * np.arctan(abs(t)) / np.pi, abs=1e-7)
-    assert t_probability(t, 2) == pytest.approx(1 - abs(t) / sqrt(2 + t * t), abs=1e-7)
+    assert t_probability(t, 1) == pytest.approx(1 - 2 * np.arctan(abs(t)) / np.pi, abs=1e-9)
+    assert t_probability(t, 2) == pytest.approx(1 - abs(t) / sqrt(2 + t * t), abs=1e-9)
 
 
 def test_the_interval_of_a_mean_is_that_of_student():

@@ -67,8 +67,8 @@ def correct_for_number(ps: Sequence[float]) -> list[float]:
 
 def t_probability(t: float, freedom: int | float) -> float:
     """Return P(|T| >= |t|) for Student's t: the regularised incomplete beta function I_x(freedom / 2, 1 / 2)."""
-    x = freedom / (freedom + t * t)
-    return _incomplete_beta(x, freedom / 2, 0.5)
+    total = freedom + t * t
+    return _incomplete_beta(freedom / total, t * t / total, freedom / 2, 0.5)
 
 
 def t_quantile(freedom: int | float, confidence: float = CONFIDENCE) -> float:
@@ -80,13 +80,16 @@ def t_quantile(freedom: int | float, confidence: float = CONFIDENCE) -> float:
     return high
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return I_x(a, b) by its continued fraction, on the side where that converges fast."""
-    if x <= 0.0 or x >= 1.0:
-        return float(x >= 1.0)
-    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(1 - x))
+def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
+    """Return I_x(a, b) by its continued fraction, on the side where that converges fast.
+
+    `rest` is 1 - x, which the caller knows with more digits than a difference has.
+    """
+    if x <= 0.0 or rest <= 0.0:
+        return float(rest <= 0.0)
+    front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log(rest))
     if x > (a + 1) / (a + b + 2):
-        return 1 - front * _beta_fraction(1 - x, b, a) / b
+        return 1 - front * _beta_fraction(rest, b, a) / b
     return front * _beta_fraction(x, a, b) / a
 
 
