@@ -22,7 +22,7 @@ from regard.parts.score import DotConfig
 
 T = TypeVar("T")
 
-TRAINING = {"dropout", "drop_path", "init"}
+TRAINING = {"dropout", "dropout_by_row", "drop_path", "word_dropout", "weight_dropout", "init"}
 BIASES = (False, "no", "qkv", True, "all")  # fewer to more
 
 

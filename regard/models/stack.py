@@ -200,6 +200,8 @@ class LayerConfig(Config):
     """Norm of the sublayers."""
     dropout: Rate = 0.0
     """Share of a sublayer's output that training sets to zero."""
+    dropout_by_row: bool = False
+    """Whether dropout has the same zeros for all tokens of a row (variational dropout, Gal, Ghahramani 2016)."""
     drop_path: Rate = 0.0
     """Share of the rows for which training leaves a sublayer out (stochastic depth, Huang et al. 2016)."""
 
@@ -226,7 +228,8 @@ class LayerConfig(Config):
             feedforward = None if self.feedforward is None else self.feedforward.build(dim)
         parts = {"mixer": mixer, "cross": cross, "feedforward": feedforward}
         sublayers = [name for name, part in parts.items() if part is not None]
-        residual = build_residual(self.residual, sublayers, dim, self.norm, self.dropout, self.drop_path)
+        dropped = (self.dropout, self.drop_path, self.dropout_by_row)
+        residual = build_residual(self.residual, sublayers, dim, self.norm, *dropped)
         return Layer(mixer, cross, feedforward, residual)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.config import Config, Count, Range, Rate
 from regard.errors import ConfigError, InputError, at
+from regard.parts.dropout import build_dropout
 from regard.parts.norm import NormConfig
 from regard.parts.position import Absolute, AbsoluteConfig
 
@@ -55,7 +56,8 @@ class Embedding(nn.Module):
         norm: nn.Module | None = None,
         scale: float = 1.0,
         concatenate: bool = False,
-        dropout: float = 0.0,
+        dropout: nn.Module | None = None,
+        word_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.tokens = tokens
@@ -64,7 +66,8 @@ class Embedding(nn.Module):
         self.norm = norm or nn.Identity()
         self.scale = scale
         self.concatenate = concatenate
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout or nn.Identity()
+        self.word_dropout = word_dropout
 
     def forward(
         self,
@@ -79,6 +82,8 @@ class Embedding(nn.Module):
                 f"tokens must be integers of shape (rows, 1 or more tokens), not {tokens.dtype} of shape {shape}"
             )
         x = self.tokens(tokens)
+        if self.word_dropout and self.training:
+            x = x * self.kept_words(x)[tokens]
         if self.scale != 1.0:
             x = self.scale * x
         if self.position is not None:
@@ -93,6 +98,11 @@ class Embedding(nn.Module):
         elif segments is not None:
             raise InputError("segments were given, but the model has no segment embedding (embed.segments)")
         return self.dropout(self.norm(x))
+
+    def kept_words(self, like: Tensor) -> Float[Tensor, "V 1"]:
+        """Draw which entries of the vocabulary are kept in this call: 1 / (1 - rate) for these, 0 for the others."""
+        words = torch.ones(self.tokens.table.num_embeddings, 1, dtype=like.dtype, device=like.device)
+        return nn.functional.dropout(words, self.word_dropout)
 
 
 class Stem(nn.Sequential):
@@ -170,6 +180,10 @@ class EmbedConfig(Config):
     """Whether token vectors are multiplied by sqrt(dim) (Vaswani et al. 2017)."""
     dropout: Rate = 0.0
     """Share of the features that training sets to zero."""
+    dropout_by_row: bool = False
+    """Whether dropout has the same zeros for all tokens of a row (variational dropout, Gal, Ghahramani 2016)."""
+    word_dropout: Rate = 0.0
+    """Share of the vocabulary whose vectors an update of training sets to zero (Gal, Ghahramani 2016)."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -190,7 +204,8 @@ class EmbedConfig(Config):
             None if self.norm is None else self.norm.build(dim),
             scale=sqrt(dim) if self.scale else 1.0,
             concatenate=beside > 0,
-            dropout=self.dropout,
+            dropout=build_dropout(self.dropout, self.dropout_by_row),
+            word_dropout=self.word_dropout,
         )
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.config import Kinds
+from regard.config import Kinds, Rate
 from regard.errors import ConfigError, InputError
 from regard.parts.mask import Documents, Padding, Prefix, Rule, includes
 from regard.parts.mixer import Mixer, MixerConfig
@@ -160,6 +160,10 @@ class Fused(Recurrent):
         """Return the weights in the order of torch's kernels."""
         return self.W_x, self.W_h, self.b_x, self.b_h
 
+    def weights_used(self) -> tuple[Tensor, ...]:
+        """Return the weights of one call."""
+        return self.weights()
+
     def run(
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
@@ -168,10 +172,10 @@ class Fused(Recurrent):
         start = tuple(value.to(self.W_x.dtype) for value in start)
         if torch.compiler.is_compiling() or x.is_meta:  # on meta, torch would loop over time for nothing
             c = start[1] if len(start) == 2 else None
-            out, last_c = fused_recurrence(self.kind, time_major, start[0], c, *self.weights())
+            out, last_c = fused_recurrence(self.kind, time_major, start[0], c, *self.weights_used())
             last = (out[-1], last_c)[: len(start)]
         else:
-            out, last = run_kernel(self.kind, time_major, start, self.weights())
+            out, last = run_kernel(self.kind, time_major, start, self.weights_used())
         out = out.transpose(0, 1)
         return out, (after_last_real(out, start[0], lengths), *last[1:])
 
@@ -203,6 +207,13 @@ class LSTM(Fused):
     kind = "LSTM"
     gates = 4
     state_names = ("h", "c")
+    weight_dropout = 0.0
+
+    def weights_used(self) -> tuple[Tensor, ...]:
+        """Return the weights of one call: in training, some of those from state to state are zero."""
+        if not self.training or not self.weight_dropout:
+            return self.weights()
+        return self.W_x, nn.functional.dropout(self.W_h, self.weight_dropout), self.b_x, self.b_h
 
     def run(
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
@@ -225,10 +236,9 @@ class LSTM(Fused):
             x.to(self.W_x.dtype), lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
         hidden = [value.to(self.W_x.dtype)[None, packed.sorted_indices] for value in start]
+        weights, keep = self.weights_used(), torch.is_grad_enabled()
         with without_autocast(x):
-            data, *last = KERNELS["LSTM"](
-                packed.data, packed.batch_sizes, hidden, self.weights(), True, 1, 0.0, torch.is_grad_enabled(), False
-            )
+            data, *last = KERNELS["LSTM"](packed.data, packed.batch_sizes, hidden, weights, True, 1, 0.0, keep, False)
         out, _ = pad_packed_sequence(packed._replace(data=data), batch_first=True, total_length=x.shape[1])
         return out, tuple(value[0, packed.unsorted_indices] for value in last)
 
@@ -421,10 +431,14 @@ class RecurrentConfig(MixerConfig):
         """Build the layer; `input_dim` is the width of its input, `dim` unless given."""
         width = dim if input_dim is None else input_dim
         if not self.bidirectional:
-            return self.layer(width, dim)
+            return self.build_layer(width, dim)
         if dim % 2:
             raise ConfigError(f"bidirectional = true, dim {dim}: dim must be even, each direction has half of it")
-        return Bidirectional(self.layer(width, dim // 2), self.layer(width, dim // 2))
+        return Bidirectional(self.build_layer(width, dim // 2), self.build_layer(width, dim // 2))
+
+    def build_layer(self, input_dim: int, hidden: int) -> Recurrent:
+        """Build the layer of one direction."""
+        return self.layer(input_dim, hidden)
 
 
 class ElmanConfig(RecurrentConfig):
@@ -433,10 +447,20 @@ class ElmanConfig(RecurrentConfig):
     layer = Elman
 
 
+@dataclass(frozen=True)
 class LSTMConfig(RecurrentConfig):
     """Long short-term memory (Hochreiter, Schmidhuber 1997)."""
 
     layer = LSTM
+
+    weight_dropout: Rate = 0.0
+    """Share of the weights from state to state that an update of training sets to zero (Merity et al. 2018)."""
+
+    def build_layer(self, input_dim: int, hidden: int) -> LSTM:
+        """Build the layer of one direction."""
+        layer = LSTM(input_dim, hidden)
+        layer.weight_dropout = self.weight_dropout
+        return layer
 
 
 class GRUConfig(RecurrentConfig):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Registry
+from regard.parts.dropout import build_dropout
 from regard.parts.norm import NormConfig
 
 Sublayer = Callable[[Tensor], Tensor]
@@ -19,10 +20,16 @@ Sublayer = Callable[[Tensor], Tensor]
 class Residual(nn.Module):
     """Join the named sublayers f of one layer; the norms are named after the sublayers."""
 
-    def __init__(self, norms: Mapping[str, nn.Module], dropout: float = 0.0, drop_path: float = 0.0) -> None:
+    def __init__(
+        self,
+        norms: Mapping[str, nn.Module],
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        dropout_by_row: bool = False,
+    ) -> None:
         super().__init__()
         self.norms = nn.ModuleDict(norms)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = build_dropout(dropout, dropout_by_row)
         self.drop_path = drop_path
 
     def drop(self, x: Tensor) -> Tensor:
@@ -127,8 +134,9 @@ def build_residual(
     norm: NormConfig | None,
     dropout: float,
     drop_path: float = 0.0,
+    dropout_by_row: bool = False,
 ) -> Residual:
     """Build the residual of a layer with these sublayers; without a norm, nothing is normalised."""
     kind = RESIDUALS[name]
     norms = {norm_name: nn.Identity() if norm is None else norm.build(dim) for norm_name in kind.names(sublayers)}
-    return kind(norms, dropout, drop_path)
+    return kind(norms, dropout, drop_path, dropout_by_row)
