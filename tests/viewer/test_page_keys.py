@@ -72,6 +72,27 @@ def test_numbers_go_from_view_to_view(begun: Tab):
     expect(begun.main("image")).to_be_visible()
 
 
+def test_the_back_button_returns_to_the_view_and_the_recording_before(begun: Tab, shown: Shown):
+    translator = shown.ids["translator"]
+    begun.press("ArrowRight", "5")  # another head is the same place
+    begun.expect_chosen(view="next", head=3)
+    begun.field("Recording").select_option(shown.ids["writer"])
+    begun.expect_chosen(recording=shown.ids["writer"], view="next")
+    begun.page.go_back()
+    begun.expect_chosen(recording=translator, view="next", attention="cross.1", head=3)
+    begun.page.go_back()
+    begun.expect_chosen(recording=translator, view="look", attention="cross.1", head=3)
+    expect(begun.main("look")).to_be_visible()
+    begun.page.go_forward()
+    expect(begun.main("next")).to_be_visible()
+
+
+def test_unavailable_tabs_are_dimmed(begun: Tab):
+    training = begun.page.get_by_role("tab", name="Training")
+    expect(training).to_have_css("opacity", "0.5")
+    expect(training).to_have_css("text-decoration-line", "none")
+
+
 def test_p_pins_and_escape_clears(begun: Tab, shown: Shown):
     lookers = shown.words("translator", "written")
     begun.press("p", "j")

@@ -37,6 +37,19 @@ def test_keys_act_on_the_widget_and_do_not_reach_the_notebook(tab: Tab, shown: S
     assert tab.page.evaluate("window.notebookKeys") == []
 
 
+def test_the_theme_is_that_of_the_notebook_not_that_of_the_system(tab: Tab, shown: Shown):
+    widget = tab.page.locator(".regard")
+    tab.page.emulate_media(color_scheme="dark")
+    render(tab, shown, 1000)
+    expect(widget).to_have_attribute("data-theme", "dark")
+    tab.page.evaluate("document.body.dataset.jpThemeLight = 'true'")  # as JupyterLab writes it
+    expect(widget).to_have_attribute("data-theme", "light")
+    expect(widget).to_have_css("background-color", "rgb(251, 250, 247)")
+    tab.page.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    tab.page.emulate_media(color_scheme="light")
+    expect(widget).to_have_css("background-color", "rgb(21, 23, 27)")
+
+
 def test_the_layout_follows_the_width_of_the_widget(tab: Tab, shown: Shown):
     render(tab, shown, 1200)
     assert tab.page.locator(".look").evaluate(COLUMNS) == 2

@@ -8,6 +8,7 @@ import { groupsOf, paint, rowOf, type Arrangement, type Picture, type Row } from
 import { Recording } from "./recording";
 import { read, Selection, write, type Choice } from "./selection";
 import { getJson, type Source } from "./source";
+import { watchTheme } from "./theme";
 import type { Manifest, ModelInfo, RecordingInfo } from "./types";
 import { groupOf, type Group } from "./word-groups";
 
@@ -42,6 +43,8 @@ export class App {
   readonly wordHidden = computed(() => this.queryGroups.value.length > 0 && groupOf(this.queryGroups.value, this.selection.query.value) < 0);
 
   private readonly disposers: (() => void)[] = [];
+  /** While the page itself chooses what to show: then the address changes without a new entry in the browser's history. */
+  private choosing = false;
   /** Numbers of the last list that was requested, and of the one that is shown. */
   private asked = 0;
   private listed = 0;
@@ -82,7 +85,9 @@ export class App {
   /** Show the newest recording, with the view and head that the address names. */
   private showFirst(asked: Partial<Choice>): void {
     const first = this.recordings.value[0]?.id ?? "";
+    this.choosing = true;
     this.selection.choose({ ...asked, recording: first });
+    this.choosing = false;
     if (!first) this.failure.value = "There is no recording to show yet.";
   }
 
@@ -201,24 +206,27 @@ export class App {
     return () => clearInterval(timer);
   }
 
+  /** Keep the selection in the address. Another recording or view is a new place, to which the back button returns. */
   private keepHash(): void {
+    let place = "";
     const listen = () => this.selection.choose(read(location.hash));
     addEventListener("hashchange", listen);
     this.disposers.push(() => removeEventListener("hashchange", listen));
     this.disposers.push(
       effect(() => {
+        const { recording, view } = this.selection.choice.value;
+        const before = place;
+        place = `${recording} ${view}`;
         const text = `#${write(this.selection.choice.value)}`;
-        if (this.selection.recording.value && text !== location.hash) history.replaceState(null, "", text);
+        if (!recording || text === location.hash) return;
+        const moved = before.trim() && place !== before && !this.choosing;
+        history[moved ? "pushState" : "replaceState"](null, "", text);
       }),
     );
   }
 
   private watchTheme(): void {
-    const query = matchMedia("(prefers-color-scheme: dark)");
-    const set = () => (this.dark.value = query.matches);
-    set();
-    query.addEventListener("change", set);
-    this.disposers.push(() => query.removeEventListener("change", set));
+    this.disposers.push(watchTheme((dark) => (this.dark.value = dark)));
   }
 
   /** Poll the models until each is ready or has failed. A model that becomes ready may have made a recording, which is

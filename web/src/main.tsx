@@ -1,4 +1,5 @@
 // The entry point: mounts the page into #regard of a document, or into a notebook's widget through `render`.
+import { effect } from "@preact/signals";
 import { render as mount } from "preact";
 import { App, AppProvider } from "./app";
 import { reason } from "./loading";
@@ -9,6 +10,7 @@ import "./theme.css";
 function show(element: HTMLElement, source: Source, wide: boolean): () => void {
   const app = new App(source, wide && usableLocation());
   element.classList.add("regard");
+  const paint = effect(() => void (element.dataset.theme = app.dark.value ? "dark" : "light"));
   mount(
     <AppProvider value={app}>
       <Shell wide={wide} />
@@ -17,6 +19,7 @@ function show(element: HTMLElement, source: Source, wide: boolean): () => void {
   );
   return () => {
     mount(null, element);
+    paint();
     app.dispose();
   };
 }
