@@ -37,6 +37,7 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "norm": ("regard.parts.norm", "NORMS"),
     "residual": ("regard.parts.residual", "RESIDUALS"),
     "pool": ("regard.parts.pool", "POOLS"),
+    "outer": ("regard.parts.pair", "OUTERS"),
     "head": ("regard.models.head", "HEADS"),
     "pooled head": ("regard.models.head", "POOLED_HEADS"),
     "init": ("regard.models.init", "INITS"),

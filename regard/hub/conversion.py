@@ -23,7 +23,7 @@ from regard.parts.score import DotConfig
 T = TypeVar("T")
 
 TRAINING = {"dropout", "dropout_by_row", "drop_path", "word_dropout", "weight_dropout", "init"}
-BIASES = (False, "no", "qkv", True, "all")  # fewer to more
+BIASES = {False: 0, "no": 0, "qkv": 1, "output": 2, True: 3, "all": 3}  # which projections have one, as bits
 
 
 class NotExpressibleError(ConfigError):
@@ -111,7 +111,7 @@ def _differences(ours: Any, theirs: Any, path: str) -> Iterator[str | None]:
     """Describe each difference; None is a bias that only theirs has."""
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.get("kind") == theirs.get("kind"):
         for key in sorted((set(ours) | set(theirs)) - TRAINING - {"name"}):
-            if key == "bias" and BIASES.index(ours.get(key)) < BIASES.index(theirs.get(key)):
+            if key == "bias" and _has_more_biases(theirs.get(key), ours.get(key)):
                 yield None
             elif key == "layers" and isinstance(ours.get(key), list):
                 yield from _layer_differences(ours[key], theirs[key], path)
@@ -119,6 +119,11 @@ def _differences(ours: Any, theirs: Any, path: str) -> Iterator[str | None]:
                 yield from _differences(ours.get(key), theirs.get(key), f"{path}.{key}")
     elif not _same(ours, theirs):
         yield f"{path}: {_show(ours)} instead of {_show(theirs)}"
+
+
+def _has_more_biases(theirs: Any, ours: Any) -> bool:
+    """Return whether every bias of ours is one of theirs, and they have more."""
+    return BIASES[ours] != BIASES[theirs] and BIASES[ours] & BIASES[theirs] == BIASES[ours]
 
 
 def _layer_differences(ours: list[Table], theirs: list[Table], path: str) -> Iterator[str | None]:

@@ -7,7 +7,7 @@ and value heads, `E` head width, `F` hidden width of a feed-forward, `V` vocabul
 """
 
 from regard.parts.attend import Explanation, Record, Tape, attend, explain, watch
-from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.attention import Attention, AttentionConfig, Gate
 from regard.parts.conv import Convolution, ConvolutionConfig
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
 from regard.parts.feedforward import (
@@ -45,6 +45,19 @@ from regard.parts.mask import (
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.moe import Experts, MixtureOfExperts, Router
 from regard.parts.norm import BatchNorm, BatchNormConfig, LayerNorm, LayerNormConfig, NormConfig, RMSNorm, RMSNormConfig
+from regard.parts.pair import (
+    ColumnAttention,
+    OuterConfig,
+    OuterProductMean,
+    OuterProductMeanConfig,
+    PairBias,
+    PairPositions,
+    ProductDifference,
+    ProductDifferenceConfig,
+    TriangleAttention,
+    TriangleConfig,
+    TriangleMultiplication,
+)
 from regard.parts.pool import (
     First,
     FirstConfig,
@@ -149,6 +162,7 @@ __all__ = [
     "Causal",
     "ChannelMix",
     "ChannelMixConfig",
+    "ColumnAttention",
     "Convolution",
     "ConvolutionConfig",
     "Cosine",
@@ -167,6 +181,7 @@ __all__ = [
     "FirstConfig",
     "GLUConfig",
     "GRUConfig",
+    "Gate",
     "Heads",
     "HeadsConfig",
     "LSTMConfig",
@@ -201,7 +216,12 @@ __all__ = [
     "MultiHeads",
     "MultiHeadsConfig",
     "NormConfig",
+    "OuterConfig",
+    "OuterProductMean",
+    "OuterProductMeanConfig",
     "Padding",
+    "PairBias",
+    "PairPositions",
     "Parallel",
     "Patches",
     "PatchesConfig",
@@ -213,6 +233,8 @@ __all__ = [
     "Post",
     "Pre",
     "Prefix",
+    "ProductDifference",
+    "ProductDifferenceConfig",
     "RMSNorm",
     "RMSNormConfig",
     "RWKV4Config",
@@ -243,6 +265,9 @@ __all__ = [
     "Tokens",
     "TorchGRU",
     "TorchGRUConfig",
+    "TriangleAttention",
+    "TriangleConfig",
+    "TriangleMultiplication",
     "Weighted",
     "WeightedConfig",
     "Window",

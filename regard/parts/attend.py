@@ -38,7 +38,10 @@ LONG = 512  # keys from which Flex is used
 
 
 class Terms(NamedTuple):
-    """How queries and keys are compared and what is hidden. Positions None mean 0, 1, 2, ..."""
+    """How queries and keys are compared and what is hidden. Positions None mean 0, 1, 2, ...
+
+    `pair` is a number for each query, key and head that is added to the score (AlphaFold's pair bias).
+    """
 
     score: Score
     mask: Rule | None = None
@@ -46,6 +49,12 @@ class Terms(NamedTuple):
     query_positions: Int[Tensor, "_b T"] | None = None
     key_positions: Int[Tensor, "_b S"] | None = None
     dropout: float = 0.0
+    pair: Float[Tensor, "_b H T S"] | None = None
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the scores."""
+        return self.position.has_bias or self.pair is not None
 
     def positions(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return the positions of queries and keys as tensors."""
@@ -60,11 +69,14 @@ class Terms(NamedTuple):
 
     def bias(self, query: Tensor, key: Tensor, first: int = 0) -> Float[Tensor, "_B H T S"] | None:
         """Return what is added to the scores of all pairs; `first` is the number of the first head given."""
+        heads = query.shape[1]
+        pair = None if self.pair is None else self.pair[:, first : first + heads].to(query.dtype)
         if not self.position.has_bias:
-            return None
+            return pair
         queries, keys = self.positions(query, key)
-        head = torch.arange(first, first + query.shape[1], device=query.device)[:, None, None]
-        return self.position.bias(head, queries[:, None, :, None], keys[:, None, None, :]).to(query.dtype)
+        head = torch.arange(first, first + heads, device=query.device)[:, None, None]
+        bias = self.position.bias(head, queries[:, None, :, None], keys[:, None, None, :]).to(query.dtype)
+        return bias if pair is None else bias + pair
 
 
 def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
@@ -74,7 +86,7 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
     """
     if not terms.score.is_dot:
         return explicit(query, key, value, terms)
-    plain = terms.score.cap is None and not terms.position.has_bias
+    plain = terms.score.cap is None and not terms.has_bias
     if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
         return fused(query, key, value, terms, memo)
     if _suits_flex(query, key, value, terms):
@@ -87,9 +99,10 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
 def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool:
     """Whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, and with heads of width >= 16.
 
-    It skips blocks of 128 x 128 pairs that are hidden. Short rows have none, and compiling it takes many seconds.
+    It skips blocks of 128 x 128 pairs that are hidden. Short rows have none, and compiling it takes many seconds. A
+    bias for each pair is in memory anyway, so the other kernels need no more.
     """
-    compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0
+    compiled = torch.compiler.is_compiling() and query.is_cuda and terms.dropout == 0 and terms.pair is None
     step = query.shape[2] == 1 or includes(terms.mask, BeamMask)
     return compiled and not step and key.shape[2] >= LONG and min(query.shape[3], value.shape[3]) >= 16
 
@@ -139,7 +152,7 @@ def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
-    causal = _is_plainly_causal(query, key, terms) and not terms.position.has_bias
+    causal = _is_plainly_causal(query, key, terms) and not terms.has_bias
     mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
     with _kernels(query, key):
@@ -161,7 +174,7 @@ def _additive_mask(
     query: Queries, key: Keys, terms: Terms, memo: Memo | None
 ) -> tuple[Float[Tensor, "_B _H _T S"] | None, Bool[Tensor, "_B 1 T 1"] | None]:
     """Return mask and bias as one tensor that the kernel adds to the scores, and which queries may look at nothing."""
-    if terms.mask is None and not terms.position.has_bias:
+    if terms.mask is None and not terms.has_bias:
         return None, None
 
     def compute() -> tuple[Tensor | None, Tensor | None]:
@@ -176,7 +189,8 @@ def _additive_mask(
         return bias, blind
 
     memo_key = (terms.mask, terms.position if terms.position.has_bias else None)
-    found: tuple[Tensor | None, Tensor | None] = memoize(memo, memo_key, compute)
+    shared = memo if terms.pair is None else None  # the bias of pairs belongs to one layer
+    found: tuple[Tensor | None, Tensor | None] = memoize(shared, memo_key, compute)
     return found
 
 

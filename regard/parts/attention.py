@@ -8,6 +8,7 @@ self-attention.
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -16,6 +17,7 @@ from regard.errors import ConfigError, InputError, at
 from regard.parts.attend import Terms, Watchable
 from regard.parts.cache import Cache, CacheView, Kept, Memo, Uncached, View, memoize
 from regard.parts.heads import Heads, HeadsConfig
+from regard.parts.linear import Linear
 from regard.parts.mask import MaskConfig, Rule, Window, explicit_positions
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
@@ -23,8 +25,21 @@ from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Memory
 
 
+class Gate(nn.Module):
+    """sigmoid(W x + b) for every feature of every head (Jumper et al. 2021, supplement, Algorithm 7)."""
+
+    def __init__(self, dim: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.linear = Linear(dim, heads * head_dim)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B H T E"]:
+        """Return the factors of the heads' outputs."""
+        return torch.sigmoid(self.linear(x)).unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
 class Attention(Watchable, Mixer):
-    """Y = softmax(score(Q, K)) V, then the heads are merged.
+    """Y = softmax(score(Q, K)) V, then the heads are merged; with a `gate`, first multiplied by sigmoid(W_g x + b_g).
 
     A `window` narrows every mask to keys less than that many positions away, and turns the cache into a ring. A `rule`
     is added to every mask.
@@ -41,6 +56,7 @@ class Attention(Watchable, Mixer):
         window: int | None = None,
         dropout: float = 0.0,
         rule: Rule | None = None,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__()
         self.heads = heads
@@ -49,6 +65,7 @@ class Attention(Watchable, Mixer):
         self.window = window
         self.dropout = dropout
         self.rule = rule
+        self.gate = gate
 
     def forward(
         self,
@@ -60,11 +77,12 @@ class Attention(Watchable, Mixer):
         memory_positions: Int[Tensor, "B S"] | None = None,
         state: CacheView | Memory | None = None,
         memo: Memo | None = None,
+        pair: Float[Tensor, "_b H T S"] | None = None,
     ) -> Float[Tensor, "B T _D"]:
         """Attend from x to itself, to `memory`, or to the tokens in `state`.
 
         The view of a cache has the mask and the positions of its step; the arguments are ignored then. Attentions with
-        the same mask and positions may share a `memo`.
+        the same mask and positions may share a `memo`. `pair` is added to the scores.
         """
         if memory is not None:
             if state is not None:
@@ -80,8 +98,8 @@ class Attention(Watchable, Mixer):
             view = cache.extend(kept)
             key, value = self.expand(view.kept)
         query = view.fold(self.score.query(query))
-        mixed = self.attend(query, key, value, self.terms(view), view.memo)
-        return self.heads.merge(view.unfold(mixed))
+        mixed = view.unfold(self.attend(query, key, value, self.terms(view)._replace(pair=pair), view.memo))
+        return self.heads.merge(mixed if self.gate is None else self.gate(x) * mixed)
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Compute keys and values of a source once, for all later steps."""
@@ -153,6 +171,8 @@ class AttentionConfig(MixerConfig):
     """A further rule on who may look at whom, in addition to the mask of the model."""
     dropout: Rate = 0.0
     """Share of the attention weights that training sets to zero."""
+    gate: bool = False
+    """Whether the output of every head is multiplied by sigmoid(W x + b) (Jumper et al. 2021; Qiu et al. 2025)."""
 
     def build(self, dim: int, memory_dim: int | None = None, shared: dict[Any, Relative] | None = None) -> Attention:
         """Build the attention of width `dim`. Attentions with the same `shared` dict share equal position modules."""
@@ -172,4 +192,5 @@ class AttentionConfig(MixerConfig):
                     shared[name] = self.position.build(heads.rope_dim, heads.heads)
             position = shared[name]
         rule = None if self.mask is None else self.mask.build()
-        return Attention(heads, score, position, self.window, self.dropout, rule)
+        gate = Gate(dim, heads.heads, heads.value_dim) if self.gate else None
+        return Attention(heads, score, position, self.window, self.dropout, rule, gate)

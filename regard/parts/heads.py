@@ -70,7 +70,7 @@ class MultiHeads(Heads, Repackable):
         heads: int,
         kv_heads: int | None = None,
         head_dim: int | None = None,
-        bias: Literal["no", "qkv", "all"] = "no",
+        bias: Literal["no", "qkv", "output", "all"] = "no",
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
     ) -> None:
@@ -78,10 +78,10 @@ class MultiHeads(Heads, Repackable):
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.head_dim = self.query_dim = self.key_dim = self.rope_dim = head_dim or dim // heads
         self.value_dim = self.head_dim
-        self.to_query = Linear(dim, self.heads * self.head_dim, bias=bias != "no")
-        self.to_key = Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
-        self.to_value = Linear(dim, self.kv_heads * self.head_dim, bias=bias != "no")
-        self.output = Linear(self.heads * self.head_dim, dim, bias=bias == "all")
+        self.to_query = Linear(dim, self.heads * self.head_dim, bias=bias in ("qkv", "all"))
+        self.to_key = Linear(dim, self.kv_heads * self.head_dim, bias=bias in ("qkv", "all"))
+        self.to_value = Linear(dim, self.kv_heads * self.head_dim, bias=bias in ("qkv", "all"))
+        self.output = Linear(self.heads * self.head_dim, dim, bias=bias in ("output", "all"))
         self.query_norm = query_norm or nn.Identity()
         self.key_norm = key_norm or nn.Identity()
 
@@ -218,8 +218,8 @@ class MultiHeadsConfig(HeadsConfig):
     attention (Shazeer 2019). Absent: as many as `heads`."""
     head_dim: Count | None = None
     """Width of a head; absent: the width of the model divided by `heads`."""
-    bias: Literal["no", "qkv", "all"] = "no"
-    """Which projections have a bias: none, those of queries, keys and values, or all including the output."""
+    bias: Literal["no", "qkv", "output", "all"] = "no"
+    """Which projections have a bias: none, those of queries, keys and values, that of the output, or all."""
     qk_norm: NormConfig | None = None
     """Norm of queries and keys (Dehghani et al. 2023)."""
 

@@ -50,7 +50,7 @@ def _describe(role: AttentionRole, trace: AttentionTrace, input: int) -> Attenti
         "mask": None if sees_all(trace) else mask_name(role, terms.mask),
         "score": {"kind": kind, "scale": terms.score.scale, "cap": terms.score.cap},
         "position": KINDS.get(type(terms.position)),
-        "bias": terms.position.has_bias,
+        "bias": terms.has_bias,
         "input": input,
         "width": trace.query.shape[3],
         "value": trace.value.shape[3],

@@ -54,7 +54,8 @@ class AttentionTrace:
     def terms_of(self, rows: range) -> Terms:
         """Return score, mask and positions for consecutive queries."""
         positions = explicit_positions(self.terms.query_positions, self.shape[0], self.query.device)
-        return self.terms._replace(query_positions=positions[:, rows.start : rows.stop])
+        pair = None if self.terms.pair is None else self.terms.pair[:, :, rows.start : rows.stop]
+        return self.terms._replace(query_positions=positions[:, rows.start : rows.stop], pair=pair)
 
     @property
     def row_size(self) -> int:
@@ -124,17 +125,22 @@ def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
 
 
 def join_calls(calls: Sequence[Record]) -> AttentionTrace:
-    """Join the calls of one attention; a recurrent decoder calls it once for each token."""
-    first = calls[0]
+    """Join the calls of one attention; a recurrent decoder calls it once for each token.
+
+    Only the first row of a batch is kept: the sequence itself, where a model also reads its alignment.
+    """
+    first, terms = calls[0], calls[0].terms
     positions = None
-    if first.terms.query_positions is not None:
-        positions = torch.cat([call.terms.query_positions for call in calls], 1)  # type: ignore[misc]  # all have them
+    if terms.query_positions is not None:
+        positions = torch.cat([call.terms.query_positions for call in calls], 1)[:1]  # type: ignore[misc]  # all have them
+    keys = None if terms.key_positions is None else terms.key_positions[:1]
+    pair = None if terms.pair is None else terms.pair[:1]
     return AttentionTrace(
-        torch.cat([call.query for call in calls], 2),
-        first.key,
-        first.value,
-        torch.cat([call.mixed for call in calls], 2),
-        first.terms._replace(query_positions=positions),
+        torch.cat([call.query[:1] for call in calls], 2),
+        first.key[:1],
+        first.value[:1],
+        torch.cat([call.mixed[:1] for call in calls], 2),
+        terms._replace(query_positions=positions, key_positions=keys, pair=pair),
     )
 
 
