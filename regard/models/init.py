@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.config import Config, Kinds, NotNegative
+from regard.parts.mixer import Mixer
 from regard.parts.moe import Experts
 from regard.parts.recurrent import Recurrent
 from regard.parts.residual import Residual
-from regard.parts.rwkv import Shifting
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -82,7 +82,7 @@ def initialise(model: nn.Module, config: "InitConfig", generator: torch.Generato
             if id(part) not in inside:
                 _fill_own(part, config, outputs, layers, generator)
         for part in model.modules():
-            if isinstance(part, Shifting):
+            if isinstance(part, Mixer):
                 part.start_values()
 
 

@@ -22,6 +22,7 @@ from regard.parts.conv import ConvolutionConfig
 from regard.parts.feedforward import GLU, FeedForwardConfig
 from regard.parts.heads import MultiHeads
 from regard.parts.linear import Linear
+from regard.parts.linear_attention import GatedDeltaNetConfig, LinearAttentionConfig, Mamba2Config
 from regard.parts.mask import Rule
 from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.moe import MixtureOfExperts
@@ -39,7 +40,15 @@ LayerViews = dict[str, LayerView]
 MIXERS = Kinds(
     "mixer",
     MixerConfig,
-    {"attention": AttentionConfig, "conv": ConvolutionConfig, "rwkv4": RWKV4Config, "rwkv7": RWKV7Config},
+    {
+        "attention": AttentionConfig,
+        "conv": ConvolutionConfig,
+        "linear-attention": LinearAttentionConfig,
+        "gated-deltanet": GatedDeltaNetConfig,
+        "mamba2": Mamba2Config,
+        "rwkv4": RWKV4Config,
+        "rwkv7": RWKV7Config,
+    },
     RECURRENT,
 )
 

@@ -8,7 +8,7 @@ and value heads, `E` head width, `F` hidden width of a feed-forward, `V` vocabul
 
 from regard.parts.attend import Explanation, Record, Tape, attend, explain, watch
 from regard.parts.attention import Attention, AttentionConfig, Gate
-from regard.parts.conv import Convolution, ConvolutionConfig
+from regard.parts.conv import Convolution, ConvolutionConfig, DepthwiseConvolution
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
 from regard.parts.feedforward import (
     GLU,
@@ -30,6 +30,16 @@ from regard.parts.heads import (
     MultiHeadsConfig,
 )
 from regard.parts.linear import Linear
+from regard.parts.linear_attention import (
+    Decaying,
+    GatedDeltaNet,
+    GatedDeltaNetConfig,
+    LinearAttention,
+    LinearAttentionConfig,
+    Mamba2,
+    Mamba2Config,
+    MatrixMemory,
+)
 from regard.parts.mask import (
     Causal,
     Documents,
@@ -167,6 +177,8 @@ __all__ = [
     "ConvolutionConfig",
     "Cosine",
     "CosineConfig",
+    "Decaying",
+    "DepthwiseConvolution",
     "Documents",
     "Dot",
     "DotConfig",
@@ -182,6 +194,8 @@ __all__ = [
     "GLUConfig",
     "GRUConfig",
     "Gate",
+    "GatedDeltaNet",
+    "GatedDeltaNetConfig",
     "Heads",
     "HeadsConfig",
     "LSTMConfig",
@@ -194,6 +208,8 @@ __all__ = [
     "Learned",
     "LearnedConfig",
     "Linear",
+    "LinearAttention",
+    "LinearAttentionConfig",
     "LinearPosition",
     "LinearPositionConfig",
     "Llama3Scaling",
@@ -202,7 +218,10 @@ __all__ = [
     "MUT1Config",
     "MUT2Config",
     "MUT3Config",
+    "Mamba2",
+    "Mamba2Config",
     "MaskConfig",
+    "MatrixMemory",
     "Max",
     "MaxConfig",
     "Mean",

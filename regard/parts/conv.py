@@ -61,8 +61,7 @@ class Convolution(Mixer):
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
         """Return the state before the first token: zeros."""
-        weight = self.conv.weight
-        return Hidden((weight.new_zeros(batch, self.reach, weight.shape[1]),))
+        return Hidden((self.conv.weight.new_zeros(batch, self.reach, self.conv.in_channels),))
 
     @property
     def residual_outputs(self) -> list[Tensor]:
@@ -72,6 +71,25 @@ class Convolution(Mixer):
     def flops(self, tokens: int, keys: int) -> int:
         """Return 0: the product is counted in the child."""
         return 0
+
+
+class DepthwiseConvolution(Convolution):
+    """y_t = sum_j w_j * x_{t + j}, j from -(kernel-1) to 0: each feature is mixed with itself in the tokens before."""
+
+    def __init__(self, dim: int, kernel: int, bias: bool) -> None:
+        super(Convolution, self).__init__()
+        self.reach = kernel - 1
+        self.conv = nn.Conv1d(dim, dim, kernel, groups=dim, bias=bias)
+
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """Return nothing: it is a part of a mixer, before its products."""
+        return []
+
+    def start_values(self) -> None:
+        """Let each token begin as itself, without its neighbours."""
+        self.conv.weight.zero_()
+        self.conv.weight[..., -1].fill_(1.0)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """Recurrences that are linear in their state, so that many steps can be computed at once.
 
 `state_recurrence` has a matrix as its state, which every step lets decay, corrects in one direction and adds to. RWKV-7
-(Peng et al. 2025), the delta rule (Schlag et al. 2021), gated delta rule (Yang et al. 2025) and linear attention
-(Katharopoulos et al. 2020) are forms of it. It is computed in chunks: within a chunk by products of matrices (Yang et
-al. 2024), from chunk to chunk one after the other. `weighted_average` is the recurrence of RWKV-4 (Peng et al. 2023),
-a softmax whose weights decay with distance; it is computed in log2(T) rounds, each of which joins spans twice as long.
+(Peng et al. 2025), Mamba-2 (Dao, Gu 2024), the delta rule (Schlag et al. 2021), the gated delta rule (Yang et al. 2025)
+and linear attention (Katharopoulos et al. 2020) are forms of it. It is computed in chunks: within a chunk by products
+of matrices (Yang et al. 2024), from chunk to chunk one after the other. `weighted_average` is the recurrence of RWKV-4
+(Peng et al. 2023), a softmax whose weights decay with distance; it is computed in log2(T) rounds, each of which joins
+spans twice as long.
 
-Shapes: B batch, T time, H heads, K width of keys, V width of values, C chunks, L tokens of a chunk, D channels.
+Shapes: B batch, T time, H heads, K width of keys, V width of values, W decays of a head (K or 1), C chunks, L tokens of
+a chunk, D channels.
 """
 
 import torch
@@ -18,29 +20,36 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.parts.precision import at_least_float32, without_autocast
 
-CHUNK = 16  # tokens; more would need larger ratios of decays than float32 has digits for
-FASTEST = -5.0  # the logarithm of the fastest decay of one step: what is left is then 0.7 percent
+CHUNK = 64  # tokens, if the decays allow it
+RANGE = 80.0  # of the logarithms of decays in a chunk: e^40 and e^-40 are far from the limits of float32
+FASTEST = -5.0  # the logarithm of the fastest decay of a channel in one step: what is left is then 0.7 percent
 
 
 def state_recurrence(
     r: Float[Tensor, "B T H K"],
-    log_w: Float[Tensor, "B T H K"],
+    log_w: Float[Tensor, "B T H W"],
     k: Float[Tensor, "B T H K"],
     v: Float[Tensor, "B T H V"],
     removal: tuple[Tensor, Tensor] | None,
     start: Float[Tensor, "B H V K"],
+    fastest: float = FASTEST,
 ) -> tuple[Float[Tensor, "B T H V"], Float[Tensor, "B H V K"]]:
     """S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t';  o_t = S_t r_t. Return all o and the last S.
 
-    `removal` is (a, b), both like k; None for none. Computed in float32 at least.
+    `removal` is (a, b), both like k; None for none. w is one decay for the whole head (W = 1), which may be any, or one
+    for each channel of the keys: then a decay below e^`fastest` is replaced by it, which limits the length of a chunk.
+    Computed in float32 at least.
     """
     with without_autocast(r):
         r, log_w, k, v, start = (at_least_float32(x) for x in (r, log_w, k, v, start))
         removal = None if removal is None else (at_least_float32(removal[0]), at_least_float32(removal[1]))
-        log_w = log_w.clamp(min=FASTEST)
+        length = CHUNK
+        if log_w.shape[-1] > 1:
+            log_w = log_w.clamp(min=fastest)
+            length = min(CHUNK, int(RANGE / -fastest))
         if r.shape[1] == 1:
             return _one_step(r, log_w, k, v, removal, start)
-        return _chunks(r, log_w, k, v, removal, start)
+        return _chunks(r, log_w, k, v, removal, start, length)
 
 
 def _one_step(
@@ -55,38 +64,32 @@ def _one_step(
 
 
 def _chunks(
-    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor
+    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor, length: int
 ) -> tuple[Tensor, Tensor]:
-    """Compute the recurrence chunk by chunk.
+    """Compute the recurrence in chunks of `length` tokens.
 
     With c_t = log w_1 + .. + log w_t inside a chunk, and u_t = S_{t-1} a_t, the recurrence unrolls to
 
         u_t = S_0 (e^{c_{t-1}} a_t) + sum_{i<t} u_i (b_i . e^{c_{t-1} - c_i} a_t) + v_i (k_i . e^{c_{t-1} - c_i} a_t)
         o_t = S_0 (e^{c_t} r_t)     + sum_{i<=t} u_i (b_i . e^{c_t - c_i} r_t)    + v_i (k_i . e^{c_t - c_i} r_t)
 
-    The first is a triangular system for all u of a chunk. Exponents are taken relative to the middle of the chunk, so
-    that none is too large.
+    The first is a triangular system for all u of a chunk.
     """
     T = r.shape[1]
     tokens = [r, log_w, k, v, *(removal or ())]
-    r, log_w, k, v, *rest = (_split(x) for x in tokens)
+    r, log_w, k, v, *rest = (_split(x, min(length, T)) for x in tokens)
+    decays = HeadDecays(log_w) if log_w.shape[-1] == 1 else ChannelDecays(log_w)
     c = log_w.cumsum(-2)
-    whole = c[..., -1:, :]
-    later, earlier = (c - whole / 2).exp(), (whole / 2 - c).exp()
-    to_end = (whole - c).exp()
-    keys, ends = k * earlier, k * to_end
-    out = (r * later @ keys.mT).tril() @ v
-    added = v.mT @ ends  # what the values of each chunk add to the state
-    decay = whole.exp()
+    out = decays.products(r, k).tril() @ v
+    added = v.mT @ (k * decays.to_end)  # what the values of each chunk add to the state
+    decay = c[..., -1:, :].exp()
     if rest:
         a, b = rest
-        before = c - log_w
-        asks, gives = a * (before - whole / 2).exp(), b * earlier
-        system = torch.eye(CHUNK, device=r.device, dtype=r.dtype) - (asks @ gives.mT).tril(-1)
-        wanted = torch.cat((a * before.exp(), (asks @ keys.mT).tril(-1) @ v), -1)
+        system = torch.eye(r.shape[-2], device=r.device, dtype=r.dtype) - decays.products_before(a, b).tril(-1)
+        wanted = torch.cat((a * (c - log_w).exp(), decays.products_before(a, k).tril(-1) @ v), -1)
         solved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
         from_state, from_values = solved.split((k.shape[-1], v.shape[-1]), -1)
-        given, gives_out = b * to_end, (r * later @ gives.mT).tril()
+        given, gives_out = b * decays.to_end, decays.products(r, b).tril()
     state, states, removed = start, [], []
     for chunk in range(r.shape[2]):
         states.append(state)
@@ -101,10 +104,58 @@ def _chunks(
     return rearrange(out, "B H C L V -> B (C L) H V")[:, :T], state
 
 
-def _split(x: Float[Tensor, "B T H E"]) -> Float[Tensor, "B H C L E"]:
+class HeadDecays:
+    """The decays between two tokens of a chunk, for one decay of the whole head, which may be any.
+
+    They multiply the products of vectors. The sums of logarithms are not differences of two large ones, which would
+    lose digits: sum_{i<j<=t} log w_j is summed for each i.
+    """
+
+    def __init__(self, log_w: Float[Tensor, "B H C L 1"]) -> None:
+        length = log_w.shape[-2]
+        self.sums = log_w.expand(*log_w.shape[:-1], length).tril(-1).cumsum(-2)  # (t, i)
+        self.to_end = self.sums[..., -1, :, None].exp()
+
+    def products(self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]) -> Float[Tensor, "B H C L L"]:
+        """Return x_t . y_i e^{c_t - c_i} where i <= t, otherwise anything."""
+        return (x @ y.mT) * self.sums.exp()
+
+    def products_before(
+        self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]
+    ) -> Float[Tensor, "B H C L L"]:
+        """Return x_t . y_i e^{c_{t-1} - c_i} where i < t, otherwise anything."""
+        return (x @ y.mT) * pad(self.sums, (0, 0, 1, -1)).exp()
+
+
+class ChannelDecays:
+    """The decays between two tokens of a chunk, for one decay of each channel.
+
+    They are split between the two vectors of a product, relative to the middle of the chunk, so that no exponent is too
+    large.
+    """
+
+    def __init__(self, log_w: Float[Tensor, "B H C L K"]) -> None:
+        c = log_w.cumsum(-2)
+        whole = c[..., -1:, :]
+        self.to_end = (whole - c).exp()
+        self.later, self.earlier = (c - whole / 2).exp(), (whole / 2 - c).exp()
+        self.before = (c - log_w - whole / 2).exp()
+
+    def products(self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]) -> Float[Tensor, "B H C L L"]:
+        """Return x_t . y_i e^{c_t - c_i} where i <= t, otherwise anything."""
+        return x * self.later @ (y * self.earlier).mT
+
+    def products_before(
+        self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]
+    ) -> Float[Tensor, "B H C L L"]:
+        """Return x_t . y_i e^{c_{t-1} - c_i} where i < t, otherwise anything."""
+        return x * self.before @ (y * self.earlier).mT
+
+
+def _split(x: Float[Tensor, "B T H E"], length: int) -> Float[Tensor, "B H C L E"]:
     """Split time into chunks; the last is filled with zeros, which change no state."""
-    x = pad(x, (0, 0, 0, 0, 0, -x.shape[1] % CHUNK))
-    return rearrange(x, "B (C L) H E -> B H C L E", L=CHUNK)
+    x = pad(x, (0, 0, 0, 0, 0, -x.shape[1] % length))
+    return rearrange(x, "B (C L) H E -> B H C L E", L=length)
 
 
 # --- RWKV-4 ----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ class Mixer(nn.Module):
         """Return the state before the first token; with a `capacity`, of static shape."""
         raise NotImplementedError
 
+    def start_values(self) -> None:
+        """Set initial values that differ from those of other parts (see `models/init.py`), such as rates of decay."""
+
 
 class MixerConfig(Config):
     """Base of the configs of mixers."""

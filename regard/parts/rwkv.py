@@ -96,9 +96,6 @@ class Shifting(Mixer):
         """Return 0: all products are counted in the children."""
         return 0
 
-    def start_values(self) -> None:
-        """Set the initial values of the vectors, which are not zero as those of other parts."""
-
 
 class RWKV4(Shifting):
     """o = W_o (σ(r) * wkv), where r, k, v are projections of mixtures mu x_t + (1 - mu) x_{t-1}.
@@ -220,7 +217,7 @@ class RWKV7(Shifting):
             log_w, keys, direction = log_w * real, keys * real, direction * real[..., None]
         r, k, v = (self._split(part) for part in (queries, keys, values))
         removal = (-direction, direction * self._split(rate))
-        out, state = state_recurrence(r, self._split(log_w), k, v, removal, sums[0])
+        out, state = state_recurrence(r, self._split(log_w), k, v, removal, sums[0], SHORTEST)
         out = self.norm(rearrange(out, "B T H E -> (B T) (H E)").to(x.dtype)).reshape(x.shape)
         strength = (r * k * self._split(self.bonus)).sum(-1, keepdim=True)
         out = out + rearrange(strength * v, "B T H E -> B T (H E)").to(out.dtype)

@@ -26,6 +26,19 @@ SHRINK: dict[str, list[str]] = {
     "mut2": SMALL,
     "mut3": [*SMALL, "model.head.tied=false"],
     "conv": [*SMALL, "model.depth=2", "model.layers.block.mixer.kernel=3", "model.layers.block.feedforward.hidden=24"],
+    "linear-attention": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.block.feedforward.hidden=24",
+        "model.layers.block.mixer.heads=4",
+    ],
+    "gated-deltanet": [
+        *SMALL,
+        "model.depth=2",
+        "model.layers.block.feedforward.hidden=24",
+        "model.layers.block.mixer.heads=4",
+    ],
+    "mamba2": [*SMALL, "model.depth=2", "model.layers.block.mixer.heads=4", "model.layers.block.mixer.state_width=6"],
     "rwkv4": [*SMALL, "model.depth=2", "model.layers.block.feedforward.hidden=24"],
     "rwkv7": [
         *SMALL,

@@ -17,7 +17,7 @@ def by_definition(r, log_w, k, v, removal, start):
     """Multiply by the matrix of every step, in float64."""
     state, out = start.double(), []
     for t in range(r.shape[1]):
-        matrix = torch.diag_embed(log_w[:, t].double().exp())
+        matrix = torch.diag_embed(log_w[:, t].double().exp().expand(k[:, t].shape))
         if removal is not None:
             a, b = (x[:, t].double() for x in removal)
             matrix = matrix + a[..., :, None] * b[..., None, :]
@@ -26,13 +26,14 @@ def by_definition(r, log_w, k, v, removal, start):
     return torch.stack(out, 1), state
 
 
-def inputs(T: int, fastest: float = -0.6065, removes: bool = True):
+def inputs(T: int, fastest: float = -0.6065, removes: bool = True, decays: int = 4):
+    """Return what `state_recurrence` takes; `decays` is 4, one for each channel, or 1 for the whole head."""
     B, H, K, V = 2, 3, 4, 5
     direction = torch.nn.functional.normalize(draw(B, T, H, K, seed=4), dim=-1)
     share = draw(B, T, H, K, seed=5).sigmoid()
     return (
         draw(B, T, H, K),
-        fastest * draw(B, T, H, K, seed=1).sigmoid(),
+        fastest * draw(B, T, H, decays, seed=1).sigmoid(),
         draw(B, T, H, K, seed=2),
         draw(B, T, H, V, seed=3),
         (-direction, direction * share) if removes else None,
@@ -40,19 +41,41 @@ def inputs(T: int, fastest: float = -0.6065, removes: bool = True):
     )
 
 
+SLOW = -0.6065  # the bound of RWKV-7, whose chunks are the longest
+
+
 @pytest.mark.parametrize("removes", [True, False])
-@pytest.mark.parametrize("T", [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
-def test_chunks_compute_what_the_definition_says(T: int, removes: bool) -> None:
-    given = inputs(T, removes=removes)
-    for found, wanted in zip(state_recurrence(*given), by_definition(*given), strict=True):
+@pytest.mark.parametrize("decays", [4, 1])
+@pytest.mark.parametrize("T", [1, 2, 15, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+@pytest.mark.parametrize("fastest", [SLOW, FASTEST])
+def test_chunks_compute_what_the_definition_says(T: int, decays: int, removes: bool, fastest: float) -> None:
+    given = inputs(T, fastest=fastest, removes=removes, decays=decays)
+    for found, wanted in zip(state_recurrence(*given, fastest=fastest), by_definition(*given), strict=True):
         assert torch.allclose(found.double(), wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_the_fastest_decay_loses_no_digits() -> None:
-    given = list(inputs(40, removes=False))
-    given[1] = torch.full_like(given[1], FASTEST)
-    for found, wanted in zip(state_recurrence(*given), by_definition(*given), strict=True):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_fastest_decays_lose_no_digits(dtype: torch.dtype) -> None:
+    given = [x.to(dtype) for x in inputs(140, removes=False) if x is not None]
+    for fastest in (FASTEST, SLOW):
+        log_w = torch.full_like(given[1], fastest)
+        values = (given[0], log_w, *given[2:4], None, given[4])
+        for found, wanted in zip(state_recurrence(*values, fastest=fastest), by_definition(*values), strict=True):
+            assert torch.allclose(found.double(), wanted, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("removes", [True, False])
+def test_a_head_may_decay_as_fast_as_it_likes(removes: bool) -> None:
+    """Its gradient stays finite, too, also where the ratio of two decays is more than float32 can hold."""
+    given = [x if x is None or isinstance(x, tuple) else x.float() for x in inputs(70, removes=removes, decays=1)]
+    given[1] = (given[1] - 60 * (torch.arange(70) % 3 == 0)[:, None, None]).requires_grad_()
+    if removes:
+        given[4] = tuple(x.float() for x in given[4])
+    out, state = state_recurrence(*given)
+    for found, wanted in zip((out, state), by_definition(*given), strict=True):
         assert torch.allclose(found.double(), wanted, atol=1e-5, rtol=1e-4)
+    (gradient,) = torch.autograd.grad(out.sum(), given[1])
+    assert gradient.isfinite().all()
 
 
 def test_the_last_state_continues_the_recurrence() -> None:
@@ -64,8 +87,9 @@ def test_the_last_state_continues_the_recurrence() -> None:
     assert torch.allclose(state, last, atol=1e-5)
 
 
-def test_the_gradient_of_chunks_is_that_of_the_definition() -> None:
-    r, log_w, k, v, (a, b), start = inputs(CHUNK + 3)
+@pytest.mark.parametrize("decays", [4, 1])
+def test_the_gradient_of_chunks_is_that_of_the_definition(decays: int) -> None:
+    r, log_w, k, v, (a, b), start = inputs(CHUNK + 3, decays=decays)
     given = [x.requires_grad_() for x in (r, log_w, k, v, a, b, start)]
     found = torch.autograd.grad(state_recurrence(r, log_w, k, v, (a, b), start)[0].sin().sum(), given)
     wanted = torch.autograd.grad(by_definition(r, log_w, k, v, (a, b), start)[0].sin().sum(), given)
