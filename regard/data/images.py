@@ -32,7 +32,8 @@ def read_images(
     """Read "train" and, if the source has them, "valid" and "test".
 
     All have one shape, `size` x `size` if given. The classes are those of "train", or, for a model that has its classes
-    already, `classes` in this order; then the source may lack "train".
+    already, `classes` in this order; then the source may lack "train". Where images are stored with numbers, number i
+    is the class i of `classes`, unless these are numbers, too.
     """
     try:
         splits = _read(path, skipped, size)
@@ -82,6 +83,8 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
         if len(classes) == 1:
             raise InputError(f"{path}: all images for train are of one class, {classes[0]!r}; give two or more classes")
     number = {name: label for label, name in enumerate(classes)}
+    if _are_numbers(splits) and not any(name.isdecimal() for name in classes):  # arrays store numbers, not names
+        number = {str(label): label for label in range(len(classes))}
     agreed = {}
     for split, images in splits.items():
         for name in images.classes:
@@ -91,6 +94,11 @@ def _agree(splits: dict[str, Images], classes: tuple[str, ...] | None, path: Pat
         numbers = np.array([number[name] for name in images.classes], np.int64)
         agreed[split] = Images(images.pixels, numbers[images.labels], classes, images.first)
     return agreed
+
+
+def _are_numbers(splits: dict[str, Images]) -> bool:
+    """Return whether all classes are numbers that were stored with the images, not names of folders."""
+    return all(name.isdecimal() and not images.first for images in splits.values() for name in images.classes)
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.atomic import make_folder, write_file
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
+from regard.models.compact import expand_weights
 from regard.models.init import allocate
 from regard.models.model import Model, ModelConfig
 from regard.models.recipe import Recipe, build_empty
@@ -90,11 +91,14 @@ def write_files(folder: Path, *names: str) -> Iterator[list[Path]]:
 
 
 def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
-    """Read a model from a folder that `save_model` wrote. Its results are the same to the bit."""
+    """Read a model from a folder that `save_model` wrote. Its results are the same to the bit.
+
+    Weights that were made compact (models/compact.py) are expanded.
+    """
     folder = Path(folder)
     config = read_config(folder)
     try:
-        weights = {name: tensor.to(device) for name, tensor in read_tensors(folder / WEIGHTS)}
+        weights = expand_weights({name: tensor.to(device) for name, tensor in read_tensors(folder / WEIGHTS)})
     except (OSError, SafetensorError) as error:
         raise RegardError(f"{folder}: cannot be read as a model: {error}") from None
     return build_with(config, weights, folder / WEIGHTS, device)

@@ -179,6 +179,14 @@ def test_one_idx_file(digits: Path) -> None:
     assert read(digits / "t10k-images-idx3-ubyte", classes=known)["test"].labels.tolist() == [10]
 
 
+def test_numbers_are_positions_among_named_classes(digits: Path) -> None:
+    names = tuple("abcdefghijk")
+    found = read(digits, classes=names)
+    assert shown(found["train"]) == [(10, "c"), (20, "k"), (30, "b")]
+    assert found["train"].classes == names
+    assert "train has images of the class '10', which the model does not have" in refused(digits, classes=names[:10])
+
+
 def test_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=shades(10, 20), labels=[0, 1])
     assert shown(read(tmp_path / "a.npz")["train"]) == [(10, "0"), (20, "1")]
