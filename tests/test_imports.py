@@ -1,7 +1,7 @@
 """The packages and the direction of imports between them, read from the source.
 
-    {errors, escape, machine} -> {atomic, terminal, untrusted} -> {limits, recipe_files} -> {config, draw} -> parts
-    -> models -> {data, decode, hub} -> tasks -> runs -> use -> training -> extend -> viewer -> lab -> cli
+    {errors, escape, kernel, machine} -> {atomic, terminal, untrusted} -> {limits, recipe_files} -> {config, draw}
+    -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use -> training -> extend -> viewer -> lab -> cli
 
 A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
 ours, and only `lab` imports it, to show it beside the fast code. `regard/__init__.py` may import anything.
@@ -22,7 +22,7 @@ from .processes import PATIENCE
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [
-    ["errors", "escape", "machine"],
+    ["errors", "escape", "kernel", "machine"],
     ["atomic", "terminal", "untrusted"],
     ["limits", "recipe_files"],
     ["config", "draw"],

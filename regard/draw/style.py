@@ -125,11 +125,24 @@ def _installed() -> tuple[str, ...]:
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height))
+    figure = _figure_class()(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    """Return a class of figures that a notebook shows by themselves, without `%matplotlib inline`."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            from regard.draw.file import encode_figure
+
+            return encode_figure(self, "png")
+
+    return ShownFigure
 
 
 def add_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:

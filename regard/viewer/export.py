@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from regard.errors import InputError, RegardError, choices
 from regard.viewer.blobs import all_blobs, blob_name, weights_size
 from regard.viewer.html import page_with_recordings
-from regard.viewer.manifest import AttentionInfo, Manifest
+from regard.viewer.manifest import AttentionInfo, Cell, Manifest
 from regard.viewer.recording import PartialRecording, Recording, pack_recordings
 
 if TYPE_CHECKING:
@@ -34,20 +34,47 @@ FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins wit
 # --- a page ----------------------------------------------------------------------------------------------------------
 
 
-class NotedRecording(Recording):
-    """A recording with one more note."""
+class ChangedRecording(Recording):
+    """A recording with another manifest, which has the same blobs."""
 
-    def __init__(self, recording: Recording, note: str) -> None:
-        self.recording, self.note = recording, note
+    def __init__(self, recording: Recording, manifest: Manifest) -> None:
+        self.recording, self._manifest = recording, manifest
 
     def manifest(self) -> Manifest:
-        """Return the manifest with the note."""
-        manifest = self.recording.manifest()
-        return {**manifest, "notes": [*manifest["notes"], self.note]}
+        """Return the other manifest."""
+        return self._manifest
 
     def blob(self, name: str) -> bytes:
         """Return the bytes of a blob."""
         return self.recording.blob(name)
+
+
+def with_note(recording: Recording, note: str) -> Recording:
+    """Return the recording with one more note."""
+    manifest = recording.manifest()
+    return ChangedRecording(recording, {**manifest, "notes": [*manifest["notes"], note]})
+
+
+def begun_at(recording: Recording, attention: str | None, head: int | None) -> Recording:
+    """Return the recording with another head to begin with, counted from 1; one without attention stays as it is."""
+    manifest = recording.manifest()
+    if (attention is None and head is None) or not manifest["attentions"]:
+        return recording
+    chosen, number = choose_head(manifest, attention, head)
+    begin = manifest["begin"]
+    if begin is not None and (begin["attention"], begin["head"]) == (chosen["id"], number):
+        return recording
+    query, key = 0, 0
+    if chosen["pooled"] is None:
+        import torch
+
+        from regard.viewer.head_statistics import choose_first_cell
+
+        weights = torch.from_numpy(_head_weights(recording, chosen, number).copy()).float()
+        tokens = manifest["sequences"][chosen["queries"]], manifest["sequences"][chosen["keys"]]
+        query, key = choose_first_cell(weights, *tokens, same=chosen["queries"] == chosen["keys"])
+    cell: Cell = {"attention": chosen["id"], "head": number, "query": query, "key": key}
+    return ChangedRecording(recording, {**manifest, "begin": cell})
 
 
 def export_page(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[str, str]:
@@ -64,7 +91,7 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
     size = 0
     for count in range(len(OPTIONAL) + 1):
         without, note = list(OPTIONAL)[:count], _note(list(OPTIONAL.values())[:count])
-        shown = {id: NotedRecording(one, note) if note else one for id, one in recordings.items()}
+        shown = {id: with_note(one, note) if note else one for id, one in recordings.items()}
         size = sum(
             bytes or 0
             for one in shown.values()
@@ -79,9 +106,8 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
     present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
     trouble = f"the page would have {ceil(size * 4 / 3 / MEGABYTE)} MB, and the limit is {CAP // MEGABYTE} MB"
     some = format_layers(present[: max(len(present) // 4, 1)])
-    raise RegardError(
-        f"{trouble}; choose some of the layers {format_layers(present)}, for example --layers {some}, or a shorter text"
-    )
+    remedy = f"choose some of the layers {format_layers(present)}, for example {some} (--layers, layers= in Python)"
+    raise RegardError(f"{trouble}; {remedy}, or a shorter text")
 
 
 def _note(omitted: list[str]) -> str:
@@ -156,11 +182,11 @@ def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> 
     begin = manifest["begin"] or {"attention": next(iter(present)), "head": 0, "query": 0, "key": 0}
     chosen = present.get(begin["attention"] if attention is None else attention)
     if chosen is None:
-        raise InputError(f"--attention {attention}: no such attention; {choices(attention, present)}")
+        raise InputError(f"attention {attention}: no such attention; {choices(attention, present)}")
     if head is None:
         return chosen, begin["head"] if chosen["id"] == begin["attention"] else 0
     if not 1 <= head <= chosen["heads"]:
-        raise InputError(f"--head {head}: {chosen['id']} has heads 1 to {chosen['heads']}")
+        raise InputError(f"head {head}: {chosen['id']} has heads 1 to {chosen['heads']}")
     return chosen, head - 1
 
 

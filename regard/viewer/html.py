@@ -25,9 +25,13 @@ def read_page_file(name: str) -> str:
         raise RegardError(f"{FOLDER / name}: the page has not been built; {remedy}") from None
 
 
-def page_with_recordings(archive: bytes) -> str:
-    """Return the page as one HTML file that contains its recordings, and whose policy lets it load nothing else."""
-    recordings = f'<script type="text/plain" id="{RECORDINGS}">{b64encode(archive).decode()}</script>\n'
+def page_with_recordings(archive: bytes, theme: str | None = None) -> str:
+    """Return the page as one HTML file that contains its recordings, and whose policy lets it load nothing else.
+
+    `theme` is "light" or "dark"; by default the page follows the system.
+    """
+    chosen = "" if theme is None else f' data-theme="{theme}"'
+    recordings = f'<script type="text/plain" id="{RECORDINGS}"{chosen}>{b64encode(archive).decode()}</script>\n'
     policy = f'\n<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     style = read_page_file(STYLE).replace("</style", r"<\/style")
     script = re.sub("</script", r"<\\/script", read_page_file(SCRIPT), flags=re.IGNORECASE)
@@ -38,11 +42,11 @@ def page_with_recordings(archive: bytes) -> str:
     return _put(page, r'<script\b[^>]*\bsrc="[^"]*page\.js"[^>]*>\s*</script>', module)
 
 
-def page_as_iframe(archive: bytes, height: int) -> str:
+def page_as_iframe(archive: bytes, height: int, theme: str | None = None) -> str:
     """Return an iframe that shows such a page inside another page, without access to it."""
     permissions = 'sandbox="allow-scripts allow-downloads" allow="clipboard-write; fullscreen"'
     style = f"width: 100%; height: {height}px; border: 0"
-    page = escape(page_with_recordings(archive))
+    page = escape(page_with_recordings(archive, theme))
     return f'<iframe title="regard" {permissions} style="{style}" srcdoc="{page}"></iframe>'
 
 

@@ -57,9 +57,25 @@ class ModelHandle:
         model = bundle.model.eval()
         if next(model.parameters()).dtype in (torch.bfloat16, torch.float16):
             model = model.float()
+        self.hold(replace(bundle, model=model, device=device, engine=make_engine("eager", model)))
+
+    def hold(self, bundle: Any) -> None:
+        """Use a model that is in memory."""
+        model = bundle.model
         self.what, self.verbs = model.description, model.verbs
         self.reads_images = model.reads == "image"
-        self.loaded = replace(bundle, model=model, device=device, engine=make_engine("eager", model))
+        self.loaded = bundle
+
+    def load_if_possible(self) -> None:
+        """Load the model for a page that is shown in any case; the page says why it cannot be loaded."""
+        try:
+            with one_line_errors(str(self.folder)):
+                if self.loaded is None:
+                    self.load()
+        except RegardError as error:
+            self.status = LoadStatus(error=str(error))
+        else:
+            self.status = LoadStatus(ready=True)
 
     def record(self, query: Query) -> Recording:
         """Run the model on a query; the caller holds the lock."""

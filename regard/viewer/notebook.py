@@ -1,19 +1,28 @@
 """`regard.look(model, text)`: the viewer in a notebook, as a widget, or as an iframe where widgets are missing."""
 
 import os
-import sys
-from collections.abc import Collection
+from base64 import b64encode
+from collections.abc import Collection, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from regard.errors import RegardError
-from regard.viewer.export import check_output_file, pack_to_fit
-from regard.viewer.html import SCRIPT, STYLE, page_as_iframe, page_with_recordings, read_page_file
-from regard.viewer.model_handle import ModelHandle
+from regard.errors import InputError, choices
+from regard.kernel import CellContents, get_kernel
+from regard.viewer.export import begun_at, check_output_file, draw_head, pack_to_fit, read_head_weights
+from regard.viewer.html import page_as_iframe, page_with_recordings
+from regard.viewer.model_handle import LoadStatus, ModelHandle
 from regard.viewer.query import Query, QueryText
 from regard.viewer.recording import Recording
+from regard.viewer.recording_store import RecordingStore
 from regard.viewer.sample import sample_recordings
+from regard.viewer.widget import make_widget
+
+HEIGHT = 720  # pixels of an iframe, which cannot follow its content
+THEMES = ("light", "dark")
+
+CELLS = CellContents()
 
 
 def look(
@@ -24,9 +33,12 @@ def look(
     target: str | None = None,
     tokens: int | None = None,
     tokenizer: Any = None,
+    attention: str | None = None,
+    head: int | None = None,
     layers: Collection[int] | None = None,
     widget: bool = True,
-    height: int = 720,
+    height: int | None = None,
+    theme: str | None = None,
 ) -> "Page":
     """Show what a model attends to, in a notebook.
 
@@ -34,25 +46,62 @@ def look(
     compare them. It reads a text (or token ids, if a bare model has no `tokenizer`), or an `image`: a file, its bytes,
     or pixels. A translator is shown while it writes the `target` if that is given (teacher forcing), otherwise
     its own translation; a language model generates `tokens` tokens. Without a text or image, the training snapshots of
-    the run are shown; without a model, the bundled sample. If the page would be too large, choose some `layers`.
+    the run are shown; without a model, the bundled sample. While the kernel runs, a text box asks the model for more.
+
+    The page begins with an `attention` ("cross.2") and one of its heads, counted from 1. `height` is in pixels; by
+    default a widget is as high as its content. The `theme` is that of the notebook unless it is "light" or "dark". If
+    the page would be too large, choose some `layers`.
     """
+    if theme is not None and theme not in THEMES:
+        raise InputError(f"theme {theme!r}: no such theme; {choices(theme, THEMES)}")
+    as_widget = widget and has_widgets()
+    handles = _handles(model, tokenizer)
     if model is None:
-        return Page(sample_recordings(), layers, widget, height)
-    query = None if text is None and image is None else Query("" if text is None else text, target, tokens, image)
-    models = model if isinstance(model, list | tuple) else [model]
-    found = [recording for one in models for recording in _handle(one, tokenizer).recordings(query)]
-    return Page({str(number): one for number, one in enumerate(found, 1)}, layers, widget, height)
+        recordings = sample_recordings()
+    else:
+        query = None if text is None and image is None else Query("" if text is None else text, target, tokens, image)
+        found = [one for handle in handles for one in _recordings(handle, query, as_widget)]
+        recordings = {str(number): one for number, one in enumerate(found, 1)}
+    begun = {id: begun_at(one, attention, head) for id, one in recordings.items()}
+    return Page(begun, handles, layers=layers, widget=widget, height=height, theme=theme)
 
 
-def _handle(model: Any, tokenizer: Any) -> ModelHandle:
-    if isinstance(model, str | os.PathLike):  # a run that `regard.train` returned is a path, too
-        return ModelHandle(Path(model), str(Path(model)))
+def _handles(model: Any, tokenizer: Any) -> list[ModelHandle]:
+    """Return a handle for each model; those of folders are named after the folder, or after the path if two agree."""
+    models = [] if model is None else list(model) if isinstance(model, list | tuple) else [model]
+    folders = [Path(one) for one in models if isinstance(one, str | os.PathLike)]  # a `Run` is a path, too
+    last = [folder.resolve().name for folder in folders]
+    return [_handle(one, tokenizer, last) for one in models]
+
+
+def _handle(model: Any, tokenizer: Any, last: Sequence[str]) -> ModelHandle:
+    if isinstance(model, str | os.PathLike):
+        folder = Path(model)
+        name = folder.resolve().name
+        return ModelHandle(folder, name if last.count(name) == 1 else str(folder))
     from regard.viewer.record import make_bundle
 
     bundle = make_bundle(model, tokenizer)
-    handle = ModelHandle(Path(bundle.name), bundle.name)
-    handle.loaded = bundle
+    handle = ModelHandle(Path(bundle.name), Path(bundle.name).name)
+    handle.hold(bundle)
+    handle.status = LoadStatus(ready=True)
     return handle
+
+
+def _recordings(handle: ModelHandle, query: Query | None, as_widget: bool) -> list[Recording]:
+    """Return what a model shows at first: it may be nothing if there is a text box to ask for more."""
+    if not as_widget or query is not None:
+        found = handle.recordings(query)
+        handle.status = LoadStatus(ready=handle.loaded is not None)
+        return found
+    training = handle.training()
+    if training is not None:
+        handle.load_if_possible()
+        return [training]
+    if handle.loaded is None:
+        handle.load()  # there is nothing to show if this fails
+    handle.status = LoadStatus(ready=True)
+    return []
 
 
 class Page:
@@ -61,54 +110,109 @@ class Page:
     def __init__(
         self,
         recordings: dict[str, Recording],
+        handles: Sequence[ModelHandle] = (),
+        *,
         layers: Collection[int] | None = None,
         widget: bool = True,
-        height: int = 720,
+        height: int | None = None,
+        theme: str | None = None,
     ) -> None:
         self.archive, self.note = pack_to_fit(recordings, layers)
         self.titles = [recording.manifest()["title"] for recording in recordings.values()]
-        self.as_widget, self.height = widget, height
+        self.titles = self.titles or [handle.name for handle in handles]
+        self.recordings, self.handles = recordings, handles
+        self.as_widget, self.height, self.theme = widget, height, theme
 
     def save(self, path: str | Path) -> None:
         """Write a self-contained HTML file."""
         from regard.draw.file import write_bytes
 
         check_output_file(Path(path), ".html")
-        write_bytes(Path(path), page_with_recordings(self.archive).encode())
+        write_bytes(Path(path), page_with_recordings(self.archive, self.theme).encode())
 
     @cached_property
     def widget(self) -> Any:
         """The widget, to be combined with other widgets; it needs anywidget."""
-        try:
-            import anywidget
-            import traitlets
-        except ImportError:
-            raise RegardError('widgets need anywidget: pip install "regard[notebook]"') from None
+        from regard.viewer.server import make_open_app
 
-        class Widget(anywidget.AnyWidget):
-            _esm = read_page_file(SCRIPT)
-            _css = read_page_file(STYLE)
-            archive = traitlets.Bytes().tag(sync=True)
+        app = make_open_app(RecordingStore(self.recordings), self.handles) if self.handles else None
+        return make_widget(self.archive, app, self.height, self.theme)
 
-        return Widget(archive=self.archive)
+    def close(self) -> None:
+        """Remove the widget from all outputs and from the state of the notebook."""
+        widget = self.__dict__.pop("widget", None)
+        if widget is not None:
+            widget.close()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        """Return what Jupyter displays."""
-        if self.as_widget and has_widgets():
-            return self.widget._repr_mimebundle_()
-        return {"text/plain": repr(self), "text/html": page_as_iframe(self.archive, self.height)}
+    @cached_property
+    def picture(self) -> bytes | None:
+        """The first head as a PNG; None if there is no attention, or too much of it."""
+        from regard.draw import DARK, LIGHT, use_look
+
+        for recording in self.recordings.values():
+            try:
+                head = read_head_weights(recording)
+            except InputError:
+                continue
+            with use_look(DARK if self.theme == "dark" else LIGHT):
+                return draw_head(head, "png")
+        return None
+
+    def _ipython_display_(self) -> None:
+        """Display the page in a notebook."""
+        from IPython import display
+
+        publish: Any = display.publish_display_data
+        if not (self.as_widget and has_widgets()):
+            publish({"text/plain": repr(self), "text/html": self._repr_html_()})
+            return
+        CELLS.show(id(self), self.close)
+        bundle = self.widget._repr_mimebundle_()
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        publish({**data, "text/plain": repr(self)})
+        publish(self._left_behind())
+
+    def _repr_html_(self) -> str:
+        """Return the page as an iframe, which needs no widgets."""
+        return page_as_iframe(self.archive, self.height or HEIGHT, self.theme)
+
+    def _left_behind(self) -> dict[str, Any]:
+        """Return what is shown instead of the widget where there is no kernel, or no widgets.
+
+        It is an output of its own, since a front end that knows widgets shows an error instead of any alternative.
+        While the widget is shown, this output is hidden; while the widget is missing, its error is.
+        """
+        shown = f"<p>{escape(', '.join(self.titles))}: run the cell to look at it.</p>"
+        picture = self.picture
+        if picture is not None:
+            title = escape(", ".join(self.titles), quote=True)
+            code = b64encode(picture).decode()
+            shown = f'<img alt="{title}" style="max-width: 100%; height: auto" src="data:image/png;base64,{code}">'
+        data: dict[str, Any] = {
+            "text/plain": repr(self),
+            "text/html": f'{HIDING}<div class="regard-picture">{shown}</div>',
+        }
+        if picture is not None:
+            data["image/png"] = b64encode(picture).decode()
+        return data
 
     def __repr__(self) -> str:
         return f"<regard: {', '.join(self.titles)}; display it in a notebook, or write it with .save('page.html')>"
 
 
+# The classes are those of JupyterLab, Notebook 7 and nbconvert; a widget that failed has text only, no element.
+HIDING = """<style>
+.jp-OutputArea-child:has(.regard) + .jp-OutputArea-child:has(.regard-picture),
+.jp-OutputArea-child:has(+ .jp-OutputArea-child .regard-picture) .jupyter-widgets:not(:has(*)) { display: none; }
+</style>"""
+
+
 def has_widgets() -> bool:
     """Return whether this is a Jupyter kernel with anywidget installed."""
-    if "IPython" not in sys.modules:
+    if get_kernel() is None:
         return False
     try:
         import anywidget  # noqa: F401
-        from IPython.core.getipython import get_ipython
     except ImportError:
         return False
-    return getattr(get_ipython(), "kernel", None) is not None
+    return True

@@ -112,6 +112,11 @@ class Viewer:
 
 def make_app(store: RecordingStore, handles: Sequence[ModelHandle], token: str | None) -> ASGIApp:
     """Return the ASGI application that serves the recordings in a store and runs models, for those with the token."""
+    return Guard(make_open_app(store, handles), token)
+
+
+def make_open_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGIApp:
+    """Return the same application without a guard, for requests that do not come from a network."""
     viewer = Viewer(store, handles)
     app = Starlette(
         routes=[
@@ -125,7 +130,7 @@ def make_app(store: RecordingStore, handles: Sequence[ModelHandle], token: str |
         exception_handlers={HTTPException: _client_error, RegardError: _client_error, Exception: _server_error},
     )
     app.router.redirect_slashes = False
-    return Guard(app, token)
+    return app
 
 
 def _response(data: bytes, name: str, caching: str) -> Response:

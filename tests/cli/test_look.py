@@ -182,8 +182,8 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
         (["--png", "p.svg"], "p.svg: the name of this file must end in .png"),
         (["--svg", "p"], "p: the name of this file must end in .svg"),
         (["--csv", "no/p.csv"], "no/p.csv: no folder no; create it first"),
-        (["--png", "p.png", "--attention", "cros.1"], "--attention cros.1: no such attention; did you mean"),
-        (["--png", "p.png", "--head", "3"], "--head 3: cross.2 has heads 1 to 2"),
+        (["--png", "p.png", "--attention", "cros.1"], "attention cros.1: no such attention; did you mean"),
+        (["--png", "p.png", "--head", "3"], "head 3: cross.2 has heads 1 to 2"),
         (["", "-m", "{runs}/translation", "--export", "p.html"], "the text is empty"),
         (["a.png", "-m", "{runs}/vision", "--export", "p.html"], "a.png: "),
         (["x", "-m", "{runs}/language", "-m", "{runs}/vision", "--csv", "p.csv"], "a picture or a table shows one"),
@@ -201,7 +201,7 @@ def test_a_page_that_is_too_large(regard, bundle, monkeypatch):
     monkeypatch.setattr(export, "LARGEST", 10)
     said = regard.refused("look", "--export", "p.html")
     assert said.startswith(
-        "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example --layers 1"
+        "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example 1 (--layers"
     )
 
 

@@ -12,6 +12,7 @@ from .fake import put_page, put_sample
 
 if TYPE_CHECKING:
     from .browser import Tab
+    from .jupyter import Lab
     from .shown import Shown
 
 
@@ -49,3 +50,12 @@ def tab(window: "Tab", shown: "Shown") -> Iterator["Tab"]:
     window.begin(shown.address)
     yield window
     window.check()
+
+
+@pytest.fixture(scope="package")
+def lab(window: "Tab", tmp_path_factory: pytest.TempPathFactory) -> Iterator["Lab"]:
+    """A notebook in a real JupyterLab."""
+    from .jupyter import notebook
+
+    with notebook(window.context.browser, tmp_path_factory.mktemp("jupyter")) as opened:
+        yield opened

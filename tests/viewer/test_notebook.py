@@ -1,11 +1,14 @@
 """`regard.look(model, text)`: as a widget, as an iframe, and as a file."""
 
+import json
 import subprocess
 import sys
+from base64 import b64decode
 from pathlib import Path
 from types import SimpleNamespace
 
 import IPython.core.getipython
+import IPython.display
 import pytest
 
 import regard
@@ -34,9 +37,18 @@ def kernel(monkeypatch):
     return shell
 
 
-def shown(page: Page) -> dict[str, object]:
-    bundle = page._repr_mimebundle_(include=None, exclude=None)
-    return bundle[0] if isinstance(bundle, tuple) else bundle
+@pytest.fixture
+def outputs(monkeypatch) -> list[dict[str, object]]:
+    """What is displayed."""
+    found: list[dict[str, object]] = []
+    monkeypatch.setattr(IPython.display, "publish_display_data", found.append)
+    return found
+
+
+def run_cell(kernel: SimpleNamespace, cell: str, execution: str) -> None:
+    """Pretend that the kernel runs this cell."""
+    parent = {"metadata": {"cellId": cell}, "header": {"msg_id": execution}}
+    kernel.kernel = SimpleNamespace(get_parent=lambda channel: parent)
 
 
 def test_importing_the_viewer_leaves_the_function_in_place(page, bundle):
@@ -54,10 +66,14 @@ print("torch" in sys.modules)
     assert regard.look().archive == look().archive
 
 
-def test_without_a_kernel_it_is_an_iframe(page, bundle):
+def test_without_a_kernel_it_is_an_iframe(page, bundle, outputs):
     assert not has_widgets()
-    one = look(height=300)
-    assert shown(one) == {"text/plain": repr(one), "text/html": page_as_iframe(one.archive, 300)}
+    one = look(height=300, theme="dark")
+    one._ipython_display_()
+    frame = page_as_iframe(one.archive, 300, "dark")
+    assert outputs == [{"text/plain": repr(one), "text/html": frame}]
+    assert (one._repr_html_(), look()._repr_html_()) == (frame, page_as_iframe(one.archive, 720))
+    assert "data-theme=&quot;dark&quot;" in frame
     assert repr(one) == "<regard: first, second; display it in a notebook, or write it with .save('page.html')>"
     assert list(unpack_recordings(one.archive)) == ["one", "two"]
 
@@ -68,25 +84,128 @@ def test_a_shell_without_a_kernel_has_no_widgets(page, bundle, kernel):
     assert not has_widgets()
 
 
-def test_in_a_kernel_it_is_a_widget_with_the_archive(page, bundle, kernel):
+def test_in_a_kernel_it_is_a_widget_with_the_archive(page, bundle, kernel, outputs):
     one = look()
-    assert set(shown(one)) == {WIDGET, "text/plain"}
+    one._ipython_display_()
     widget = one.widget
-    assert shown(one)[WIDGET]["model_id"] == widget.model_id
-    assert widget.archive == one.archive
+    assert outputs[0] == {WIDGET: outputs[0][WIDGET], "text/plain": repr(one)}
+    assert outputs[0][WIDGET]["model_id"] == widget.model_id
+    assert (widget.archive, widget.height, widget.theme) == (one.archive, None, None)
     state = widget.get_state()
     assert bytes(state["archive"]) == one.archive
     assert state["_esm"] == (page / html.SCRIPT).read_text()
     assert state["_css"] == (page / html.STYLE).read_text()
 
 
-def test_an_iframe_on_request_or_where_anywidget_is_missing(page, bundle, kernel, monkeypatch):
-    assert set(shown(look(widget=False))) == {"text/html", "text/plain"}
+def test_a_widget_leaves_a_picture_behind(page, bundle, kernel, outputs):
+    one = look(theme="light")
+    one._ipython_display_()
+    _, left = outputs
+    assert b64decode(left["image/png"]) == one.picture
+    assert one.picture.startswith(b"\x89PNG")
+    assert f"data:image/png;base64,{left['image/png']}" in left["text/html"]
+    outputs.clear()
+    Page({"one": recording(manifest(title="<b>", attentions=[]) | {"begin": None})})._ipython_display_()
+    assert set(outputs[1]) == {"text/plain", "text/html"}
+    assert "&lt;b&gt;: run the cell to look at it." in outputs[1]["text/html"]
+
+
+def test_a_cell_that_is_run_again_closes_its_widgets(page, bundle, kernel, outputs):
+    run_cell(kernel, "a", "1")
+    first, second = look(), look()
+    for one in (first, second):
+        one._ipython_display_()
+    kept = [one.widget for one in (first, second)]
+    run_cell(kernel, "b", "2")
+    second._ipython_display_()
+    run_cell(kernel, "a", "3")
+    third = look()
+    third._ipython_display_()
+    assert [widget.comm is None for widget in kept] == [True, False]  # the second is still in cell b
+    run_cell(kernel, "b", "4")
+    third._ipython_display_()
+    assert kept[1].comm is None
+    first._ipython_display_()  # with a new widget
+    assert first.widget is not kept[0]
+
+
+def test_an_iframe_on_request_or_where_anywidget_is_missing(page, bundle, kernel, outputs, monkeypatch):
+    look(widget=False)._ipython_display_()
     monkeypatch.setitem(sys.modules, "anywidget", None)
     one = look()
-    assert set(shown(one)) == {"text/html", "text/plain"}
+    one._ipython_display_()
+    assert [set(output) for output in outputs] == [{"text/html", "text/plain"}] * 2
     with pytest.raises(RegardError, match=r'widgets need anywidget: pip install "regard\[notebook\]"'):
         _ = one.widget
+
+
+# --- requests of the page --------------------------------------------------------------------------------------------
+
+
+class Asked:
+    """A page that asks the kernel."""
+
+    def __init__(self, one: Page) -> None:
+        self.widget, self.answers = one.widget, []
+        self.widget.send = lambda content, buffers: self.answers.append((content, buffers))
+
+    def __call__(self, method: str, path: str, body: object = None) -> tuple[int, object]:
+        request = f"page {len(self.answers)}"
+        message = {"request": request, "method": method, "path": path, "body": body}
+        self.widget._handle_custom_msg(message, [])
+        content, (data,) = self.answers[-1]
+        assert content["request"] == request
+        return content["status"], json.loads(data) if data[:1] in (b"{", b"[") else data
+
+
+def test_the_page_asks_the_model_in_the_kernel(page, kernel):
+    text = sentences(1)[0]
+    one = look(loaded("language"), text, tokens=1)
+    ask = Asked(one)
+    (model,) = ask("GET", "models.json")[1]
+    assert (model["name"], model["ready"], model["error"]) == (one.titles[0], True, None)
+    status, made = ask("POST", "record", {"model": model["name"], "text": sentences(2)[1]})
+    assert status == 200
+    listed = ask("GET", "recordings.json")[1]
+    assert [each["id"] for each in listed] == [made["id"], "1"]
+    said = ask("GET", f"recordings/{made['id']}/manifest.json")[1]
+    assert said["text"] == sentences(2)[1]
+    assert ask("GET", f"recordings/{made['id']}/overview/0.u8")[0] == 200
+    assert ask("POST", "record", {"model": model["name"], "text": ""}) == (
+        400,
+        {"error": "the text is empty; write at least one word"},
+    )
+    assert ask("GET", "nothing")[0] == 404
+
+
+def test_without_a_text_only_a_widget_can_begin(page, kernel, tmp_path, monkeypatch):
+    folder = run("language", tmp_path / "run")
+    one = look(folder)
+    assert (unpack_recordings(one.archive), one.titles, one.picture) == ({}, ["run"], None)
+    ask = Asked(one)
+    status, _ = ask("POST", "record", {"model": "run", "text": sentences(1)[0]})
+    assert (status, len(ask("GET", "recordings.json")[1])) == (200, 1)
+    with pytest.raises(InputError, match="give a text to look at"):
+        look(folder, widget=False)
+
+
+def test_training_snapshots_of_a_model_that_cannot_be_loaded(page, kernel, tmp_path):
+    folder, _ = write(tmp_path, "language", "gpt2")
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    (model,) = Asked(look(folder))("GET", "models.json")[1]
+    assert not model["ready"]
+    assert model["error"]
+
+
+def test_where_the_page_begins(page, bundle):
+    first = unpack_recordings(look(attention="cross.1", head=2).archive)["one"].manifest()["begin"]
+    assert (first["attention"], first["head"]) == ("cross.1", 1)
+    with pytest.raises(InputError, match="head 9: cross.2 has heads 1 to 2"):
+        look(head=9)
+    with pytest.raises(InputError, match="attention cros.1: no such attention; did you mean 'cross.1'?"):
+        look(attention="cros.1")
+    with pytest.raises(InputError, match="theme 'dim': no such theme; use one of dark, light"):
+        look(theme="dim")
 
 
 def test_saved_as_a_file(page, bundle, tmp_path):
@@ -102,7 +221,7 @@ def test_saved_as_a_file(page, bundle, tmp_path):
 
 
 def test_layers_and_what_is_too_large(page, monkeypatch):
-    one = Page({"one": recording()}, {2})
+    one = Page({"one": recording()}, layers={2})
     assert [each["id"] for each in unpack_recordings(one.archive)["one"].manifest()["attentions"]] == ["cross.2"]
     monkeypatch.setattr(export, "LARGEST", 10)
     with pytest.raises(
@@ -121,9 +240,9 @@ def test_several_models_are_one_page(page, monkeypatch):
     monkeypatch.setattr(ModelHandle, "recordings", all_of)
     one = look(["a/run", Path("b")], "ein Hund", target="a dog", tokens=3)
     question = notebook.Query("ein Hund", "a dog", 3)
-    assert prepared == [("a/run", Path("a/run"), question), ("b", Path("b"), question)]
-    assert one.titles == ["a/run", "b"]
-    said = {"1": manifest("ein Hund", "a/run"), "2": manifest("ein Hund", "b")}
+    assert prepared == [("run", Path("a/run"), question), ("b", Path("b"), question)]
+    assert one.titles == ["run", "b"]
+    said = {"1": manifest("ein Hund", "run"), "2": manifest("ein Hund", "b")}
     assert one.archive == pack_recordings({id: recording(manifest) for id, manifest in said.items()})
 
 

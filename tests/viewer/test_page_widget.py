@@ -17,7 +17,10 @@ RENDER = """async ([archive, width]) => {
   document.body.replaceChildren(element);
   window.notebookKeys = [];
   document.addEventListener("keydown", (event) => window.notebookKeys.push(event.key));
-  await widget.render({ model: { get: () => new DataView(bytes.buffer) }, el: element });
+  const state = { archive: new DataView(bytes.buffer), height: null, theme: null };
+  const nothing = () => undefined;  // no kernel answers
+  const model = { get: (name) => state[name], send: nothing, on: nothing, off: nothing };
+  await widget.render({ model, el: element });
 }"""
 COLUMNS = "element => getComputedStyle(element).gridTemplateColumns.split(' ').length"
 

@@ -49,8 +49,14 @@ export class App {
   private asked = 0;
   private listed = 0;
 
-  constructor(readonly source: Source, private readonly hash: boolean) {
-    this.watchTheme();
+  /** `theme` is "light" or "dark"; null follows the notebook or the system. */
+  constructor(
+    readonly source: Source,
+    private readonly hash: boolean,
+    theme: string | null = null,
+  ) {
+    if (theme === null) this.disposers.push(watchTheme((dark) => (this.dark.value = dark)));
+    else this.dark.value = theme === "dark";
     this.disposers.push(effect(() => this.openChosen()));
     this.disposers.push(follow(this.picture, () => this.loadPicture()));
     this.disposers.push(follow(this.row, () => this.loadRow()));
@@ -223,10 +229,6 @@ export class App {
         history[moved ? "pushState" : "replaceState"](null, "", text);
       }),
     );
-  }
-
-  private watchTheme(): void {
-    this.disposers.push(watchTheme((dark) => (this.dark.value = dark)));
   }
 
   /** Poll the models until each is ready or has failed. A model that becomes ready may have made a recording, which is

@@ -4,11 +4,11 @@ import { render as mount } from "preact";
 import { App, AppProvider } from "./app";
 import { reason } from "./loading";
 import { Shell } from "./shell";
-import { ArchiveSource, HttpSource, type Source } from "./source";
+import { ArchiveSource, HttpSource, KernelSource, type Source, type WidgetModel } from "./source";
 import "./theme.css";
 
-function show(element: HTMLElement, source: Source, wide: boolean): () => void {
-  const app = new App(source, wide && usableLocation());
+function show(element: HTMLElement, source: Source, wide: boolean, theme: string | null = null): () => void {
+  const app = new App(source, wide && usableLocation(), theme);
   element.classList.add("regard");
   const paint = effect(() => void (element.dataset.theme = app.dark.value ? "dark" : "light"));
   mount(
@@ -32,14 +32,11 @@ function usableLocation(): boolean {
 async function begin(element: HTMLElement): Promise<void> {
   try {
     const embedded = document.getElementById("regard-recordings");
-    show(element, embedded ? await ArchiveSource.decode(embedded.textContent ?? "") : new HttpSource(), true);
+    const source = embedded ? await ArchiveSource.decode(embedded.textContent ?? "") : new HttpSource();
+    show(element, source, true, embedded?.dataset.theme ?? null);
   } catch (error) {
     element.textContent = `The page could not read its recordings. ${reason(error)}`;
   }
-}
-
-interface WidgetModel {
-  get(name: "archive"): DataView<ArrayBuffer>;
 }
 
 /** For anywidget. */
@@ -47,8 +44,15 @@ async function render({ model, el }: { model: WidgetModel; el: HTMLElement }): P
   const view = model.get("archive");
   const packed = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
   const element = document.createElement("div");
+  const height = model.get("height");
+  if (height !== null) element.style.cssText = `height: ${height}px; overflow: auto`;
   el.append(element);
-  return show(element, await ArchiveSource.unpack(packed), false);
+  const source = new KernelSource(await ArchiveSource.unpack(packed), model);
+  const end = show(element, source, false, model.get("theme"));
+  return () => {
+    end();
+    source.dispose();
+  };
 }
 
 const place = document.getElementById("regard");

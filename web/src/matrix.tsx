@@ -32,7 +32,9 @@ export function Matrix(props: MatrixProps) {
   useLayoutEffect(() => {
     const frame = scroller.current?.parentElement;
     if (!frame) return;
-    const measure = () => setSize({ width: frame.clientWidth, height: Math.max(320, Math.min(innerHeight * 0.62, 720)) });
+    const page = frame.closest<HTMLElement>(".regard");
+    const room = () => (page?.style.height ? page.clientHeight : innerHeight); // a widget may have a height of its own
+    const measure = () => setSize({ width: frame.clientWidth, height: Math.max(320, Math.min(room() * 0.62, 720)) });
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(frame);

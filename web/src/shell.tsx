@@ -196,7 +196,7 @@ function ExportMenu() {
         <button type="button" disabled={!picture} onClick={() => picture && save(() => new Blob([pictureCsv(picture)], { type: "text/csv" }), "csv")}>
           This head (CSV)
         </button>
-        {app.live && recording && (
+        {app.source.linked && recording && (
           <a href={`export/${encodeURIComponent(recording.id)}.html`} download={`${recording.id}.html`}>
             This page as one file (HTML)
           </a>

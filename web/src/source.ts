@@ -1,9 +1,11 @@
-// Where recordings come from: the server of the page, or an archive embedded in the page.
+// Where recordings come from: the server of the page, an archive embedded in the page, or the kernel of a notebook.
 
 export interface Source {
   get(path: string): Promise<ArrayBuffer>;
-  /** Only a server has this. */
+  /** Only what can run models has this. */
   post?(path: string, body: unknown): Promise<unknown>;
+  /** Whether its paths are addresses that a browser can open. */
+  readonly linked?: boolean;
 }
 
 export async function getJson<T>(source: Source, path: string): Promise<T> {
@@ -12,6 +14,8 @@ export async function getJson<T>(source: Source, path: string): Promise<T> {
 
 /** The server; all addresses are relative to the page, so no other host is ever contacted. */
 export class HttpSource implements Source {
+  readonly linked = true;
+
   async get(path: string): Promise<ArrayBuffer> {
     const response = await this.ask(path);
     return response.arrayBuffer();
@@ -30,19 +34,19 @@ export class HttpSource implements Source {
     } catch {
       throw new Error("The viewer's server does not answer; is it still running?");
     }
-    if (!response.ok) throw new Error(await errorText(response, path));
+    if (!response.ok) throw new Error(errorText(await response.text(), response.status, path));
     return response;
   }
 }
 
-async function errorText(response: Response, path: string): Promise<string> {
+function errorText(body: string, status: number, path: string): string {
   try {
-    const answer = (await response.json()) as { error?: unknown };
+    const answer = JSON.parse(body) as { error?: unknown };
     if (typeof answer.error === "string") return answer.error;
   } catch {
     // Not JSON: report the status.
   }
-  return `The server answered ${response.status} for ${path}.`;
+  return `The server answered ${status} for ${path}.`;
 }
 
 type Index = Record<string, [offset: number, size: number]>;
@@ -69,9 +73,86 @@ export class ArchiveSource implements Source {
     return ArchiveSource.unpack(packed);
   }
 
+  has(path: string): boolean {
+    return Object.hasOwn(this.index, path);
+  }
+
   async get(path: string): Promise<ArrayBuffer> {
-    if (!Object.hasOwn(this.index, path)) throw new Error(`This file does not hold ${path}.`);
+    if (!this.has(path)) throw new Error(`This file does not hold ${path}.`);
     const [offset, size] = this.index[path];
     return this.bytes.slice(offset, offset + size);
   }
+}
+
+/** What the page needs of the model of anywidget. */
+export interface WidgetModel {
+  get(name: "archive"): DataView<ArrayBuffer>;
+  get(name: "height"): number | null;
+  get(name: "theme"): string | null;
+  send(content: unknown): void;
+  on(event: "msg:custom", heard: (content: Answer, buffers: DataView<ArrayBuffer>[]) => void): void;
+  on(event: "comm_live_update", heard: () => void): void;
+  off(event: string, heard: unknown): void;
+}
+
+interface Answer {
+  request: string;
+  status: number;
+}
+
+const GONE = "The kernel of this notebook has ended; run the cell again.";
+
+/** The kernel of a notebook, through the messages of a widget; what the archive holds is there without a kernel, too. */
+export class KernelSource implements Source {
+  private readonly waiting = new Map<string, { path: string; resolve(body: ArrayBuffer): void; reject(error: Error): void }>();
+  private readonly name = Math.random().toString(36).slice(2); // every view of a widget hears the answers to all of them
+  private count = 0;
+  /** Whether the kernel has answered; until then, and forever if there is none, the archive is all there is. */
+  private answers = false;
+
+  constructor(
+    private readonly archive: ArchiveSource,
+    private readonly model: WidgetModel,
+  ) {
+    model.on("msg:custom", this.hear);
+    model.on("comm_live_update", this.end);
+  }
+
+  async get(path: string): Promise<ArrayBuffer> {
+    const stored = path === "recordings.json" ? !this.answers : this.archive.has(path);
+    return stored ? this.archive.get(path) : this.ask("GET", path);
+  }
+
+  async post(path: string, body: unknown): Promise<unknown> {
+    const answer = await this.ask("POST", path, body);
+    return JSON.parse(new TextDecoder().decode(answer));
+  }
+
+  dispose(): void {
+    this.model.off("msg:custom", this.hear);
+    this.model.off("comm_live_update", this.end);
+  }
+
+  private ask(method: string, path: string, body?: unknown): Promise<ArrayBuffer> {
+    const request = `${this.name} ${this.count++}`;
+    return new Promise((resolve, reject) => {
+      this.waiting.set(request, { path, resolve, reject });
+      this.model.send({ request, method, path, body });
+    });
+  }
+
+  private readonly hear = ({ request, status }: Answer, [body]: DataView<ArrayBuffer>[]): void => {
+    const asked = this.waiting.get(request);
+    if (!asked) return;
+    this.answers = true;
+    this.waiting.delete(request);
+    const bytes = body.buffer.slice(body.byteOffset, body.byteOffset + body.byteLength);
+    if (status < 400) asked.resolve(bytes);
+    else asked.reject(new Error(errorText(new TextDecoder().decode(bytes), status, asked.path)));
+  };
+
+  private readonly end = (): void => {
+    for (const { reject } of this.waiting.values()) reject(new Error(GONE));
+    this.waiting.clear();
+  };
 }
