@@ -35,6 +35,7 @@ class Encoder(TokenModel):
     """head(stack(embed(x))), where a token sees the whole text, or only the tokens before it."""
 
     head: Logits | Classes | Pooled
+    gives_vectors = True
 
     def __init__(self, embed: Embedding, stack: Stack, head: Logits | Classes | Pooled, sight: Sight = "whole") -> None:
         super().__init__()
@@ -50,11 +51,15 @@ class Encoder(TokenModel):
         lengths: Int[Tensor, "B"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
+        scores: bool = True,
     ) -> Float[Tensor, "B *rest"]:
-        """Return logits for every token, or for the classes, or the pooled vector: the head decides."""
+        """Return logits for every token, or for the classes, or the pooled vector: the head decides.
+
+        Without `scores`, return the vectors below the head.
+        """
         x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
-        if isinstance(self.head, Logits):
-            return self.logits(x)
+        if not scores or isinstance(self.head, Logits):
+            return self.maybe_logits(x, scores)
         return self.head(x, padded_positions(lengths, tokens.shape[1]))
 
     def encode(

@@ -61,14 +61,18 @@ class Logits(Repackable):
     @region
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
-        x = self.transform(x)
-        x = x if self.scale == 1.0 else self.scale * x
+        x = self.prepare(x)
         if self.product is None:
             logits = F.linear(x, self.matrix(table), self.bias)
         else:
             logits = self.product(x)
             logits = logits if self.bias is None else logits + self.bias
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def prepare(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Return what W_u multiplies: scale * transform(x)."""
+        x = self.transform(x)
+        return x if self.scale == 1.0 else self.scale * x
 
     def vector(self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B D"]:
         """Return one vector of each row: the mean, since this head does not pool."""

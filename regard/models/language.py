@@ -34,6 +34,7 @@ class LanguageModel(StepModel):
     description = "a language model"
     verbs = ("generate", "embed")
     task = "language"
+    gives_vectors = True
 
     def __init__(self, embed: Embedding, stack: Stack, head: Logits) -> None:
         super().__init__()
@@ -49,8 +50,9 @@ class LanguageModel(StepModel):
         documents: Int[Tensor, "B T"] | None = None,
         prefix: Int[Tensor, "B"] | None = None,
         state: State | None = None,
-    ) -> Float[Tensor, "B T V"]:
-        """Score what follows each token.
+        scores: bool = True,
+    ) -> Float[Tensor, "B T _V"]:
+        """Score what follows each token; without `scores`, return the vectors below the head.
 
         Rows are padded on the right, which needs no mask, because no token sees later ones. `documents` numbers the
         texts packed into a row (-1: padding), and positions restart in each. The first `prefix` tokens of a row see
@@ -63,7 +65,7 @@ class LanguageModel(StepModel):
             mask = mask & Documents(documents)
             positions = document_positions(documents) if positions is None else positions
         step = Step(mask, positions) if state is None else state.advance(tokens, mask=mask)
-        return self.logits(self.decode(tokens, step))
+        return self.maybe_logits(self.decode(tokens, step), scores)
 
     def decode(self, tokens: Int[Tensor, "B T"], step: Step) -> Float[Tensor, "B T D"]:
         """Return the vectors below the head."""

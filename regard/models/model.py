@@ -156,6 +156,7 @@ class Model(nn.Module):
         return None
 
     has_source = False  # whether it reads a source text besides what it writes
+    gives_vectors = False  # whether `forward` takes `scores=False`, for the vectors below a head over the vocabulary
     compile_pays = True  # whether training is faster compiled; a loop over tokens would be unrolled
 
     # --- what it reads -----------------------------------------------------------------------------------------------
@@ -259,6 +260,10 @@ class TokenModel(Model):
     def logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
         """Score the vocabulary for vectors below the head."""
         return self.head(x, self.embed.tokens.table.weight)
+
+    def maybe_logits(self, x: Float[Tensor, "*rows D"], scores: bool) -> Float[Tensor, "*rows _V"]:
+        """Return the scores of the vocabulary, or the vectors themselves, as `forward` is asked for."""
+        return self.logits(x) if scores else x
 
     def vocabulary_head(self) -> VocabularyHead | None:
         """Return the head that scores the vocabulary; None: there is no such head."""

@@ -28,6 +28,8 @@ from regard.parts.state import State, Step
 class Seq2Seq(EncoderDecoder):
     """logits_t = W_u decoder(y_1 .. y_t, encoder(x))."""
 
+    gives_vectors = True
+
     def __init__(
         self, embed: Embedding, source_embed: Embedding | None, encoder: Stack, decoder: Stack, head: Logits
     ) -> None:
@@ -46,14 +48,15 @@ class Seq2Seq(EncoderDecoder):
         source_lengths: Int[Tensor, "B"] | None = None,
         source_documents: Int[Tensor, "B S"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T V"]:
+        scores: bool = True,
+    ) -> Float[Tensor, "B T _V"]:
         """Score what follows each target token. Rows are padded on the right; padding of the target needs no mask.
 
-        `source_documents` and `documents` number the pairs packed into a row (-1: padding): each target sees
-        its own source only.
+        Without `scores`, return the vectors below the head. `source_documents` and `documents` number the pairs packed
+        into a row (-1: padding): each target sees its own source only.
         """
         if documents is not None and source_documents is not None:
-            return self.logits(self._decode_packed(source, target, source_documents, documents))
+            return self.maybe_logits(self._decode_packed(source, target, source_documents, documents), scores)
         memory = self.encode(source, lengths=source_lengths)
         x = self.decoder(
             self.embed(target),
@@ -61,7 +64,7 @@ class Seq2Seq(EncoderDecoder):
             memory=memory,
             memory_positions=padded_positions(source_lengths, source.shape[1]),
         )
-        return self.logits(x)
+        return self.maybe_logits(x, scores)
 
     def _decode_packed(
         self,

@@ -29,7 +29,7 @@ from regard.parts.moe import MixtureOfExperts
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
 from regard.parts.recurrent import RECURRENT, RecurrentConfig
-from regard.parts.region import region
+from regard.parts.region import is_compiled, region
 from regard.parts.residual import ResidualName, Sublayer, build_residual
 from regard.parts.rwkv import RWKV4Config, RWKV7Config
 from regard.parts.state import LayerState, LayerView
@@ -163,6 +163,9 @@ class Stack(nn.Module):
         """Apply all layers."""
         states: Sequence[LayerViews | None] = state or [None] * len(self.layers)
         memos: tuple[Memo, Memo] = ({}, {})
+        if state is None and is_compiled():
+            for each in cast(Iterable[Layer], self.layers):
+                each.mixer.share(memos[0], x, mask, positions)
         for layer, layer_state in zip(self.layers, states, strict=True):
             x = layer(
                 x,

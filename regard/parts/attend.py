@@ -5,7 +5,7 @@ scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and others); `fle
 kernel (Dong et al. 2024). `attend` chooses the kernel from the data; the caller never does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,18 +19,20 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
 from regard.parts.cache import Memo, memoize
 from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
 from regard.parts.position import Relative
+from regard.parts.region import is_compiled, region
 from regard.parts.score import Score
 
 Queries = Float[Tensor, "B H T E"]
 Keys = Float[Tensor, "B K S E"]
 Values = Float[Tensor, "B K S G"]
 Mixed = Float[Tensor, "B H T G"]
+PairRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 NO_POSITION = Relative()
 SHORT = 128  # tokens up to which torch's memory-efficient kernel takes less time than cuDNN's and FlashAttention
@@ -40,7 +42,8 @@ LONG = 512  # keys from which Flex is used
 class Terms(NamedTuple):
     """How queries and keys are compared and what is hidden. Positions None mean 0, 1, 2, ...
 
-    `pair` is a number for each query, key and head that is added to the score (AlphaFold's pair bias).
+    `pair` is a number for each query, key and head that is added to the score (AlphaFold's pair bias). `blocks` is the
+    mask in the form that Flex needs, if it was computed before (`share_blocks`).
     """
 
     score: Score
@@ -50,6 +53,7 @@ class Terms(NamedTuple):
     key_positions: Int[Tensor, "_b S"] | None = None
     dropout: float = 0.0
     pair: Float[Tensor, "_b H T S"] | None = None
+    blocks: BlockMask | None = None
 
     @property
     def has_bias(self) -> bool:
@@ -86,8 +90,7 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
     """
     if not terms.score.is_dot:
         return explicit(query, key, value, terms)
-    plain = terms.score.cap is None and not terms.has_bias
-    if plain and (terms.mask is None or _is_plainly_causal(query, key, terms) or _is_padding(terms.mask)):
+    if _needs_no_mask(terms, query.shape[2] == key.shape[2]):
         return fused(query, key, value, terms, memo)
     if _suits_flex(query, key, value, terms):
         return flex(query, key, value, terms)
@@ -107,10 +110,17 @@ def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool
     return compiled and not step and key.shape[2] >= LONG and min(query.shape[3], value.shape[3]) >= 16
 
 
-def _is_plainly_causal(query: Tensor, key: Tensor, terms: Terms) -> bool:
-    """Whether the mask is exactly causal at equal lengths, which the kernel can do without a mask."""
+def _needs_no_mask(terms: Terms, equally_long: bool) -> bool:
+    """Whether the fused kernel needs no mask of T x S and nothing is added to the scores."""
+    mask = terms.mask
+    plain = terms.score.cap is None and not terms.has_bias
+    return plain and (mask is None or (_is_plainly_causal(terms) and equally_long) or _is_padding(mask))
+
+
+def _is_plainly_causal(terms: Terms) -> bool:
+    """Whether the mask is exactly causal, which the kernel can do without a mask, if keys are as many as queries."""
     natural = terms.query_positions is None and terms.key_positions is None
-    return isinstance(terms.mask, Causal) and natural and query.shape[2] == key.shape[2]
+    return isinstance(terms.mask, Causal) and natural
 
 
 def _is_padding(mask: Rule) -> bool:
@@ -152,7 +162,7 @@ def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
-    causal = _is_plainly_causal(query, key, terms) and not terms.has_bias
+    causal = _is_plainly_causal(terms) and query.shape[2] == key.shape[2] and not terms.has_bias
     mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
     with _kernels(query, key):
@@ -196,17 +206,11 @@ def _additive_mask(
 
 def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Compute with a kernel compiled for this mask and bias, which skips fully masked blocks."""
-    queries, keys = terms.positions(query, key)
     B, T, S = len(query), query.shape[2], key.shape[2]
-    queries, keys = queries.expand(B, T), keys.expand(B, S)
-    blocks = None
-    if terms.mask is not None:
-        rule = terms.mask
-
-        def may_look(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return rule.allows(b, Coordinate(i, queries[b, i]), Coordinate(j, keys[b, j]))
-
-        blocks = create_block_mask(may_look, B, None, T, S, device=query.device)
+    queries, keys = (each.expand(B, -1) for each in terms.positions(query, key))
+    blocks = terms.blocks
+    if blocks is None and terms.mask is not None:
+        blocks = create_block_mask(_pair_rule(terms.mask, queries, keys), B, None, T, S, device=query.device)
 
     def modify_score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         score = terms.score.soften(score)
@@ -218,6 +222,31 @@ def flex(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     mixed = flex_attention(query, key, value, modify_score, blocks, terms.score.scale, enable_gqa=grouped)
     assert isinstance(mixed, Tensor)
     return mixed
+
+
+def share_blocks(x: Float[Tensor, "B T D"], terms: Terms) -> BlockMask | None:
+    """Return the mask of a self-attention on x in the form that Flex needs; None if it will not be used.
+
+    Layers that have the mask in common compute it once: at 64k tokens it takes longer than the attention itself.
+    """
+    B, T, _ = x.shape
+    used = is_compiled() and x.is_cuda and terms.dropout == 0 and terms.score.is_dot and T >= LONG
+    if not used or terms.mask is None or _needs_no_mask(terms, equally_long=True):
+        return None
+    positions = explicit_positions(terms.query_positions, T, x.device).expand(B, T)
+    return _make_blocks(_pair_rule(terms.mask, positions, positions), B, None, T, T, device=x.device)
+
+
+_make_blocks = region(create_block_mask)
+
+
+def _pair_rule(rule: Rule, queries: Int[Tensor, "B T"], keys: Int[Tensor, "B S"]) -> PairRule:
+    """Return a rule as a function of the row, the head, and the indices of query and key."""
+
+    def may_look(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return rule.allows(b, Coordinate(i, queries[b, i]), Coordinate(j, keys[b, j]))
+
+    return may_look
 
 
 # --- watching --------------------------------------------------------------------------------------------------------

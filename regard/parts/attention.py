@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
-from regard.parts.attend import Terms, Watchable
+from regard.parts.attend import Terms, Watchable, share_blocks
 from regard.parts.cache import Cache, CacheView, Kept, Memo, Uncached, View, memoize
 from regard.parts.heads import Heads, HeadsConfig
 from regard.parts.linear import Linear
@@ -66,6 +66,7 @@ class Attention(Watchable, Mixer):
         self.dropout = dropout
         self.rule = rule
         self.gate = gate
+        self.pattern = f"window {window}, rule {rule}"  # attentions with the same one have the same mask
 
     def forward(
         self,
@@ -98,8 +99,16 @@ class Attention(Watchable, Mixer):
             view = cache.extend(kept)
             key, value = self.expand(view.kept)
         query = view.fold(self.score.query(query))
-        mixed = view.unfold(self.attend(query, key, value, self.terms(view)._replace(pair=pair), view.memo))
+        terms = self.terms(view)._replace(pair=pair, blocks=None if memo is None else memo.get(self.pattern))
+        mixed = view.unfold(self.attend(query, key, value, terms, view.memo))
         return self.heads.merge(mixed if self.gate is None else self.gate(x) * mixed)
+
+    def share(self, memo: Memo, x: Float[Tensor, "B T D"], mask: Rule | None, positions: Tensor | None) -> None:
+        """Compute what this and other layers of a pass need of its mask, for the memo that they share."""
+        if self.pattern not in memo:
+            blocks = share_blocks(x, self.terms(Uncached(self.narrow(mask), positions).extend(())))
+            if blocks is not None:
+                memo[self.pattern] = blocks
 
     def remember(self, memory: Float[Tensor, "B S M"], positions: Int[Tensor, "B S"] | None) -> Memory:
         """Compute keys and values of a source once, for all later steps."""

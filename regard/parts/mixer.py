@@ -1,8 +1,10 @@
 """Mixers: the sublayers in which tokens interact. Attention, recurrence and convolution are called alike."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import Config
+from regard.parts.cache import Memo
+from regard.parts.mask import Rule
 from regard.parts.state import LayerState
 
 
@@ -20,6 +22,9 @@ class Mixer(nn.Module):
     follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart
     uses_memo = False  # whether it keeps something for the layers above, such as what it makes of a mask
     carries_state = False  # whether training can carry its state from one window of a text to the next
+
+    def share(self, memo: Memo, x: Tensor, mask: Rule | None, positions: Tensor | None) -> None:
+        """Add to a memo what all layers of a compiled pass share, before the first of them; by default nothing."""
 
     def start(self, batch: int, capacity: int | None = None) -> LayerState:
         """Return the state before the first token; with a `capacity`, of static shape."""

@@ -33,6 +33,11 @@ def region(function: Callable[Given, Made]) -> Callable[Given, Made]:
     return call
 
 
+def is_compiled() -> bool:
+    """Return whether regions that are called now run compiled, on their own or as parts of a compiled model."""
+    return torch.compiler.is_compiling() or _COMPILES.get()
+
+
 @contextmanager
 def compiled_regions() -> Iterator[None]:
     """Run regions compiled in this thread."""

@@ -25,9 +25,10 @@ from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.parts.state import Hidden, State
 from regard.tasks.baselines import Baseline, bigram_loss, unigram_loss
+from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import LITTLE, Amount, is_little
 from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
-from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.metric import perplexities
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
@@ -122,12 +123,11 @@ class Language(LongTextTask):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of what follows; a recurrent model continues from the state of the last window."""
         if "begins" not in batch:
-            return cross_entropy(self.logits(model, batch), batch["labels"]), {}
+            return self.model_loss(model, batch), {}
         assert writes(model)
         state = model.begin(batch["tokens"])
         _restore_state(state, batch)
-        logits = model(batch["tokens"], state=state)
-        return cross_entropy(logits, batch["labels"]), _carried_state(state)
+        return model_loss(model, batch["labels"], 0.0, batch["tokens"], state=state), _carried_state(state)
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:

@@ -19,7 +19,9 @@ from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.tasks.baselines import MOST_TOKENS
+from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount, TaskConfig, text_bytes
+from regard.tasks.loss import Losses
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, text_key, with_skips
 
@@ -330,10 +332,13 @@ class LongTextTask(Task):
         return max(self.train.texts, self.valid.texts) > 1 and can(model, "packs_documents")
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Call the model; `documents` are passed only to a model that can keep them apart."""
-        documents = {"documents": batch["documents"]} if "documents" in batch else {}
-        logits: Tensor = model(batch["tokens"], **documents)
+        """Call the model."""
+        logits: Tensor = model(batch["tokens"], **_documents(batch))
         return logits
+
+    def model_loss(self, model: nn.Module, batch: Batch) -> Losses:
+        """Call the model and compare its logits with the labels."""
+        return model_loss(model, batch["labels"], 0.0, batch["tokens"], **_documents(batch))
 
     def probe(self, longest: int = 64) -> Batch:
         """Return the beginning of a text, at most a window."""
@@ -347,3 +352,8 @@ class LongTextTask(Task):
     def release(self) -> None:
         """Release mapped pages."""
         self.train.corpus.release()
+
+
+def _documents(batch: Batch) -> Batch:
+    """Return the documents of a batch as arguments: only batches of a model that can keep them apart have them."""
+    return {name: batch[name] for name in ("documents",) if name in batch}

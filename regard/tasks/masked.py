@@ -93,7 +93,7 @@ class Masked(LongTextTask):
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the cross-entropy of the hidden tokens."""
-        return cross_entropy(self.logits(model, batch), batch["labels"]), {}
+        return self.model_loss(model, batch), {}
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:

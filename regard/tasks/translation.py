@@ -29,8 +29,9 @@ from regard.decode.static import KeptEngine
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
 from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
+from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import LITTLE, Amount, TaskConfig, is_little
-from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
+from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.metric import TranslationScorer, bleu, translation_scores
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
@@ -319,9 +320,9 @@ class Translation(Task):
         """Compute the smoothed cross-entropy of the target; with R-Drop, of two passes."""
         smoothing = self.config.smoothing if model.training else 0.0
         inputs = {key: value for key, value in batch.items() if key not in ("labels", "source", "target")}
-        logits = model(batch["source"], batch["target"], **inputs)
         if self.config.r_drop == 0.0 or not model.training:
-            return cross_entropy(logits, batch["labels"], smoothing), {}
+            return model_loss(model, batch["labels"], smoothing, batch["source"], batch["target"], **inputs), {}
+        logits = model(batch["source"], batch["target"], **inputs)
         again = model(batch["source"], batch["target"], **inputs)
         return r_drop(logits, again, batch["labels"], self.config.r_drop, smoothing), {}
 

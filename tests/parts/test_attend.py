@@ -11,9 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regard.config import from_table
 from regard.errors import RegardError
+from regard.models import stack as stack_module
+from regard.models.stack import StackConfig
 from regard.parts.attend import Record, Terms, attend, explain, explicit, flex, fused, watch
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
@@ -621,3 +625,43 @@ def test_watch_a_compiled_attention():
     with watch(attention) as tape:
         attention(x)
     assert list(tape) == [""]
+
+
+# --- blocks that layers share ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def blocks_made(monkeypatch):
+    """Let Flex be used here, and record for how many tokens blocks are computed."""
+    made = []
+
+    def note(rule, rows, heads, queries, keys, device):
+        made.append(queries)
+        return create_block_mask(rule, rows, heads, queries, keys, device)
+
+    monkeypatch.setattr(attend_module, "LONG", 8)
+    monkeypatch.setattr(attend_module, "_make_blocks", note)
+    monkeypatch.setattr(attend_module, "is_compiled", lambda: True)
+    monkeypatch.setattr(stack_module, "is_compiled", lambda: True)
+    monkeypatch.setattr(attend_module, "_suits_flex", lambda *given: True)
+    return made
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("pattern", "count"), [(["4*near"], 1), (["near", "far"], 2), (["near", "all"], 1)])
+def test_layers_with_the_same_mask_share_its_blocks(blocks_made, monkeypatch, pattern, count):
+    """Plainly causal layers need none; blocks of other patterns are their own."""
+    mixers = {"near": {"window": 3}, "far": {"window": 5}, "all": {}}
+    heads = {"kind": "multi", "heads": 2}
+    layers = {
+        name: {"mixer": {"kind": "attention", "heads": heads, **mixers[name]}}
+        for name in mixers
+        if any(item.endswith(name) for item in pattern)
+    }
+    stack = from_table({"depth": 4, "layers": layers, "pattern": pattern}, StackConfig).build_stack(32).eval()
+    x = torch.randn(2, 8, 32)
+    with torch.no_grad(), quiet():
+        found = stack(x.as_subclass(OnAccelerator), mask=Causal()).as_subclass(torch.Tensor)
+        assert blocks_made == [8] * count
+        monkeypatch.setattr(attend_module, "_suits_flex", lambda *given: False)
+        torch.testing.assert_close(found, stack(x, mask=Causal()), rtol=1e-5, atol=1e-5)
