@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines 
     from regard.extend import register as register
     from regard.lab.comparison.compare import compare as compare
     from regard.models.count import cost as cost
+    from regard.models.intervention import read_vectors as read_vectors
     from regard.models.recipe import build as build
     from regard.models.recipe import load_recipe as load_recipe
     from regard.models.store import save_model as save_model
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines 
     from regard.training.start import resume as resume
     from regard.training.start import train as train
     from regard.use.convert import convert as convert
+    from regard.use.intervene import intervene as intervene
     from regard.use.load import load as load
     from regard.viewer.notebook import look as look
 
@@ -42,11 +44,13 @@ _HOMES = {  # the public names and the modules that define them
     "compare": "regard.lab.comparison.compare",
     "convert": "regard.use.convert",
     "cost": "regard.models.count",
+    "intervene": "regard.use.intervene",
     "load": "regard.use.load",
     "load_model": "regard.runs.weights",
     "load_recipe": "regard.models.recipe",
     "look": "regard.viewer.notebook",
     "open_run": "regard.training.run",
+    "read_vectors": "regard.models.intervention",
     "register": "regard.extend",
     "resume": "regard.training.start",
     "save_model": "regard.models.store",

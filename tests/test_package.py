@@ -7,7 +7,7 @@ import regard
 from regard import parts
 
 ROOT = Path(regard.__file__).parent
-INTERNAL = {"attend", "cache", "state", "precision", "recurrence"}  # modules behind the parts
+INTERNAL = {"edit", "attend", "cache", "state", "precision", "recurrence"}  # modules behind the parts
 
 
 def test_type_checkers_see_the_names_of_the_table() -> None:

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decode.engine import Engine, Given, Steps, Work, eager, in_use, start
+from regard.decode.engine import EagerSteps, Engine, Given, Steps, Work, eager, in_use, start
 from regard.errors import RegardError
 from regard.models.model import Model, StepModel
+from regard.parts.attend import is_observed
 from regard.parts.state import State, Step
 
 SHAPES = 24  # shapes that are kept; the least recently used one is dropped
@@ -35,8 +36,7 @@ def captured(model: StepModel) -> Engine:
     """Return the engine that captures the steps of a model as CUDA graphs."""
     if device_of(model).type != "cuda":
         raise RegardError("the engine 'captured' is for CUDA only; choose another engine or device")
-    shapes = StaticShapes(model, slots=64, width=16)
-    return lambda given, capacity: StaticSteps(shapes, given, capacity)
+    return static(StaticShapes(model, slots=64, width=16))
 
 
 def compiled(model: StepModel) -> Engine:
@@ -44,7 +44,16 @@ def compiled(model: StepModel) -> Engine:
     shapes = StaticShapes(model, slots=256, width=64)
     options: Any = CUDA_OPTIONS if device_of(model).type == "cuda" else {}
     shapes.score = torch.compile(shapes.score, dynamic=False, options=options)
-    return lambda given, capacity: StaticSteps(shapes, given, capacity)
+    return static(shapes)
+
+
+def static(shapes: "StaticShapes") -> Engine:
+    """Return the engine of these shapes; inside `watch` and `intervene` the model is called directly."""
+
+    def steps(given: Given, capacity: int) -> Steps:
+        return EagerSteps(shapes.model, given) if is_observed() else StaticSteps(shapes, given, capacity)
+
+    return steps
 
 
 class KeptEngine:

@@ -23,6 +23,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from regard.errors import RegardError, choices
 from regard.parts.cache import Memo, memoize
+from regard.parts.edit import EditedCall, OutputPatch, WeightEdit, edits_of, is_edited
 from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
 from regard.parts.position import Relative
 from regard.parts.region import is_compiled, region
@@ -43,7 +44,8 @@ class Terms(NamedTuple):
     """How queries and keys are compared and what is hidden. Positions None mean 0, 1, 2, ...
 
     `pair` is a number for each query, key and head that is added to the score (AlphaFold's pair bias). `blocks` is the
-    mask in the form that Flex needs, if it was computed before (`share_blocks`).
+    mask in the form that Flex needs, if it was computed before (`share_blocks`). `edits` replace weights after the
+    softmax.
     """
 
     score: Score
@@ -54,6 +56,7 @@ class Terms(NamedTuple):
     dropout: float = 0.0
     pair: Float[Tensor, "_b H T S"] | None = None
     blocks: BlockMask | None = None
+    edits: tuple[WeightEdit, ...] = ()
 
     @property
     def has_bias(self) -> bool:
@@ -88,6 +91,8 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
 
     Layers that share positions, mask and bias may share a `memo`, which keeps the mask in the form the kernel needs.
     """
+    if terms.edits:
+        return _attend_edited(query, key, value, terms, memo)
     if not terms.score.is_dot:
         return explicit(query, key, value, terms)
     if _needs_no_mask(terms, query.shape[2] == key.shape[2]):
@@ -97,6 +102,15 @@ def attend(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | 
     if terms.score.cap is None:
         return fused(query, key, value, terms, memo)
     return explicit(query, key, value, terms)
+
+
+def _attend_edited(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None) -> Mixed:
+    """Compute the rows that edits change from their weights, and all others as if nothing were edited."""
+    plain = terms._replace(edits=())
+    before = explain(query, key, plain)
+    after = _edit(before.weights, query, key, terms, before.allowed)
+    changed = (before.weights != after).any(-1, keepdim=True)
+    return torch.where(changed, _mix(after, value, terms.dropout), attend(query, key, value, plain, memo))
 
 
 def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool:
@@ -150,14 +164,35 @@ def explain(query: Queries, key: Keys, terms: Terms, first: int = 0) -> Explanat
     weights = total.softmax(-1, dtype=precise).to(query.dtype)
     if allowed is not None:  # in fully masked rows, the softmax of equal scores is not zero
         weights = weights.masked_fill(~allowed, 0)
+    if terms.edits:
+        weights = _edit(weights, query, key, terms, allowed, first)
     return Explanation(scores, bias, allowed, weights)
+
+
+def _edit(
+    weights: Float[Tensor, "B H T S"],
+    query: Queries,
+    key: Keys,
+    terms: Terms,
+    allowed: Bool[Tensor, "_B 1 _T S"] | None,
+    first: int = 0,
+) -> Float[Tensor, "B H T S"]:
+    """Return the weights after all edits."""
+    call = EditedCall(*terms.positions(query, key), allowed, first)
+    for edit in terms.edits:
+        weights = edit.apply(weights, call)
+    return weights
 
 
 def explicit(query: Queries, key: Keys, value: Values, terms: Terms) -> Mixed:
     """Compute attention as it is defined, with all weights in memory."""
-    weights = explain(query, key, terms).weights.to(value.dtype)
-    value = value.repeat_interleave(query.shape[1] // value.shape[1], 1)
-    return F.dropout(weights, terms.dropout, training=terms.dropout > 0) @ value
+    return _mix(explain(query, key, terms).weights, value, terms.dropout)
+
+
+def _mix(weights: Float[Tensor, "B H T S"], value: Values, dropout: float) -> Mixed:
+    """Return the sum of values by their weights."""
+    value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
+    return F.dropout(weights.to(value.dtype), dropout, training=dropout > 0) @ value
 
 
 def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
@@ -298,11 +333,20 @@ class Record:
 
 
 class Watchable(nn.Module):
-    """An attention that can be watched."""
+    """An attention that can be watched and edited."""
 
     def attend(self, query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
-        """Attend, and record the call inside `watch`."""
-        mixed = attend(query, key, value, terms, memo)
+        """Attend, with the edits of `intervene`, and record the call inside `watch`."""
+        if torch.compiler.is_compiling() or not (edits := edits_of(self)):
+            mixed = attend(query, key, value, terms, memo)
+        else:
+            places = terms.positions(query, key)
+            for edit in edits:
+                edit.seen.note(*places)
+            terms = terms._replace(edits=tuple(edit for edit in edits if isinstance(edit, WeightEdit)))
+            mixed = attend(query, key, value, terms, memo)
+            for edit in edits:
+                mixed = edit.apply(mixed, places[0]) if isinstance(edit, OutputPatch) else mixed
         if not torch.compiler.is_compiling() and (calls := _WATCHED.get().get(self)):
             # the record needs copies: a cache writes into these tensors later
             positions = (terms.query_positions, terms.key_positions)
@@ -352,7 +396,7 @@ def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
         watched[module] = (*watched.get(module, ()), tape[name])
     token = _WATCHED.set(watched)
     try:
-        with _uncompiled:
+        with uncompiled:
             yield tape
     finally:
         _WATCHED.reset(token)
@@ -379,7 +423,12 @@ class _Uncompiled:
                 self.stack.close()
 
 
-_uncompiled = _Uncompiled()
+uncompiled = _Uncompiled()
+
+
+def is_observed() -> bool:
+    """Return whether this thread watches or edits models, so that no captured or compiled step may replace them."""
+    return bool(_WATCHED.get()) or is_edited()
 
 
 def _name(path: str) -> str:

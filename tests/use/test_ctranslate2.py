@@ -61,6 +61,13 @@ def test_several_beams(tmp_path):
         answers(theirs.translate_lines(TEXTS, TranslateOptions(alignments=True)))
     assert len(theirs.translate(TEXTS, coverage=0.2)) == len(TEXTS)
     assert ours.bundle.external is None
+    with (
+        pytest.raises(InputError, match="CTranslate2 computes by itself and cannot be changed"),
+        regard.intervene(theirs, "cross.1", attention="zero"),
+    ):
+        theirs.translate(TEXTS)
+    with regard.intervene(ours, "cross.1", attention="zero"):
+        assert len(ours.translate(TEXTS)) == len(TEXTS)
 
 
 def test_translations_are_measured(tmp_path):

@@ -6,12 +6,10 @@ training, many heads can be removed with little loss (Michel et al. 2019; Voita 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from regard import draw
 from regard.data.lines import read_lines
@@ -21,9 +19,8 @@ from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
 from regard.models.model import AttentionRole, Model
 from regard.parts.attend import watch
-from regard.parts.attention import Attention
-from regard.parts.heads import MultiHeads
 from regard.tasks.language import Language
+from regard.use.intervene import intervene
 
 HEADS, LOSS, HEAD, RISE = "heads", "validation loss", "head", "rise of the loss without it"
 BACK, WEIGHT = "characters back", "mean weight"
@@ -66,29 +63,9 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         for role in model.attentions():
             for head, weights in enumerate(_weights_by_distance(model, task, role)):
                 name = f"{role.layer}.{head + 1}"
-                with without_head(model, role, head):
+                with intervene(model, role.id, heads=head, attention="zero"):
                     yield {HEAD: name, RISE: task.measure(model)["loss"] - loss}
                 yield from ({HEAD: name, BACK: back, WEIGHT: weight} for back, weight in enumerate(weights))
-
-
-@contextmanager
-def without_head(model: Model, role: AttentionRole, head: int) -> Iterator[None]:
-    """Switch off one head of an attention: the output projection W_O reads zeros in its place."""
-    attention = model.get_submodule(role.name)
-    assert isinstance(attention, Attention)
-    assert isinstance(attention.heads, MultiHeads)
-    width = attention.heads.value_dim
-
-    def silence(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-        mixed = inputs[0].clone()
-        mixed[..., head * width : (head + 1) * width] = 0
-        return (mixed,)
-
-    hook = attention.heads.output.register_forward_pre_hook(silence)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _weights_by_distance(model: Model, task: Language, role: AttentionRole) -> list[list[float]]:
