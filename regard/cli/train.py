@@ -25,6 +25,7 @@ TASKS = {  # those of the package; torch is not imported to list them
     "masked": "Train an encoder to predict masked words (BERT).",
     "classification": "Train a classifier on tables of texts and labels.",
     "vision": "Train a Vision Transformer on labelled images.",
+    "trajectories": "Train a forecaster on tracks of agents.",
 }
 EXAMPLES = {
     "translation": (
@@ -39,6 +40,7 @@ EXAMPLES = {
     "masked": ("regard train masked corpus.txt task.documents=line",),
     "classification": ("regard train classification reviews.tsv --valid valid.tsv",),
     "vision": ("regard train vision photos/ --valid others/",),
+    "trajectories": ("regard train trajectories ethucy/eth/train --valid ethucy/eth/val",),
 }
 FILES_HELP = {
     "translation": "A source and a target file, line by line, or tables (tsv, csv, jsonl, parquet) of pairs",
@@ -46,6 +48,7 @@ FILES_HELP = {
     "masked": "Text files, plain or compressed, tables with one text in each row, or folders of these",
     "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row, or folders of tables",
     "vision": "A folder of class folders, idx files or an npz file",
+    "trajectories": "Text files with a row for each agent and step (frame, agent, x, y), or folders of these",
 }
 RunFolder = Annotated[
     Path | None,

@@ -29,7 +29,7 @@ from regard.parts.pool import Mean
 from regard.parts.position import Absolute
 from regard.parts.state import State, Step, check_lengths
 
-Verb = Literal["translate", "generate", "classify", "fill", "embed"]
+Verb = Literal["translate", "generate", "classify", "fill", "embed", "forecast"]
 AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order in which a viewer lists them
 
 
@@ -115,8 +115,8 @@ class VocabularyHead(NamedTuple):
 class Model(nn.Module):
     """A model that describes itself, with the config that made it.
 
-    A model of texts is called as `model(tokens, lengths=...)`, one of images as `model(images)`, one with a source as
-    `model(source, target, source_lengths=...)`. A task may pass more by name: `documents` to a model that
+    A model of texts is called as `model(tokens, lengths=...)`, one of images as `model(images)`, one of trajectories as
+    `model(tracks, present)`, one with a source as `model(source, target, source_lengths=...)`. A task may pass more by name: `documents` to a model that
     `packs_documents`, a `state` to a model that `carries_state`.
     """
 
@@ -146,7 +146,7 @@ class Model(nn.Module):
         return None
 
     @property
-    def reads(self) -> Literal["text", "image"]:
+    def reads(self) -> Literal["text", "image", "tracks"]:
         """What it reads."""
         return "text" if self.image is None else "image"
 

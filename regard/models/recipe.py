@@ -22,6 +22,7 @@ from regard.models.model import Model
 from regard.models.model import ModelConfig as ModelConfig  # with its kinds
 from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from regard.models.seq2seq import Seq2SeqConfig
+from regard.models.trajectory import TrajectoryConfig
 from regard.models.vision import VisionConfig
 from regard.recipe_files import override, read_recipe
 
@@ -34,6 +35,7 @@ MODELS = Kinds(
         "seq2seq": Seq2SeqConfig,
         "recurrent-seq2seq": RecurrentSeq2SeqConfig,
         "vision": VisionConfig,
+        "trajectory": TrajectoryConfig,
     },
 )
 

@@ -321,8 +321,15 @@ class Record:
         return self.value[:, head * self.value.shape[1] // self.query.shape[1], None]
 
     def columns(self) -> Int[Tensor, "_b S"]:
-        """Return the column of each key in a joined matrix: its position, or -1 for an empty slot."""
-        return explicit_positions(self.terms.key_positions, self.key.shape[2], self.key.device)
+        """Return the column of each key in a joined matrix: its position, or -1 for an empty slot.
+
+        Where tokens share a position (packed documents, agents at the same time), it is the index of the key.
+        """
+        positions = explicit_positions(self.terms.key_positions, self.key.shape[2], self.key.device)
+        ordered = positions.sort(-1).values
+        if ((ordered.diff(dim=-1) == 0) & (ordered[:, 1:] >= 0)).any():
+            return torch.where(positions >= 0, torch.arange(positions.shape[1], device=positions.device), -1)
+        return positions
 
     def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
         """Return the weights in `width` columns, each key in the column of its position."""

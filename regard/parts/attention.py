@@ -100,6 +100,7 @@ class Attention(Watchable, Mixer):
             key, value = self.expand(view.kept)
         query = view.fold(self.score.query(query))
         terms = self.terms(view)._replace(pair=pair, blocks=None if memo is None else memo.get(self.pattern))
+        query, key, terms = self.heads.compare(query, key, terms)
         mixed = view.unfold(self.attend(query, key, value, terms, view.memo))
         return self.heads.merge(mixed if self.gate is None else self.gate(x) * mixed)
 

@@ -2,7 +2,8 @@
 
 MultiHeads: multi-head (Vaswani et al. 2017), multi-query (Shazeer 2019) and grouped (Ainslie et al. 2023) by the
 number of key heads; LatentHeads: keys and values from a small shared vector (MLA, DeepSeek-V2 2024); BareHeads: the
-vectors themselves, as in the attention of recurrent seq2seq.
+vectors themselves, as in the attention of recurrent seq2seq; AgentHeads: other queries and keys for tokens of the same
+agent than for those of other agents (AgentFormer, Yuan et al. 2021).
 
 `keep` computes what a cache stores of a token; `expand` computes keys and values from that.
 """
@@ -16,9 +17,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.config import Config, Count, Kinds
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
+from regard.parts.attend import Terms
 from regard.parts.cache import Kept
 from regard.parts.linear import Linear, Repackable, linears
+from regard.parts.mask import Agents
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Rotation
 
@@ -51,6 +54,12 @@ class Heads(nn.Module):
         """Compute keys and values from what was kept."""
         keys, values = kept
         return keys, values
+
+    def compare(
+        self, query: Float[Tensor, "B _h T E"], key: Float[Tensor, "B _k S E"], terms: Terms
+    ) -> tuple[PerHead, Float[Tensor, "B K S E"], Terms]:
+        """Return the queries and keys to compare, and how; heads with several kinds of scores choose here."""
+        return query, key, terms
 
     def merge(self, mixed: PerHead) -> Sequence:
         """Join the heads: concatenate, then project."""
@@ -199,6 +208,68 @@ class BareHeads(Heads):
         return mixed[:, 0]
 
 
+class AgentHeads(Heads):
+    """Agent-aware attention: tokens of the same agent are compared by other projections than those of other agents.
+
+    A_ij = q_i.k_j if i and j are of the same agent, else q'_i.k'_j, where Q = XW_Q, K = XW_K, Q' = XW'_Q, K' = XW'_K;
+    V = XW_V; output concat(heads) W_O (Yuan et al. 2021, equations 5 to 7). The mask says which agent a token is of: it
+    has to include `Agents`.
+
+    The score of a pair is kept as that between agents, with the difference as its bias where the agent is the same, so
+    that all kernels and everything that reads scores work as for other heads.
+    """
+
+    def __init__(self, dim: int, heads: int, head_dim: int, bias: bool = False) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query_dim = self.key_dim = self.value_dim = self.rope_dim = head_dim
+        self.to_query = Linear(dim, heads * head_dim, bias=bias)
+        self.to_key = Linear(dim, heads * head_dim, bias=bias)
+        self.to_other_query = Linear(dim, heads * head_dim, bias=bias)
+        self.to_other_key = Linear(dim, heads * head_dim, bias=bias)
+        self.to_value = Linear(dim, heads * head_dim, bias=bias)
+        self.output = Linear(heads * head_dim, dim, bias=bias)
+
+    @property
+    def residual_outputs(self) -> list[Tensor]:
+        """The matrix whose product is added to the residual stream (see `models/init.py`)."""
+        return [self.output.weight]
+
+    def query(self, x: Sequence, rotate: Rotation) -> Float[Tensor, "B _h T E"]:
+        """Compute Q and Q', as twice the number of heads."""
+        return rotate(self.split(torch.cat(linears(x, self.to_query, self.to_other_query), -1)))
+
+    def keep(self, x: Sequence, rotate: Rotation) -> Kept:
+        """Compute K and K', as twice the number of heads, and V."""
+        key, other, value = linears(x, self.to_key, self.to_other_key, self.to_value)
+        return rotate(self.split(torch.cat((key, other), -1))), self.split(value)
+
+    def compare(
+        self, query: Float[Tensor, "B _h T E"], key: Float[Tensor, "B _k S E"], terms: Terms
+    ) -> tuple[PerHead, Float[Tensor, "B K S E"], Terms]:
+        """Return Q' and K', and the difference of the scores of Q and K as a bias of pairs of the same agent."""
+        rules = () if terms.mask is None else terms.mask.rules()
+        agents = next((rule for rule in rules if isinstance(rule, Agents)), None)
+        if agents is None:
+            raise InputError("agent-aware heads need to know the agent of each token; use them in a trajectory model")
+        (own, other), (own_key, other_key) = query.chunk(2, 1), key.chunk(2, 1)
+        more = terms.score(own, own_key) - terms.score(other, other_key)
+        pair = torch.where(agents.is_same()[:, None], more, 0.0)
+        return other, other_key, terms._replace(pair=pair if terms.pair is None else terms.pair + pair)
+
+    def split(self, vectors: Float[Tensor, "B T _D"]) -> Float[Tensor, "B _h T E"]:
+        """Split into heads."""
+        return rearrange(vectors, "B T (H E) -> B H T E", E=self.query_dim)
+
+    def merge(self, mixed: PerHead) -> Sequence:
+        """Return concat(heads) W_O."""
+        return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
+
+    def flops(self, tokens: int, keys: int) -> int:
+        """Count the second comparison of queries with keys; attention counts the first."""
+        return tokens * keys * self.heads * 2 * self.key_dim
+
+
 class HeadsConfig(Config):
     """Base of the configs of heads."""
 
@@ -281,4 +352,28 @@ class BareHeadsConfig(HeadsConfig):
         return BareHeads(dim, memory_dim)
 
 
-HEADS = Kinds("heads", HeadsConfig, {"multi": MultiHeadsConfig, "latent": LatentHeadsConfig, "bare": BareHeadsConfig})
+@dataclass(frozen=True)
+class AgentHeadsConfig(HeadsConfig):
+    """Agent-aware heads (AgentFormer, Yuan et al. 2021): separate queries and keys for the same and for other agents."""
+
+    heads: Count
+    """Number of heads."""
+    head_dim: Count | None = None
+    """Width of a head; absent: the width of the model divided by `heads`."""
+    bias: bool = False
+    """Whether the projections have a bias."""
+
+    def build(self, dim: int, memory_dim: int) -> Heads:
+        """Build the heads for vectors of width `dim`."""
+        if memory_dim != dim:
+            raise ConfigError(f"agent-aware attention needs a memory of width {dim}, not {memory_dim}")
+        if self.head_dim is None and dim % self.heads:
+            raise ConfigError(f"dim={dim} must be a multiple of heads={self.heads}; or give head_dim")
+        return AgentHeads(dim, self.heads, self.head_dim or dim // self.heads, self.bias)
+
+
+HEADS = Kinds(
+    "heads",
+    HeadsConfig,
+    {"multi": MultiHeadsConfig, "latent": LatentHeadsConfig, "bare": BareHeadsConfig, "agent": AgentHeadsConfig},
+)

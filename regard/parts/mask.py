@@ -113,6 +113,30 @@ class Documents(Rule):
 
 
 @dataclass(frozen=True, eq=False)
+class Agents(Rule):
+    """A query sees every agent, and `is_same` says which keys are its own agent's (agent mask, Yuan et al. 2021).
+
+    `agents` numbers the agent of each token, -1 where there is none; `keys` are the agents of a memory.
+    """
+
+    agents: Int[Tensor, "B T"]
+    keys: Int[Tensor, "B S"] | None = None
+
+    def allows(self, batch: Tensor, query: Coordinate, key: Coordinate) -> Tensor:
+        """Return whether the key belongs to an agent."""
+        return self.key_agents[batch, key.index] >= 0
+
+    def is_same(self) -> Bool[Tensor, "B T S"]:
+        """Return for all pairs whether query and key are of the same agent."""
+        return self.agents[:, :, None] == self.key_agents[:, None]
+
+    @property
+    def key_agents(self) -> Int[Tensor, "B S"]:
+        """The agents of the keys."""
+        return self.agents if self.keys is None else self.keys
+
+
+@dataclass(frozen=True, eq=False)
 class Prefix(Rule):
     """Causal, but the first `length` tokens of a row are seen by all (prefix language model, Raffel et al. 2020)."""
 

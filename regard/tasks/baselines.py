@@ -24,6 +24,7 @@ DISCOUNT = 0.75  # of Kneser-Ney smoothing
 
 Labels = Int[np.ndarray, "_"]
 Pixels = Integer[np.ndarray, "_ H W C"]
+Paths = Float[np.ndarray, "..."]  # positions of agents at several steps: (agents, steps, 2)
 Texts = tuple[Indices, Indices]  # the tokens of all texts one after the other, and the length of each text
 
 
@@ -171,6 +172,48 @@ def learn_dictionary(sources: Texts, targets: Texts, rounds: int = 4) -> dict[in
         chance = expected / np.bincount(source, weights=expected)[source]
     order = np.lexsort((-links, chance))  # the most likely last, and of equals the smallest token
     return dict(zip(source[order].tolist(), (links % base)[order].tolist(), strict=True))
+
+
+# --- trajectories ----------------------------------------------------------------------------------------------------
+
+
+def constant_velocity(positions: Paths, observed: int) -> Baseline:
+    """Measure agents that continue with their last velocity (Schöller et al. 2020)."""
+    last, speed = positions[:, observed - 1], positions[:, observed - 1] - positions[:, observed - 2]
+    return _path_baseline("constant velocity", _continue(last, speed, positions.shape[1] - observed), positions)
+
+
+def constant_velocity_samples(positions: Paths, observed: int, samples: int = 20) -> Baseline:
+    """Measure the best of 20 variations of the last velocity, rotated by N(0, 25 degrees), scaled by N(1, 0.25)."""
+    last, speed = positions[:, observed - 1], positions[:, observed - 1] - positions[:, observed - 2]
+    random = np.random.default_rng(0)
+    angles = random.normal(0, np.radians(25), (len(speed), samples))
+    factors = np.maximum(random.normal(1, 0.25, (len(speed), samples)), 0)
+    x, y = speed[:, None, 0], speed[:, None, 1]
+    varied = np.stack((x * np.cos(angles) - y * np.sin(angles), x * np.sin(angles) + y * np.cos(angles)), -1)
+    paths = _continue(last[:, None], varied * factors[..., None], positions.shape[1] - observed)
+    name = f"constant velocity, best of {samples}"
+    return _path_baseline(name, paths, positions, "angle ± 25 degrees, speed ± 25 %")
+
+
+def linear_motion(positions: Paths, observed: int) -> Baseline:
+    """Measure agents that continue on the line that fits all observed steps by least squares."""
+    steps = np.arange(observed) - (observed - 1) / 2
+    speed = np.einsum("t,atx->ax", steps, positions[:, :observed]) / (steps**2).sum()
+    last = positions[:, :observed].mean(1) + speed * (observed - 1) / 2
+    return _path_baseline("linear fit", _continue(last, speed, positions.shape[1] - observed), positions)
+
+
+def _continue(last: Paths, speed: Paths, steps: int) -> Paths:
+    return last[..., None, :] + speed[..., None, :] * np.arange(1, steps + 1)[:, None]
+
+
+def _path_baseline(name: str, paths: Paths, positions: Paths, how: str = "") -> Baseline:
+    """Return the mean error of paths (agents, [futures,] steps, 2), the best of the futures if there are several."""
+    paths = paths[:, None] if paths.ndim == 3 else paths
+    away = np.linalg.norm(paths - positions[:, None, -paths.shape[2] :], axis=-1)
+    ade, fde = away.mean(-1).min(1).mean(), away[..., -1].min(1).mean()
+    return Baseline(name, float(ade), f"fde {fde:.3g}" + (f", {how}" if how else ""))
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------

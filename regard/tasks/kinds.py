@@ -5,6 +5,7 @@ from regard.tasks.classification import ClassificationConfig
 from regard.tasks.defaults import TaskConfig as TaskConfig  # the import registers its kinds
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
+from regard.tasks.trajectories import TrajectoriesConfig
 from regard.tasks.translation import TranslationConfig
 from regard.tasks.vision import VisionTaskConfig
 
@@ -17,5 +18,6 @@ TASKS = Kinds(
         "masked": MaskedConfig,
         "classification": ClassificationConfig,
         "vision": VisionTaskConfig,
+        "trajectories": TrajectoriesConfig,
     },
 )

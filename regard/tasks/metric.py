@@ -1,5 +1,5 @@
 """Metrics: BLEU (Papineni et al. 2002) and chrF (Popović 2015) by sacreBLEU (Post 2018), perplexity per token and per
-word, bits per byte, accuracy and F1.
+word, bits per byte, accuracy and F1, and displacement errors of trajectories.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ import numpy as np
 from regard.errors import ConfigError, InputError, choices
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from sacrebleu.metrics.base import Metric
+    from torch import Tensor
 
 HIGHER_IS_BETTER = {
     "bleu": True,
@@ -27,6 +29,10 @@ HIGHER_IS_BETTER = {
     "perplexity": False,
     "word_perplexity": False,
     "bits_per_byte": False,
+    "ade": False,
+    "fde": False,
+    "ade_likely": False,
+    "fde_likely": False,
 }
 
 # Measured, but not put forward: perplexity per word says little about models of characters.
@@ -143,6 +149,14 @@ def classification_scores(predicted: np.ndarray, wanted: np.ndarray, classes: Se
     occurs = both > 0
     f1 = 2 * right[occurs] / both[occurs]
     return {"accuracy": float(right.sum() / wanted.size), "f1": float(f1.mean())}
+
+
+def displacement_errors(
+    paths: "Float[Tensor, '*agents futures F 2']", truth: "Float[Tensor, '*agents F 2']"
+) -> "tuple[Float[Tensor, '*agents futures'], Float[Tensor, '*agents futures']]":
+    """Return the average and the final displacement error of each future: mean_t |x_t - y_t| and |x_F - y_F|."""
+    away = (paths - truth[..., None, :, :]).norm(dim=-1)
+    return away.mean(-1), away[..., -1]
 
 
 def better(metric: str, new: float, old: float | None) -> bool:

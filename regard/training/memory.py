@@ -61,7 +61,9 @@ def bytes_of_token(model: nn.Module, task: Task) -> int | None:
     image = getattr(model, "image", None)
     tokens = next(reversed(inputs.values())).shape[1] if image is None else image.patches
     total = sum(size for address, size in saved.items() if address not in weights)
-    return int(SPARE_SHARE * (total + 3 * output.numel() * output.element_size()) / max(tokens, 1))
+    outputs = output if isinstance(output, tuple) else (output,)
+    written = sum(each.numel() * each.element_size() for each in outputs)
+    return int(SPARE_SHARE * (total + 3 * written) / max(tokens, 1))
 
 
 def split_to_fit(model: ModelConfig, config: TrainConfig, task: Task, ranks: Ranks, remedy: str) -> tuple[int, str]:
