@@ -116,8 +116,8 @@ class Model(nn.Module):
     """A model that describes itself, with the config that made it.
 
     A model of texts is called as `model(tokens, lengths=...)`, one of images as `model(images)`, one of trajectories as
-    `model(tracks, present)`, one with a source as `model(source, target, source_lengths=...)`. A task may pass more by name: `documents` to a model that
-    `packs_documents`, a `state` to a model that `carries_state`.
+    `model(tracks, present)`, one with a source as `model(source, target, source_lengths=...)`. A task may pass more by
+    name: `documents` to a model that `packs_documents`, a `state` to a model that `carries_state`.
     """
 
     config: Any = None  # the config of its recipe; a model assembled by hand has none

@@ -53,7 +53,8 @@ class AgentFrame(NamedTuple):
 
     def enter(self, vectors: Float[Tensor, "B A *steps 2"]) -> Float[Tensor, "B A *steps 2"]:
         """Rotate vectors of the scene into the frame of their agent."""
-        return _rotate(vectors, self.direction * self.direction.new_tensor([1.0, -1.0]))
+        c, s = self.direction.unbind(-1)
+        return _rotate(vectors, torch.stack((c, -s), -1))
 
     def leave(self, vectors: Float[Tensor, "B A *steps 2"]) -> Float[Tensor, "B A *steps 2"]:
         """Rotate vectors of an agent's frame into the scene."""

@@ -354,7 +354,7 @@ class BareHeadsConfig(HeadsConfig):
 
 @dataclass(frozen=True)
 class AgentHeadsConfig(HeadsConfig):
-    """Agent-aware heads (AgentFormer, Yuan et al. 2021): separate queries and keys for the same and for other agents."""
+    """Agent-aware heads (AgentFormer, Yuan et al. 2021): other queries and keys for the same agent than for others."""
 
     heads: Count
     """Number of heads."""

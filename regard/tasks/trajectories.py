@@ -129,7 +129,7 @@ def read_recordings(names: Sequence[str], skipped: Skipped) -> list[Tracks]:
 
 
 class Trajectories(Task):
-    """L = min_k e_k (1 - r) + mean_k e_k r - c log p_best, where e_k is the mean distance of future k from the truth."""
+    """L = (1 - r) min_k e_k + r mean_k e_k - c log p_best, with the mean distance e_k of future k from the truth."""
 
     name = "trajectories"
     metric = "ade"
@@ -306,7 +306,7 @@ def best_of_futures(
     relax: float = 0.0,
     choice: float = 0.0,
 ) -> Losses:
-    """L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best, of the mean distances e_k (Rupprecht et al. 2017).
+    """L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best, with mean distances e_k (Rupprecht et al. 2017).
 
     Only the best future learns from a path, so that the futures become different. The relaxation r lets those learn a
     little that are never the best.
