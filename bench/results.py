@@ -314,6 +314,11 @@ def write_expected(name: str, kept: Path = KEPT) -> None:
     write_text(path, own)
 
 
+def trained_for(name: str) -> Sequence[str]:
+    """Return the results to train for a result: itself, or those that it is the mean of."""
+    return read_result_recipe(name).config.mean_of or [name]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Train and measure the recipes with goals, and keep the records.")
     parser.add_argument("names", nargs="*", help="names of results; all by default")
@@ -339,7 +344,8 @@ def main() -> int:
     if given.one:
         perform(given.names[0], int(given.names[1]), place, given.jobs, given.again)
         return 0
-    names = given.names or [name for name in result_names() if read_result_recipe(name).config.goals]
+    chosen = given.names or [name for name in result_names() if read_result_recipe(name).config.goals]
+    names = list(dict.fromkeys(each for name in chosen for each in trained_for(name)))
     if given.source is not None:
         from regard.data.fetch import fetch
 

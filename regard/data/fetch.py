@@ -65,9 +65,10 @@ def _fetch_file(
 def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None, show: Progress) -> list[Path]:
     """Make the results from the files, unless they are there already."""
     from regard.data.cifar import pack_cifar
+    from regard.data.ethucy import pack_ethucy
     from regard.data.trec import pack_trec
 
-    pack = {"cifar": pack_cifar, "trec": pack_trec}[known.packer]
+    pack = {"cifar": pack_cifar, "trec": pack_trec, "ethucy": pack_ethucy}[known.packer]
     made = [to / kept for kept in known.made]
     if all(path.is_file() for path in made):
         return made

@@ -39,7 +39,7 @@ class KnownDataset:
     url: str | None = None
     fix: tuple[bytes, bytes] | None = None
     made: tuple[str, ...] = ()
-    packer: Literal["cifar", "trec"] = "cifar"
+    packer: Literal["cifar", "trec", "ethucy"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
 
     @property
@@ -232,6 +232,24 @@ DATASETS: dict[str, KnownDataset] = {
                 170_052_171,
                 "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
             ),
+        ),
+    ),
+    "ethucy": KnownDataset(
+        about="tracks of pedestrians in five scenes, in metres at steps of 0.4 s, for leave-one-out",
+        licence="MIT (the repository); the recordings' own terms are not stated",
+        source="abduallahmohamed/Social-STGCNN @ 333d3a5, datasets, as one archive",
+        train="regard train trajectories {to}/zara1/train --valid {to}/zara1/val",
+        made=(
+            "eth/test/biwi_eth.txt",
+            "hotel/test/biwi_hotel.txt",
+            "univ/test/students001.txt",
+            "univ/test/students003.txt",
+            "zara1/test/crowds_zara01.txt",
+            "zara2/test/crowds_zara02.txt",
+        ),
+        packer="ethucy",
+        files=(
+            DatasetFile("ethucy.tar", 14_018_560, "ba1349b72103f9e550136d57d0f7880bf4e716b2ea73b75466643e6c44fcf53e"),
         ),
     ),
 }

@@ -20,6 +20,8 @@ from regard.parts.feedforward import (
     MoEConfig,
 )
 from regard.parts.heads import (
+    AgentHeads,
+    AgentHeadsConfig,
     BareHeads,
     BareHeadsConfig,
     Heads,
@@ -41,6 +43,7 @@ from regard.parts.linear_attention import (
     MatrixMemory,
 )
 from regard.parts.mask import (
+    Agents,
     Causal,
     Documents,
     MaskConfig,
@@ -157,6 +160,9 @@ __all__ = [
     "AbsoluteConfig",
     "Additive",
     "AdditiveConfig",
+    "AgentHeads",
+    "AgentHeadsConfig",
+    "Agents",
     "Alibi",
     "AlibiConfig",
     "Around",

@@ -117,7 +117,7 @@ class Attention(Watchable, Mixer):
         fixed = self.window is None and self.rule is None and not self.position.has_bias
         return Memory(key, value, positions, mask_is_fixed=fixed)
 
-    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
+    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B _k S E"], Float[Tensor, "B K S G"]]:
         """Compute keys and values from what is kept, and prepare the keys for the score."""
         key, value = self.heads.expand(kept)
         return self.score.key(key), value

@@ -50,7 +50,7 @@ class Heads(nn.Module):
         """Compute the queries, and what is kept, from the same vectors."""
         return self.query(x, rotate), self.keep(x, rotate)
 
-    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B K S E"], Float[Tensor, "B K S G"]]:
+    def expand(self, kept: Kept) -> tuple[Float[Tensor, "B _k S E"], Float[Tensor, "B K S G"]]:
         """Compute keys and values from what was kept."""
         keys, values = kept
         return keys, values

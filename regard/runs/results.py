@@ -38,6 +38,12 @@ METRIC_NAMES = {  # what each metric is, for the page
         "exp(L / N), where L sums -log p over the whole file, and N counts the words between blanks and the ends of "
         "lines, as <eos>; <unk> in the file is a word like any other; the first token is given",
     ),
+    "ade": (
+        "ADE",
+        "average displacement error: the mean distance of a forecast from the truth over the predicted steps, in "
+        "metres, of the best of 20 futures of each agent",
+    ),
+    "fde": ("FDE", "final displacement error: that distance at the last predicted step, of the best of 20 futures"),
     "loss": ("validation loss", "mean of -log p of a token, in nats, over all validation tokens but the first"),
 }
 
@@ -73,13 +79,17 @@ class Expected(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ResultConfig(Config):
-    """The table [result]: `data` are names for `regard data`, `start` is the result whose weights a run starts from."""
+    """The table [result]: `data` are names for `regard data`, `start` is the result whose weights a run starts from.
+
+    With `mean_of`, nothing is trained: the score is the mean over other results, seed by seed.
+    """
 
     data: tuple[str, ...]
     hardware: str
     device: Literal["cuda", "cpu"] = "cuda"
     test: tuple[str, ...] = ()
     start: str | None = None
+    mean_of: tuple[str, ...] = ()
     note: str = ""
     goals: tuple[Goal, ...] = ()
     expected: Expected | None = None
@@ -103,14 +113,22 @@ class ResultRecipe:
     def checksum(self) -> str:
         """The checksum of everything in the recipe that decides what is trained and measured."""
         deciding = {key: self.table[key] for key in HASHED if key in self.table}
-        start = read_result_recipe(self.config.start).checksum if self.config.start else ""
+        others = [self.config.start] if self.config.start else self.config.mean_of
+        start = "".join(read_result_recipe(name).checksum for name in others)
         text = json.dumps([deciding, self.config.test, start], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def counting(self) -> list[dict[str, Any]]:
         """Return the measurements of the present recipe: of those with the same settings as the last one, the last of
-        each seed.
+        each seed. A mean has one for each seed that all of its results have.
         """
+        if self.config.mean_of:
+            parts = [
+                {run["seed"]: run for run in each.counting()} for each in map(read_result_recipe, self.config.mean_of)
+            ]
+            return [
+                _mean_run([part[seed] for part in parts]) for seed in parts[0] if all(seed in part for part in parts)
+            ]
         present = [run for run in self.runs if run["recipe"] == self.checksum]
         same = [run for run in present if run["resolved"] == present[-1]["resolved"]]
         return list({run["seed"]: run for run in same}.values())
@@ -135,6 +153,9 @@ class ResultRecipe:
 
     def commands(self) -> list[str]:
         """Return the commands that repeat one run and its measurement."""
+        if self.config.mean_of:
+            parts = [read_result_recipe(name).commands() for name in self.config.mean_of]
+            return list(dict.fromkeys(command for part in parts for command in part))
         found = [f"regard data {name}" for name in self.config.data]
         init = ""
         if self.config.start is not None:
@@ -172,6 +193,19 @@ def read_result_recipe(name: str) -> ResultRecipe:
 def run_scores(run: Mapping[str, Any]) -> dict[str, float]:
     """Return the scores of a run that count: on the test data; without any, on the validation data."""
     return dict(run["test"] or run["valid"])
+
+
+def _mean_run(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the runs of several results with one seed: the mean of their scores, the sum of what they cost."""
+    scores = [run_scores(run) for run in runs]
+    flops = [run["flops"] for run in runs]
+    return {
+        **runs[-1],
+        "test": {name: mean(score[name] for score in scores) for name in scores[0]},
+        "seconds": sum(run["seconds"] for run in runs),
+        "flops": None if None in flops else sum(flops),
+        "updates": sum(run["updates"] for run in runs),
+    }
 
 
 def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
@@ -289,7 +323,8 @@ def _shown(metric: str, value: float) -> str:
     """Return a score as it is usually written."""
     if metric == "accuracy":
         return f"{100 * value:.1f} %"
-    return f"{value:.3f}" if metric == "loss" else f"{value:.1f}"
+    digits = {"loss": 3, "ade": 3, "fde": 3}.get(metric, 1)
+    return f"{value:.{digits}f}"
 
 
 def _rounded(value: float) -> float:

@@ -109,6 +109,16 @@ SHRINK: dict[str, list[str]] = {
         "model.layers.block.feedforward.hidden=24",
         *heads("model.layers.block.mixer", heads=4),
     ],
+    "forecaster": [
+        "model.dim=16",
+        "model.depth=2",
+        "model.observed=3",
+        "model.predicted=2",
+        "model.head.hidden=24",
+        "model.head.futures=3",
+        "model.layers.block.feedforward.hidden=24",
+        *heads("model.layers.block.mixer", heads=4),
+    ],
     "transformer-base": [
         *SMALL,
         *(f"model.{side}.depth=2" for side in ("encoder", "decoder")),
@@ -280,13 +290,18 @@ def name_of(case: Case) -> str:
 
 @dataclass
 class Batch:
-    """Rows of different lengths; `source` only for encoder-decoders, `images` only for vision."""
+    """Rows of different lengths; `source` only for encoder-decoders, `images` only for vision.
+
+    For trajectories `tracks` are the positions of three agents at three steps, and `present` says which are known.
+    """
 
     tokens: Tensor | None = None
     lengths: Tensor | None = None
     source: Tensor | None = None
     source_lengths: Tensor | None = None
     images: Tensor | None = None
+    tracks: Tensor | None = None
+    present: Tensor | None = None
 
     def rows(self, index: slice) -> "Batch":
         return Batch(*(None if value is None else value[index] for value in vars(self).values()))
@@ -299,6 +314,11 @@ def batch(case: Case, rows: int = 3, length: int = 9, seed: int = 0, dtype: torc
     generator = torch.Generator().manual_seed(seed)
     if case.kind == "Vision":
         return Batch(images=torch.randn(rows, 3, 8, 12, generator=generator, dtype=dtype))
+    if case.kind == "Trajectory":
+        present = torch.ones(rows, 9, dtype=torch.bool)
+        present[1, :2], present[2, 3:] = False, False  # an agent that appears late, and rows with fewer agents
+        present[1, 6:] = False
+        return Batch(tracks=torch.randn(rows, 9, 2, generator=generator, dtype=dtype), present=present)
     tokens = torch.randint(VOCABULARY, (rows, length), generator=generator)
     lengths = torch.tensor([length - 2 * row for row in range(rows)])
     if case.kind not in ("Seq2Seq", "RecurrentSeq2Seq"):
@@ -311,6 +331,9 @@ def call(model: nn.Module, data: Batch) -> Tensor:
     """Run the full pass: logits of every row, padding included."""
     if data.images is not None:
         return model(data.images)
+    if data.tracks is not None:
+        paths, logits = model(data.tracks, data.present)
+        return torch.cat((paths.flatten(2), logits), 2)
     if data.source is not None:
         return model(data.source, data.tokens, source_lengths=data.source_lengths)
     if hasattr(model, "step"):

@@ -55,13 +55,16 @@ def test_the_page_in_docs_is_what_the_recipes_say() -> None:
 @pytest.mark.parametrize("name", result_names())
 def test_every_result_can_be_trained_and_says_where_its_data_comes_from(name: str) -> None:
     result = read_result_recipe(name)
+    assert result.config.expected == result.expected(), REMEDY
+    if result.config.mean_of:  # nothing is trained
+        assert all(read_result_recipe(each).config.data == result.config.data for each in result.config.mean_of)
+        return
     task = from_table(result.table["task"], TaskConfig, "task")
     folders = {Path(file).parts[1] for file in (*task.training_files(), *result.config.test)}
     assert folders == set(result.config.data) or result.config.start
     assert folders <= DATASETS.keys()
     assert result.about
     assert result.config.start is None or read_result_recipe(result.config.start).table["task"]["kind"] == "masked"
-    assert result.config.expected == result.expected(), REMEDY
 
 
 @pytest.fixture
@@ -146,6 +149,33 @@ def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
     lower, cased = result_rows([replace(result, runs=runs)])
     assert (lower.score, lower.distance) == ("42.0 ± 1.0", "reached by 1.0")
     assert (cased.score, cased.distance, cased.time) == ("41.0 ± 1.0", "reached by 0.5", "1.0 min")
+
+
+def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> None:
+    results = place.out.parent / "recipes" / "results"
+    (results / "both.toml").write_text(
+        'about = "Mean"\n[result]\ndata = ["tiny"]\nhardware = "a CPU"\nmean_of = ["tiny", "other"]\n'
+        '[[result.goals]]\nmetric = "accuracy"\ngoal = 0.6\n'
+    )
+    shutil.copy(results / "tiny.toml", results / "other.toml")
+    assert read_result_recipe("both").expected() is None
+    common = {"recipe": read_result_recipe("tiny").checksum, "resolved": "a", "valid": {}, "machine": "x", "date": "d"}
+
+    def write(name: str, seed_scores: dict[int, float]) -> None:
+        cost = {"seconds": 60.0, "flops": 1e9, "updates": 5}
+        runs = [{**common, **cost, "seed": seed, "test": {"accuracy": each}} for seed, each in seed_scores.items()]
+        (results / f"{name}.json").write_text(json.dumps(runs))
+
+    write("tiny", {1: 0.5, 2: 0.7, 3: 0.9})
+    write("other", {1: 0.7, 2: 0.9})
+    expected = read_result_recipe("both").expected()
+    assert expected is not None
+    assert (expected.seeds, expected.score["accuracy"], expected.updates) == (2, 0.7, 10)
+    assert expected.spread["accuracy"] == pytest.approx(0.14142)
+    assert bench.trained_for("both") == ("tiny", "other")
+    assert bench.trained_for("tiny") == ["tiny"]
+    assert read_result_recipe("both").commands().count("regard data tiny") == 1
+    assert "### both" in results_page()
 
 
 def test_data_lies_where_the_option_says() -> None:
