@@ -202,13 +202,16 @@ class Trajectories(Task):
         return self.batch(*self.windows(windows, rows, int(windows.counts[rows].max())))
 
     def windows(self, windows: Windows, rows: Indices, width: int) -> tuple[Tensor, Tensor]:
-        """Return the positions (B, A, T, 2) of windows by number, NaN where there is none, and who is forecast."""
+        """Return the positions (B, A, T, 2) of windows by number, NaN where there is none, and who is forecast.
+
+        An empty row repeats the first window, and forecasts nothing.
+        """
         known = np.maximum(rows, 0)
         numbers = windows.begins[known][:, None] + np.arange(width)
-        inside = (np.arange(width) < windows.counts[known][:, None]) & (rows >= 0)[:, None]
+        inside = np.arange(width) < windows.counts[known][:, None]
         index = to_device(np.where(inside, numbers, len(windows.whole)), self.device)
         positions, whole = self.tensors(windows)
-        return positions[index], whole[index]
+        return positions[index], whole[index] & to_device(rows >= 0, self.device)[:, None]
 
     def tensors(self, windows: Windows) -> tuple[Tensor, Tensor]:
         """Return the positions of all agents and which are forecast, on the device; the last row is of no agent."""
