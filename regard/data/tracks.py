@@ -123,8 +123,8 @@ def _number(cell: str, column: str, place: str) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Windows:
-    """Windows of consecutive steps: rows begins[w] to begins[w + 1] are the agents of window w.
+class TrackWindows:
+    """TrackWindows of consecutive steps: rows begins[w] to begins[w + 1] are the agents of window w.
 
     The agents are those that are present at the last observed step; those present at all steps come first.
     """
@@ -142,14 +142,14 @@ class Windows:
         """The number of agents in each window."""
         return np.diff(self.begins)
 
-    def select(self, windows: Int[np.ndarray, "_"]) -> Windows:
+    def select(self, windows: Int[np.ndarray, "_"]) -> TrackWindows:
         """Return some of the windows."""
         rows = np.concatenate([np.arange(self.begins[w], self.begins[w + 1]) for w in windows] or [np.empty(0, int)])
         begins = np.concatenate(([0], np.cumsum(self.counts[windows])))
-        return Windows(self.positions[rows], self.whole[rows], begins, self.starts[windows])
+        return TrackWindows(self.positions[rows], self.whole[rows], begins, self.starts[windows])
 
 
-def find_windows(tracks: Tracks, observed: int, predicted: int) -> Windows:
+def find_windows(tracks: Tracks, observed: int, predicted: int) -> TrackWindows:
     """Return all windows, one for each step at which some agent is present for `observed` + `predicted` steps."""
     length = observed + predicted
     together = (np.diff(tracks.agents) == 0) & (np.diff(tracks.times) == 1)
@@ -164,15 +164,17 @@ def find_windows(tracks: Tracks, observed: int, predicted: int) -> Windows:
     whole = ~np.isnan(positions).any((1, 2))
     order = np.lexsort((agents, ~whole, begin))
     begins = np.searchsorted(begin[order], np.append(starts, np.iinfo(np.int64).max))
-    return Windows(positions[order], whole[order], begins, starts)
+    return TrackWindows(positions[order], whole[order], begins, starts)
 
 
-def join_windows(parts: Sequence[Windows], length: int) -> Windows:
+def join_windows(parts: Sequence[TrackWindows], length: int) -> TrackWindows:
     """Join the windows of several recordings, with `length` steps each."""
     if not parts:
-        return Windows(np.empty((0, length, 2), np.float32), np.empty(0, bool), np.zeros(1, np.int64), np.empty(0, int))
+        return TrackWindows(
+            np.empty((0, length, 2), np.float32), np.empty(0, bool), np.zeros(1, np.int64), np.empty(0, int)
+        )
     counts = np.concatenate([part.counts for part in parts])
-    return Windows(
+    return TrackWindows(
         np.concatenate([part.positions for part in parts]),
         np.concatenate([part.whole for part in parts]),
         np.concatenate(([0], np.cumsum(counts))),
@@ -180,7 +182,7 @@ def join_windows(parts: Sequence[Windows], length: int) -> Windows:
     )
 
 
-def hold_out_end(windows: Windows, length: int, share: float) -> tuple[Windows, Windows]:
+def hold_out_end(windows: TrackWindows, length: int, share: float) -> tuple[TrackWindows, TrackWindows]:
     """Split the windows of a recording: the last ones by time to validate on, and those that end before the first."""
     held_out = max(int(len(windows) * share), 1) if len(windows) > 1 else 0
     begin = windows.starts[len(windows) - held_out] if held_out else np.iinfo(np.int64).max

@@ -26,7 +26,7 @@ from regard.data.columns import FileReading
 from regard.data.device import to_device
 from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.data.tracks import Tracks, Windows, find_windows, hold_out_end, join_windows, read_tracks
+from regard.data.tracks import Tracks, TrackWindows, find_windows, hold_out_end, join_windows, read_tracks
 from regard.errors import ConfigError, InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
@@ -114,7 +114,7 @@ class TrajectoriesConfig(TaskConfig):
         """The observed and the predicted steps."""
         return self.observed, self.predicted
 
-    def _check(self, windows: Windows, names: Sequence[str]) -> None:
+    def _check(self, windows: TrackWindows, names: Sequence[str]) -> None:
         if not len(windows):
             length = self.observed + self.predicted
             where = f"{', '.join(names)}: no agent is present for {length} consecutive steps"
@@ -135,7 +135,7 @@ class Trajectories(Task):
     metric = "ade"
     unit = "agents"
 
-    def __init__(self, config: TrajectoriesConfig, skipped: Skipped, train: Windows, valid: Windows) -> None:
+    def __init__(self, config: TrajectoriesConfig, skipped: Skipped, train: TrackWindows, valid: TrackWindows) -> None:
         super().__init__(config, None, skipped)
         self.train, self.valid = train, valid
         self._tensors: dict[int, tuple[Tensor, Tensor]] = {}
@@ -197,11 +197,11 @@ class Trajectories(Task):
         positions, whole = nearest_agents(positions, whole, self.config.observed, self.width)
         return self.batch(vary(positions, self.config), whole)
 
-    def rows(self, windows: Windows, rows: Indices) -> Batch:
+    def rows(self, windows: TrackWindows, rows: Indices) -> Batch:
         """Return whole windows by number, as wide as the one with the most agents."""
         return self.batch(*self.windows(windows, rows, int(windows.counts[rows].max())))
 
-    def windows(self, windows: Windows, rows: Indices, width: int) -> tuple[Tensor, Tensor]:
+    def windows(self, windows: TrackWindows, rows: Indices, width: int) -> tuple[Tensor, Tensor]:
         """Return the positions (B, A, T, 2) of windows by number, NaN where there is none, and who is forecast.
 
         An empty row repeats the first window, and forecasts nothing.
@@ -213,7 +213,7 @@ class Trajectories(Task):
         positions, whole = self.tensors(windows)
         return positions[index], whole[index] & to_device(rows >= 0, self.device)[:, None]
 
-    def tensors(self, windows: Windows) -> tuple[Tensor, Tensor]:
+    def tensors(self, windows: TrackWindows) -> tuple[Tensor, Tensor]:
         """Return the positions of all agents and which are forecast, on the device; the last row is of no agent."""
         if id(windows) not in self._tensors:
             absent = np.full((1, *windows.positions.shape[1:]), np.nan, np.float32)

@@ -24,10 +24,15 @@ from ..training.tiny import shrunk
 from .command import Command
 
 PAGE = Path(__file__).parents[2] / "docs" / "syllabus.md"
-ROWS = {"A": range(1, 10), "B": range(1, 6), "C": range(1, 10), "D": range(1, 12), "E": (1, 2, 3, 4, 7, 8, 9, 10)}
+ROWS = {"A": range(1, 10), "B": range(1, 6), "C": range(1, 10), "D": range(1, 12), "E": (1, 2, 3, 4, 6, 7, 8, 9, 10)}
 SHORT = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", "train.log_every=1", "train.tokens=512"]
 WORDS = ["tokenizer.kind=word"]
-FOR_TASK = {"vision": [], "language": [*WORDS, "task.window=16"], "masked": [*WORDS, "task.window=16"]}
+FOR_TASK = {
+    "vision": [],
+    "trajectories": ["task.observed=3", "task.predicted=2"],
+    "language": [*WORDS, "task.window=16"],
+    "masked": [*WORDS, "task.window=16"],
+}
 
 
 def commands() -> dict[str, list[str]]:
@@ -63,6 +68,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for language in ("en", "de", "fr"):
         write(folder / f"data/multi30k/train.{language}", [f"{line} {language}" for line in lines])
     write(folder / "data/sst2/train.tsv", ["text\tlabel", *(f"{line}\t{line[0]}" for line in lines)])
+    for part in ("train", "val", "test"):
+        (folder / "data/ethucy/zara1" / part).mkdir(parents=True)
+        steps = [f"{10 * step} {agent} {step + agent} {agent}" for step in range(12) for agent in (1, 2)]
+        write(folder / "data/ethucy/zara1" / part / "scene.txt", steps)
     chance = np.random.default_rng(0)
     for name in ("train-", "t10k-"):
         images, labels = chance.integers(0, 255, (40, 8, 12), dtype=np.uint8), chance.integers(0, 3, 40, dtype=np.uint8)
