@@ -87,7 +87,7 @@ class DepthwiseConvolution(Convolution):
         return []
 
     def start_values(self) -> None:
-        """Let each token begin as itself, without its neighbours."""
+        """Set the weights so that each token begins as itself, without its neighbours."""
         self.conv.weight.zero_()
         self.conv.weight[..., -1].fill_(1.0)
 

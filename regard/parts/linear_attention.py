@@ -226,7 +226,7 @@ class Mamba2(Decaying):
         return self.heads * self.value + 2 * self.key
 
     def start_values(self) -> None:
-        """Let each value also reach the output directly."""
+        """Set the skip to 1, so that each value also reaches the output directly."""
         super().start_values()
         self.skip.fill_(1.0)
 

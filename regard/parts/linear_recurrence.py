@@ -5,20 +5,26 @@
 and linear attention (Katharopoulos et al. 2020) are forms of it. It is computed in chunks: within a chunk by products
 of matrices (Yang et al. 2024), from chunk to chunk one after the other. `weighted_average` is the recurrence of RWKV-4
 (Peng et al. 2023), a softmax whose weights decay with distance; it is computed in log2(T) rounds, each of which joins
-spans twice as long.
+spans twice as long, or on CUDA by a kernel.
 
 Shapes: B batch, T time, H heads, K width of keys, V width of values, W decays of a head (K or 1), C chunks, L tokens of
 a chunk, D channels.
 """
 
+from importlib.util import find_spec
+from typing import Any
+
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from regard.parts.precision import at_least_float32, without_autocast
+from regard.parts.recurrent import after_last_real
+
+HAS_TRITON = find_spec("triton") is not None
 
 CHUNK = 64  # tokens, if the decays allow it
 RANGE = 80.0  # of the logarithms of decays in a chunk: e^40 and e^-40 are far from the limits of float32
@@ -169,21 +175,29 @@ def weighted_average(
     decay: Float[Tensor, "D"],
     bonus: Float[Tensor, "D"],
     start: Averages,
+    lengths: Int[Tensor, "B"] | None = None,
 ) -> tuple[Float[Tensor, "B T D"], Averages]:
     """y_t = (sum_{i<t} e^{k_i - (t-1-i) d} v_i + e^{u + k_t} v_t) / (the same without v), for each channel.
 
     d is the decay, at least 0, and u the bonus of the token itself. `start` and the second result are the sums over all
-    tokens before the first, and after each token; exponents are relative to m, so that none is too large. Computed in
-    float32 at least. What a gradient needs is computed again in the backward pass: the rounds would keep too much.
+    tokens before the first, and up to each row's last real token, the last of its `lengths`; exponents are relative to
+    m, so that none is too large. Computed in float32 at least, on CUDA by a kernel of Triton. Elsewhere, what a
+    gradient needs is computed again in the backward pass: the rounds would keep too much.
     """
     with without_autocast(k):
-        values = [at_least_float32(x) for x in (k, v, decay, bonus, *start)]
+        vectors = [at_least_float32(x) for x in (decay, bonus, *start)]
+        if k.is_cuda and HAS_TRITON:
+            if lengths is None:
+                lengths = torch.full((len(k),), k.shape[1], device=k.device)
+            y, *sums = average_by_kernel(k.contiguous(), v.contiguous(), *vectors, lengths)
+            return y, (sums[0], sums[1], sums[2])
+        values = [at_least_float32(k), at_least_float32(v), *vectors]
         if torch.is_grad_enabled():
-            found = checkpoint(_weighted_average, *values, use_reentrant=False)
+            y, *sums = checkpoint(_weighted_average, *values, use_reentrant=False)
         else:
-            found = _weighted_average(*values)
-    y, *sums = found
-    return y, (sums[0], sums[1], sums[2])
+            y, *sums = _weighted_average(*values)
+    last = [after_last_real(new, old, lengths) for new, old in zip(sums, start, strict=True)]
+    return y, (last[0], last[1], last[2])
 
 
 def _weighted_average(
@@ -215,3 +229,81 @@ def _join(one: Averages, other: Averages) -> Averages:
     m = torch.maximum(one[0], other[0])
     scale, other_scale = (one[0] - m).exp(), (other[0] - m).exp()
     return m, scale * one[1] + other_scale * other[1], scale * one[2] + other_scale * other[2]
+
+
+# --- RWKV-4 on CUDA --------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("regard::weighted_average", mutates_args=())
+def average_by_kernel(
+    k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, m: Tensor, total: Tensor, weight: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Run the kernel of `weighted_average` as one operator, which torch.compile does not look into."""
+    from regard.parts.averaging_kernel import average
+
+    rest = tuple(x.contiguous() for x in (decay, bonus, m, total, weight))
+    return average(k, v, rest, lengths.contiguous())
+
+
+@average_by_kernel.register_fake
+def _(
+    k: Tensor, v: Tensor, decay: Tensor, bonus: Tensor, m: Tensor, total: Tensor, weight: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return k.new_empty(k.shape, dtype=m.dtype), torch.empty_like(m), torch.empty_like(m), torch.empty_like(m)
+
+
+@torch.library.custom_op("regard::weighted_average_backward", mutates_args=())
+def average_by_kernel_backward(
+    d_y: Tensor,
+    d_total: Tensor,
+    d_weight: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    bonus: Tensor,
+    m: Tensor,
+    total: Tensor,
+    weight: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of k, v, decay, bonus, total and weight."""
+    from regard.parts.averaging_kernel import average_backward
+
+    rest = tuple(x.contiguous() for x in (decay, bonus, m, total, weight))
+    gradients = (d_y.contiguous(), d_total.contiguous(), d_weight.contiguous())
+    return average_backward(*gradients, k, v, rest, lengths.contiguous())
+
+
+@average_by_kernel_backward.register_fake
+def _(
+    d_y: Tensor,
+    d_total: Tensor,
+    d_weight: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor,
+    bonus: Tensor,
+    m: Tensor,
+    total: Tensor,
+    weight: Tensor,
+    lengths: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    shapes = (k, v, decay, bonus, m, m)
+    empty = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in shapes]
+    return empty[0], empty[1], empty[2], empty[3], empty[4], empty[5]
+
+
+def _keep_for_average_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _average_backward(
+    ctx: Any, d_y: Tensor, d_m: Tensor, d_total: Tensor, d_weight: Tensor
+) -> tuple[Tensor | None, ...]:
+    to_k, to_v, to_decay, to_bonus, to_total, to_weight = average_by_kernel_backward(
+        d_y, d_total, d_weight, *ctx.saved_tensors
+    )
+    return to_k, to_v, to_decay, to_bonus, None, to_total, to_weight, None  # m is only a scale
+
+
+average_by_kernel.register_autograd(_average_backward, setup_context=_keep_for_average_backward)

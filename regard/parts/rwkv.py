@@ -141,9 +141,9 @@ class RWKV4(Shifting):
             )
         )
         m, total, weight = sums
-        average, after = weighted_average(k, v, at_least_float32(self.decay).exp(), self.bonus, (m, total, weight))
-        out = self.to_output(r.sigmoid() * average.to(r.dtype))
-        return out, [after_last_real(new, old, lengths) for new, old in zip(after, sums, strict=True)]
+        decay = at_least_float32(self.decay).exp()
+        average, after = weighted_average(k, v, decay, self.bonus, (m, total, weight), lengths)
+        return self.to_output(r.sigmoid() * average.to(r.dtype)), list(after)
 
 
 class LowRank(nn.Module):

@@ -154,7 +154,7 @@ def test_mamba2_computes_what_transformers_computes() -> None:
 
 
 def draw_all(module: nn.Module) -> None:
-    """Give every parameter a value that matters; decays become slow, usual and fast."""
+    """Draw values that matter for every parameter; decays become slow, usual and fast."""
     for name, parameter in module.named_parameters():
         parameter.normal_(std=0.5)
         if name == "A_log":

@@ -1,12 +1,13 @@
 """Linear recurrences against loops over time that follow their definitions, and their gradients."""
 
+import os
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from regard.parts.linear_recurrence import CHUNK, FASTEST, state_recurrence, weighted_average
+from regard.parts.linear_recurrence import CHUNK, FASTEST, average_by_kernel, state_recurrence, weighted_average
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -130,8 +131,8 @@ def test_the_average_is_that_of_the_definition(T: int, size: float) -> None:
 def test_the_sums_after_a_token_continue_the_average() -> None:
     k, v, decay, bonus = average_inputs(20)
     whole, _ = weighted_average(k, v, decay, bonus, nothing(2, 3))
-    first, (m, total, weight) = weighted_average(k[:, :13], v[:, :13], decay, bonus, nothing(2, 3))
-    second, _ = weighted_average(k[:, 13:], v[:, 13:], decay, bonus, (m[:, -1], total[:, -1], weight[:, -1]))
+    first, sums = weighted_average(k[:, :13], v[:, :13], decay, bonus, nothing(2, 3))
+    second, _ = weighted_average(k[:, 13:], v[:, 13:], decay, bonus, sums)
     assert torch.allclose(torch.cat((first, second), 1), whole, atol=1e-5)
 
 
@@ -142,3 +143,42 @@ def test_the_gradient_of_the_average_is_that_of_the_definition() -> None:
     wanted = torch.autograd.grad(average_by_definition(*given).sin().sum(), given)
     for one, other in zip(found, wanted, strict=True):
         assert torch.allclose(one, other, atol=1e-5, rtol=1e-4)
+
+
+def run_with_gradients(average, k, v, decay, bonus, start, lengths):
+    """Return the averages, the last sums and all gradients of a function of both."""
+    given = [x.detach().requires_grad_() for x in (k, v, decay, bonus, *start[1:])]
+    y, (m, total, weight) = average(*given[:4], (start[0], *given[4:]), lengths)
+    # What follows from sums depends on e^m total and e^m weight; m itself is only a scale.
+    ratio = total / weight.where(weight > 0, 1)
+    gradients = torch.autograd.grad(y.sin().sum() + ratio.square().sum(), given)
+    return [y, ratio, weight * m.exp(), *gradients]
+
+
+def by_kernel(k, v, decay, bonus, start, lengths):
+    lengths = torch.full((len(k),), k.shape[1], device=k.device) if lengths is None else lengths
+    y, *sums = average_by_kernel(k, v, decay, bonus, *start, lengths)
+    return y, tuple(sums)
+
+
+@pytest.mark.parametrize("T", [1, 2, 7, 33])
+@pytest.mark.parametrize("lengths", [None, "short"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_kernel_computes_the_same(T: int, lengths: str | None, begun: bool) -> None:
+    """On CUDA, or with TRITON_INTERPRET=1 on the CPU."""
+    pytest.importorskip("triton", reason="triton comes with torch for CUDA")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("set TRITON_INTERPRET=1 to run the kernel without CUDA")
+    B, D = 3, 40  # more channels than a program has
+    k, v, decay, bonus = 4 * draw(B, T, D), draw(B, T, D, seed=1), draw(D, seed=2).exp(), draw(D, seed=3)
+    start = nothing(B, D)
+    if begun:
+        start = (draw(B, D, seed=4), draw(B, D, seed=5), draw(B, D, seed=6).exp())
+    real = torch.tensor([T, T // 2, int(not begun)]) if lengths else None
+    values = [x.float().to(device) for x in (k, v, decay, bonus)]
+    begin, count = tuple(x.float().to(device) for x in start), None if real is None else real.to(device)
+    found = run_with_gradients(by_kernel, *values, begin, count)
+    wanted = run_with_gradients(weighted_average, k, v, decay, bonus, tuple(x.double() for x in start), real)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.allclose(one.double().cpu(), other, atol=2e-5, rtol=2e-4)
