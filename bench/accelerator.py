@@ -1,4 +1,4 @@
-"""Every recipe on an accelerator: `python -m bench.accelerator`.
+"""Every recipe on an accelerator: `python -m bench.accelerator [NAME ...]`, or those whose names contain a NAME.
 
 These checks need a GPU, so they are not part of the tests. Captured updates are compared with others
 (bench/captured.py). Each shrunk recipe is compiled whole (inductor, fullgraph),
@@ -124,6 +124,8 @@ if __name__ == "__main__":
     wide = [replace(case, name=f"{case.name}-wide", overrides=(*case.overrides, "model.dim=64")) for case in cases()]
     flexible = [case for case in wide if case.name.startswith(("llama-local", "gpt2-alibi", "gpt2-t5", "gpt2-capped"))]
     tasks = [*CAPTURE_CASES, *cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
+    if names := sys.argv[1:]:
+        tasks = [task for task in tasks if any(name in getattr(task, "recipe", "") for name in names)]
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))  # most of the time is compiling
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = []

@@ -7,7 +7,7 @@ from bench.case import Case
 
 def all_cases(device: str) -> list[Case]:
     """Return the cases of a device, in the order of the page."""
-    from bench.cases import data, decoding, large, parts, small, startup
+    from bench.cases import data, decoding, large, parts, recurrences, small, startup
 
     found = [
         *startup.CASES,
@@ -15,6 +15,7 @@ def all_cases(device: str) -> list[Case]:
         *large.cases(),
         *decoding.CASES,
         *parts.CASES,
+        *recurrences.CASES,
         *data.CASES,
     ]
     return [case for case in found if device in case.devices]

@@ -11,7 +11,9 @@ Shapes: B batch, T time, H heads, K width of keys, V width of values, W decays o
 a chunk, D channels.
 """
 
+import os
 from importlib.util import find_spec
+from shutil import which
 from typing import Any
 
 import torch
@@ -24,7 +26,8 @@ from torch.utils.checkpoint import checkpoint
 from regard.parts.precision import at_least_float32, without_autocast
 from regard.parts.recurrent import after_last_real
 
-HAS_TRITON = find_spec("triton") is not None
+COMPILERS = (os.environ.get("CC", "cc"), "gcc", "clang")  # one of which triton needs
+HAS_TRITON = find_spec("triton") is not None and any(map(which, COMPILERS))
 
 CHUNK = 64  # tokens, if the decays allow it
 RANGE = 80.0  # of the logarithms of decays in a chunk: e^40 and e^-40 are far from the limits of float32
@@ -181,17 +184,32 @@ def weighted_average(
 
     d is the decay, at least 0, and u the bonus of the token itself. `start` and the second result are the sums over all
     tokens before the first, and up to each row's last real token, the last of its `lengths`; exponents are relative to
-    m, so that none is too large. Computed in float32 at least, on CUDA by a kernel of Triton. Elsewhere, what a
-    gradient needs is computed again in the backward pass: the rounds would keep too much.
+    m, so that none is too large. Computed in float32 at least, on CUDA by a kernel of Triton.
     """
+    if not (k.is_cuda and HAS_TRITON):
+        return average_by_rounds(k, v, decay, bonus, start, lengths)
     with without_autocast(k):
         vectors = [at_least_float32(x) for x in (decay, bonus, *start)]
-        if k.is_cuda and HAS_TRITON:
-            if lengths is None:
-                lengths = torch.full((len(k),), k.shape[1], device=k.device)
-            y, *sums = average_by_kernel(k.contiguous(), v.contiguous(), *vectors, lengths)
-            return y, (sums[0], sums[1], sums[2])
-        values = [at_least_float32(k), at_least_float32(v), *vectors]
+        if lengths is None:
+            lengths = torch.full((len(k),), k.shape[1], device=k.device)
+        y, *sums = average_by_kernel(k.contiguous(), v.contiguous(), *vectors, lengths)
+    return y, (sums[0], sums[1], sums[2])
+
+
+def average_by_rounds(
+    k: Float[Tensor, "B T D"],
+    v: Float[Tensor, "B T D"],
+    decay: Float[Tensor, "D"],
+    bonus: Float[Tensor, "D"],
+    start: Averages,
+    lengths: Int[Tensor, "B"] | None = None,
+) -> tuple[Float[Tensor, "B T D"], Averages]:
+    """Return what `weighted_average` returns, by operations of torch on any device.
+
+    What a gradient needs is computed again in the backward pass: the rounds would keep too much.
+    """
+    with without_autocast(k):
+        values = [at_least_float32(x) for x in (k, v, decay, bonus, *start)]
         if torch.is_grad_enabled():
             y, *sums = checkpoint(_weighted_average, *values, use_reentrant=False)
         else:
