@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -10,7 +12,14 @@ LISTED = 40  # the most names that a message lists; a large model has thousands 
 
 
 class RegardError(Exception):
-    """A mistake in the input of the user; the command line shows it without a traceback."""
+    """A mistake in the input of the user; the command line shows it without a traceback.
+
+    Remedies name options of the command line; in a notebook they are shown as arguments.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return options_as_arguments(text) if "ipykernel" in sys.modules else text
 
 
 class ConfigError(RegardError):
@@ -24,6 +33,23 @@ class ConfigError(RegardError):
 
 class InputError(RegardError):
     """A batch that the model cannot take: ids out of range, too long, a wrong image size."""
+
+
+FLAGS = ("overwrite", "accept-changed-data", "allow-pickle")  # options without a value
+VALUES = "cpu|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # those that remedies suggest
+
+
+def options_as_arguments(text: str) -> str:
+    """Return a message with options as arguments of Python: --run as run=, --overwrite as overwrite=True."""
+    text = re.sub(r"(?:regard train )?--resume '?([^\s',;`]+)'?", r"regard.resume('\1')", text)
+    text = re.sub(rf"--({'|'.join(FLAGS)})\b", lambda found: f"{found[1].replace('-', '_')}=True", text)
+    text = re.sub(rf"--([a-z-]+) ({VALUES})\b", lambda found: f"{found[1].replace('-', '_')}='{found[2]}'", text)
+    commands = "`[^`]*`"  # commands stay as they are
+    return re.sub(
+        rf"{commands}|(?<![\w-])--([a-z][a-z-]+)",
+        lambda found: found[0] if found[1] is None else f"{found[1].replace('-', '_')}=",
+        text,
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from unicodedata import bidirectional, category
 
 DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -20,6 +21,11 @@ def escape_controls(text: str, encoding: str = "utf-8", keep: str = "") -> str:
 def one_line(text: str) -> str:
     r"""Return a text as one column of one line: a line end is `\n`, a tab `\t`, and a backslash two."""
     return escape_controls(text.replace("\\", "\\\\"))
+
+
+def html_text(value: object) -> str:
+    """Return a value as text that a browser shows as it is."""
+    return escape(escape_controls(str(value)))
 
 
 def _is_control(letter: str) -> bool:

@@ -44,3 +44,35 @@ class CellContents:
         for each, end in contents.items():
             if each not in kept:
                 end()
+
+
+class CellDisplay:
+    """One output of the running cell, whose content can be replaced."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, html: str, text: str) -> None:
+        """Show this instead of what was shown before; `text` is for front ends without HTML."""
+        from IPython import display
+
+        data = {"text/html": html, "text/plain": text}
+        if self._handle is None:
+            self._handle = display.DisplayHandle()  # type: ignore[no-untyped-call]
+            self._handle.display(data, raw=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+_FREE: dict[tuple[str, str] | None, CellDisplay] = {}  # an output of each execution whose content is out of date
+
+
+def take_display() -> CellDisplay:
+    """Return an output of the running cell: one that was given back, or a new one."""
+    return _FREE.pop(running_cell(), None) or CellDisplay()
+
+
+def give_back_display(display: CellDisplay) -> None:
+    """Let the next caller of `take_display` in this execution of the cell replace this output."""
+    _FREE.clear()
+    _FREE[running_cell()] = display

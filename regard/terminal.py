@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TextColumn
 from rich.text import Text
 
-from regard.escape import escape_controls
+from regard.escape import escape_controls, html_text
+from regard.kernel import give_back_display, take_display
 
 
 def plain_console(**settings: Any) -> Console:
@@ -25,8 +26,14 @@ def plain_console(**settings: Any) -> Console:
 
 @contextmanager
 def show_status(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Show a status line on a terminal; yield the function that changes its text."""
-    if console.is_jupyter or not console.is_terminal:
+    """Show a status line on a terminal or in a notebook; yield the function that changes its text."""
+    if console.is_jupyter and not console.quiet:
+        display = take_display()
+        display.show(html_text(text), text)
+        yield lambda text: display.show(html_text(text), text)
+        give_back_display(display)
+        return
+    if not console.is_terminal:
         yield lambda text: None
         return
     with console.status(Text(text)) as status:

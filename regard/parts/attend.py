@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from regard.errors import RegardError, choices
+from regard.html_table import html_table
 from regard.parts.cache import Memo, memoize
 from regard.parts.edit import EditedCall, OutputPatch, WeightEdit, edits_of, is_edited
 from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
@@ -38,6 +39,7 @@ PairRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 NO_POSITION = Relative()
 SHORT = 128  # tokens up to which torch's memory-efficient kernel takes less time than cuDNN's and FlashAttention
 LONG = 512  # keys from which Flex is used
+SHOWN_NAMES = 6  # of the attentions on a tape, in its text
 
 
 class Terms(NamedTuple):
@@ -301,6 +303,10 @@ class Record:
     mixed: Mixed
     terms: Terms
 
+    def __repr__(self) -> str:
+        rows, heads, queries = self.query.shape[:3]
+        return f"<a call: {rows} rows, {heads} heads, {queries} queries, {self.key.shape[2]} keys>"
+
     @cached_property
     def weights(self) -> Float[Tensor, "B H T S"]:
         """Return the weights of all heads."""
@@ -372,6 +378,19 @@ _WATCHED: ContextVar[dict[Watchable, tuple[list[Record], ...]]] = ContextVar("wa
 class Tape(dict[str, list[Record]]):
     """The recorded calls of each attention by its name, in order."""
 
+    def __repr__(self) -> str:
+        names = ", ".join([*list(self)[:SHOWN_NAMES], *(["..."] if len(self) > SHOWN_NAMES else [])])
+        calls = sum(map(len, self.values()))
+        return f"<tape of {len(self)} attentions and {calls} calls: {names}; read tape.weights(name)>"
+
+    def _repr_html_(self) -> str:
+        head = ("tape.weights(...)", "calls", "rows", "heads", "queries", "keys")
+        rows = [
+            (name, len(calls), *(calls[0].query.shape[:2] if calls else ("", "")), *_lengths(calls))
+            for name, calls in self.items()
+        ]
+        return html_table(head, rows)
+
     def weights(self, name: str) -> Float[Tensor, "B H T S"]:
         """Join the calls of one attention, such as the steps of a decoder; column j is the key at position j."""
         if name not in self:
@@ -381,6 +400,11 @@ class Tape(dict[str, list[Record]]):
             raise RegardError(f"the calls of {name!r} had batches of different sizes; read them one by one: tape[name]")
         width = max(int(call.columns().max()) + 1 for call in calls)
         return torch.cat([call.spread(width) for call in calls], dim=2)
+
+
+def _lengths(calls: list[Record]) -> tuple[int | str, int | str]:
+    """Return how many queries all calls have, and how many keys the last one."""
+    return (sum(call.query.shape[2] for call in calls), calls[-1].key.shape[2]) if calls else ("", "")
 
 
 @contextmanager

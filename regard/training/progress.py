@@ -77,8 +77,7 @@ class Progress:
         self._standing = standing
         if not self._lively:
             if standing.step // self._every > before // self._every or before < standing.step == self._steps:
-                cells = _cells(standing, self._console.encoding)
-                self._print(Text(GAP.join(cells[name] for name in PLAIN if cells[name])))
+                self._print(Text(standing_text(standing, self._console.encoding)))
         elif monotonic() - self._drawn >= SECONDS_BETWEEN_DRAWINGS or standing.step == self._steps:
             self._live.start()  # not before there is something to show; later calls do nothing
             self._live.update(self._line(standing), refresh=True)
@@ -161,6 +160,12 @@ class Progress:
             self._console.print(line, soft_wrap=not self._lively)
         except (BrokenPipeError, SystemExit):  # rich turns the first into the second
             self._console.quiet = True  # the reader (`| head`) has closed the pipe; the run continues
+
+
+def standing_text(standing: Standing, encoding: str) -> str:
+    """Return the columns of a plain line that have a value."""
+    cells = _cells(standing, encoding)
+    return GAP.join(cells[name] for name in PLAIN if cells[name])
 
 
 def _cells(standing: Standing, encoding: str) -> dict[str, str]:

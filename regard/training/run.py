@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from regard.atomic import make_folder, write_text
-from regard.config import from_table, to_toml
+from regard.config import from_table, kind_of, to_toml
 from regard.data.tokenizer import Tokenizer
 from regard.errors import RegardError
+from regard.html_table import html_table
 from regard.models.model import Model, ModelConfig
 from regard.models.store import WEIGHTS
 from regard.runs.folder import RunFolder, read_run_recipe
@@ -17,6 +18,8 @@ from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
+from regard.training.notebook_progress import curve_svg
+from regard.training.result import read_result
 from regard.use.evaluate import Evaluation
 from regard.use.load import LoadedModel, load
 
@@ -30,6 +33,24 @@ class Run:
 
     def __fspath__(self) -> str:
         return str(self.folder)
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the run has reached, and its curve."""
+        lines = self.metrics
+        curves = {
+            kind: [(one["step"], one["loss"]) for one in lines if one["kind"] == kind and one.get("loss") is not None]
+            for kind in ("train", "valid")
+        }
+        result = read_result(self.folder)
+        step = lines[-1]["step"] if lines else 0
+        rows: list[tuple[str, object]] = [
+            ("folder", self.folder),
+            ("task", kind_of(type(self.config.task))),
+            ("steps", f"{step:,} of {self.config.train.steps:,}"),
+        ]
+        if result is not None:
+            rows += [("weights of", result.weights), *result.evaluation.shown()]
+        return html_table((), rows, "a run") + curve_svg(curves["train"], curves["valid"])
 
     @property
     def files(self) -> RunFolder:

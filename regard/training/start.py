@@ -15,6 +15,7 @@ from torch import nn
 from regard.config import Table, from_table, kind_of, to_table
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
+from regard.kernel import running_cell
 from regard.models.recipe import build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
@@ -30,6 +31,7 @@ from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
 from regard.training.loop import Trainer
 from regard.training.memory import split_to_fit
+from regard.training.notebook_progress import NotebookProgress
 from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
@@ -86,7 +88,8 @@ def train(
 
     `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
     the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is
-    called with what was decided, before anything is written. If torchrun or Slurm has started the command again, `run`
+    called with what was decided, before anything is written. A cell of a notebook that is run again replaces the run
+    that it made before. If torchrun or Slurm has started the command again, `run`
     continues from its last checkpoint.
     """
     check_callbacks(callbacks)
@@ -94,16 +97,33 @@ def train(
         raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or plain_console()
+    overwrite = overwrite or (run is not None and _is_made_by_this_cell(Path(run)))
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
         if run is not None and was_restarted(ranks) and checkpoint_steps(Path(run) / CHECKPOINTS):
             return _resume(Path(run), (), ranks, held, console, model, callbacks)
         if run is not None and ranks.first:  # before the data is read, which may take long
             held.enter_context(take_folder(Path(run), overwrite))
+            _note_this_cell(Path(run))
         plan = _plan(request, ranks, console)
         planned = PlannedRun(plan, _take_next(plan, ranks, held) if run is None else Path(run), ranks)
         if on_plan is not None and ranks.first:
             on_plan(planned)
         return begin(planned, console, callbacks)
+
+
+_MADE: dict[Path, str] = {}  # run folders, and the cell of the notebook that made each in this process
+
+
+def _is_made_by_this_cell(folder: Path) -> bool:
+    """Return whether the running cell of a notebook has made this run before, so that it may replace it."""
+    found = running_cell()
+    return found is not None and _MADE.get(folder.resolve()) == found[0]
+
+
+def _note_this_cell(folder: Path) -> None:
+    """Note that the running cell of a notebook makes this run."""
+    if found := running_cell():
+        _MADE[folder.resolve()] = found[0]
 
 
 def dry_run(
@@ -276,7 +296,8 @@ def _follow_steps(train: Table, steps: int) -> Table:
 
 
 def _progress(console: "Console", run: Run) -> Progress:
-    return Progress(console, run.config.train.steps, max(run.config.train.log_every, run.config.train.steps // 100))
+    kind = NotebookProgress if console.is_jupyter else Progress
+    return kind(console, run.config.train.steps, max(run.config.train.log_every, run.config.train.steps // 100))
 
 
 def _trainer(

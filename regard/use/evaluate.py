@@ -11,9 +11,10 @@ from typing import Any
 from regard.config import from_table
 from regard.decode.engine import in_use
 from regard.errors import InputError
+from regard.html_table import html_table
 from regard.recipe_files import split_changes
 from regard.tasks.kinds import TASKS
-from regard.tasks.metric import translation_scores, translation_signatures
+from regard.tasks.metric import DETAILS, translation_scores, translation_signatures
 from regard.tasks.task import Task
 from regard.tasks.translation import Translation
 from regard.use.batches import Chunks, Feedback, chunk_lines
@@ -51,6 +52,13 @@ class Evaluation(Mapping[str, float]):
     def method(self) -> str:
         """How a translator was measured: "beam 5, 2,000 pairs"; empty for other models."""
         return f"{self.search}, {self.rows:,} pairs" if self.search else ""
+
+    def shown(self) -> list[tuple[str, float]]:
+        """Return the measures that are worth a line of a table."""
+        return [(name, value) for name, value in self.metrics.items() if name not in DETAILS]
+
+    def _repr_html_(self) -> str:
+        return html_table((), self.shown(), self.method)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())

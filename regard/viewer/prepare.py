@@ -214,7 +214,8 @@ class TextReader:
         try:
             return [int(word) for word in text.replace(",", " ").split()]
         except ValueError:
-            remedy = "write token ids, such as 5 12 7, put its tokenizer.json into its folder, or pass tokenizer="
+            remedy = "write token ids, such as 5 12 7, put its tokenizer.json into its folder, or pass its tokenizer:"
+            remedy += " regard.look(run, text) knows it, and so does tokenizer=run.tokenizer()"
             raise InputError(f"{self.bundle.name}: has no tokenizer; {remedy}") from None
 
     def known(self, ids: list[int], other_side: bool) -> list[int]:

@@ -421,6 +421,25 @@ def test_watch_records_what_was_computed():
     close(tape.weights("cross").sum(-1), torch.ones(2, 2, 3, dtype=torch.float64))
 
 
+def test_a_tape_shows_itself_in_a_few_lines():
+    model = nn.ModuleDict({f"<{number}>": AttentionConfig(MultiHeadsConfig(2)).build(8) for number in range(9)})
+    x = torch.randn(3, 5, 8)
+    with watch(model) as tape:
+        for attention in [*model.values(), model["<0>"]]:
+            attention(x)
+    assert repr(tape).startswith("<tape of 9 attentions and 10 calls: <0>, <1>,")
+    assert len(repr(tape)) < 200
+    assert (
+        repr(tape["<0>"])
+        == "[<a call: 3 rows, 2 heads, 5 queries, 5 keys>, <a call: 3 rows, 2 heads, 5 queries, 5 keys>]"
+    )
+    shown = tape._repr_html_()
+    assert shown.count("<tr>") == 10
+    assert "&lt;0&gt;" in shown
+    assert "<0>" not in shown
+    assert len(shown) < 5000
+
+
 def test_watch_only_some_and_the_kernels_stay_as_they_are(calls):
     model = Model()
     with watch(model, "layers.*") as tape:

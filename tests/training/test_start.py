@@ -381,6 +381,22 @@ def test_a_run_can_be_repeated_from_its_own_recipe(text):
     assert first_loss(other) != first_loss(first)
 
 
+def test_a_cell_of_a_notebook_replaces_only_the_run_that_it_made(text, monkeypatch):
+    cell = ["a", "1"]
+    monkeypatch.setattr(start, "running_cell", lambda: tuple(cell))
+    first = regard.train(text, *BRIEF, *TINY, "train.seed=5", run="one", console=QUIET)
+    cell[1] = "2"  # the same cell again
+    second = regard.train(text, *BRIEF, *TINY, "train.seed=6", run="one", console=QUIET)
+    assert (first.config.train.seed, regard.open_run("one").config.train.seed) == (5, 6)
+    cell[0] = "b"
+    with pytest.raises(RegardError, match="one: .*replace it with --overwrite"):
+        regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    shown = second._repr_html_()
+    assert "<svg" in shown
+    for part in ("one", "language", "3 of 3", "perplexity"):
+        assert part in shown
+
+
 def test_a_recipe_finds_its_tokenizer_from_any_folder(text, tmp_path, monkeypatch):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     found = plan(text, "tokenizer.path=one/tokenizer.json").config

@@ -5,7 +5,7 @@ import pytest
 import regard
 from regard.errors import InputError
 from regard.tasks.metric import translation_scores, translation_signatures
-from regard.use.evaluate import evaluate_model
+from regard.use.evaluate import Evaluation, evaluate_model
 from regard.use.translate import TranslateOptions
 
 from ..tasks.corpora import sentences, write
@@ -29,6 +29,13 @@ def test_a_translator_is_measured_by_what_it_translates(tmp_path):
     assert found["loss"] == pytest.approx(measured["loss"])
     greedy = ready.evaluate(source, target, beam=1)
     assert greedy == pytest.approx(measured)
+
+
+def test_an_evaluation_is_a_table_in_a_notebook():
+    shown = Evaluation({"bleu": 12.345678, "bleu_lowercase": 13.0}, "<beam 5>", 2000)._repr_html_()
+    assert "12.35" in shown
+    assert "lowercase" not in shown
+    assert "&lt;beam 5&gt;, 2,000 pairs" in shown
 
 
 def test_everything_that_is_reported(tmp_path):

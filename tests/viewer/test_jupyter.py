@@ -12,6 +12,15 @@ import regard
 model = loaded("language")
 """
 
+TRAINING = """
+from pathlib import Path
+from tests.training.tiny import data, shrunk, training
+import regard
+task = data("language", Path("data"))
+changes = [*shrunk("gpt2"), "tokenizer.kind=word", *training()]
+run = regard.train(task, *changes, recipe="gpt2", run="runs/tiny", device="cpu")
+"""
+
 
 @pytest.fixture(scope="module")
 def sample(lab: Lab) -> int:
@@ -150,6 +159,27 @@ def test_a_model_without_a_text_begins_with_an_empty_box(lab: Lab):
     box.fill("two blue cats sleep")
     box.press("Enter")
     expect(output.locator(".ribbons")).to_contain_text("blue")
+
+
+def test_training_shows_a_curve_that_grows_in_one_output(lab: Lab):
+    output = lab.run(TRAINING)
+    expect(output.locator("svg polyline").first).to_be_visible()
+    expect(output).to_contain_text("step 12/12")
+    expect(output).to_contain_text("done: ")
+    expect(output.locator(".jp-OutputArea-output")).to_have_count(1)
+    index = lab.active()
+    expect(lab.run(None, index)).to_contain_text("step 12/12")  # again, into the same folder
+    table = lab.run("run")
+    expect(table.locator("table")).to_contain_text("12 of 12")
+    expect(table.locator("svg polyline").first).to_be_visible()
+    expect(lab.run("regard.look(run)").locator("main.closed, .ribbons svg").first).to_be_visible()
+
+
+def test_a_tape_is_a_table(lab: Lab):
+    code = "import torch\nwith regard.watch(model.model) as tape:\n    model.model(torch.tensor([[1, 2, 3]]))\ntape"
+    output = lab.run(f"{MODEL}{code}")
+    expect(output.locator("table tr")).to_have_count(3)
+    expect(output).to_contain_text("stack.layers.0.mixer")
 
 
 def test_a_picture_stays_where_there_is_no_kernel_and_no_state(lab: Lab, sample: int):
