@@ -27,6 +27,7 @@ from regard.cli.generate import generate_command
 from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_parameters
 from regard.cli.lab import lab_command
 from regard.cli.look import look_command
+from regard.cli.parse import parse_command
 from regard.cli.recipes import recipes_command
 from regard.cli.results import results_command
 from regard.cli.show import show_command
@@ -83,6 +84,7 @@ VERBS = {
     "classify": classify_command,
     "fill": fill_command,
     "embed": embed_command,
+    "parse": parse_command,
     "evaluate": evaluate_command,
     "look": look_command,
     "compare": compare_command,

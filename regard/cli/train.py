@@ -26,6 +26,7 @@ TASKS = {  # those of the package; torch is not imported to list them
     "classification": "Train a classifier on tables of texts and labels.",
     "vision": "Train a Vision Transformer on labelled images.",
     "trajectories": "Train a forecaster on tracks of agents.",
+    "parsing": "Train a parser on sentences with their trees.",
 }
 EXAMPLES = {
     "translation": (
@@ -41,6 +42,10 @@ EXAMPLES = {
     "classification": ("regard train classification reviews.tsv --valid valid.tsv",),
     "vision": ("regard train vision photos/ --valid others/",),
     "trajectories": ("regard train trajectories ethucy/eth/train --valid ethucy/eth/val",),
+    "parsing": (
+        "regard train parsing train.mrg --valid valid.mrg",
+        "regard train parsing trees/ --recipe rnn-attention",
+    ),
 }
 FILES_HELP = {
     "translation": "A source and a target file, line by line, or tables (tsv, csv, jsonl, parquet) of pairs",
@@ -49,6 +54,7 @@ FILES_HELP = {
     "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row, or folders of tables",
     "vision": "A folder of class folders, idx files or an npz file",
     "trajectories": "Text files with a row for each agent and step (frame, agent, x, y), or folders of these",
+    "parsing": "Files of trees in brackets (.mrg), plain or compressed, or folders of these",
 }
 RunFolder = Annotated[
     Path | None,

@@ -67,8 +67,9 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
     from regard.data.cifar import pack_cifar
     from regard.data.ethucy import pack_ethucy
     from regard.data.trec import pack_trec
+    from regard.data.treebank import pack_treebank
 
-    pack = {"cifar": pack_cifar, "trec": pack_trec, "ethucy": pack_ethucy}[known.packer]
+    pack = {"cifar": pack_cifar, "trec": pack_trec, "ethucy": pack_ethucy, "treebank": pack_treebank}[known.packer]
     made = [to / kept for kept in known.made]
     if all(path.is_file() for path in made):
         return made

@@ -39,7 +39,7 @@ class KnownDataset:
     url: str | None = None
     fix: tuple[bytes, bytes] | None = None
     made: tuple[str, ...] = ()
-    packer: Literal["cifar", "trec", "ethucy"] = "cifar"
+    packer: Literal["cifar", "trec", "ethucy", "treebank"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
 
     @property
@@ -182,6 +182,18 @@ DATASETS: dict[str, KnownDataset] = {
         files=(
             DatasetFile("train.label", 333_380, "3260eca2159e978f0941932e7c541dec9aa504c2573c91fe770707f9038f8236"),
             DatasetFile("test.label", 23_269, "86ad53c8fc9d397ab2f4be7c967d8efb470b260140557d3e57afad69d1b88b76"),
+        ),
+    ),
+    "treebank-sample": KnownDataset(
+        about="constituency trees of the Wall Street Journal, NLTK's sample: 3,255 / 236 / 423 sentences",
+        licence="for non-commercial use only, (C) LDC 1995 (Penn Treebank)",
+        source="nltk/nltk_data @ 5db857e, packages/corpora/treebank.zip, split by article",
+        train="regard train parsing {to}/train.mrg --valid {to}/valid.mrg",
+        url="https://raw.githubusercontent.com/nltk/nltk_data/5db857e6f7df11eabb5e5665836db9ec8df07e28/packages/corpora/{name}",
+        made=("train.mrg", "valid.mrg", "test.mrg"),
+        packer="treebank",
+        files=(
+            DatasetFile("treebank.zip", 1_740_034, "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"),
         ),
     ),
     "fashion-mnist": KnownDataset(

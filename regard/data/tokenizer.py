@@ -197,6 +197,17 @@ class Tokenizer:
         """List the names of the first `size` tokens, as in the file; an id without a token is `<unused ID>`."""
         return [self._backend.id_to_token(id) or f"<unused {id}>" for id in range(size)]
 
+    def adding(self, names: Sequence[str]) -> "Tokenizer":
+        """Return this tokenizer with more tokens at the end of its vocabulary, which are no special tokens."""
+        backend = tokenizers.Tokenizer.from_str(self.to_json())
+        backend.add_tokens([tokenizers.AddedToken(name, normalized=False) for name in names])
+        return Tokenizer(backend, self.dropout, self.roles, self.target)
+
+    def added(self) -> dict[str, int]:
+        """Return the tokens that were added to the vocabulary without being special, by name."""
+        tokens = self._backend.get_added_tokens_decoder()
+        return {token.content: id for id, token in tokens.items() if not token.special}
+
     def to_json(self) -> str:
         """Return the text of `tokenizer.json`."""
         return self._backend.to_str(pretty=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.config import Range
+from regard.decode.constrain import ConstrainedTexts, Constraint
 from regard.decode.engine import Engine, Given, Work
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid, likeliest, log_total, precise, top_scores
@@ -64,20 +65,22 @@ def beam_search(
     best: int = 1,
     length_penalty: float = LENGTH_PENALTY,
     forbidden: Sequence[int] = (),
+    constraint: Constraint | None = None,
 ) -> list[list[Hypothesis]]:
     """Search for the continuations Y with the highest log P(Y) / lp(Y); return at most `best`, the best first.
 
     lp(Y) = ((5 + |Y|) / 6)^length_penalty, where |Y| counts the end token. Each step ranks all continuations of a
     row's beams. Those that end, among the first `beam`, are finished; the best `beam` of the others continue. A row is
     done when `beam` texts are finished, or at its limit, where unfinished beams count as finished. P is the model's own
-    probability, even where tokens are `forbidden`.
+    probability, even where tokens are `forbidden`; with a `constraint` it is that among the tokens that it allows.
 
     A forced prefix is part of `given.tokens`, after the start token, and not of the returned ids. Call this function
     inside `in_use`.
     """
     if not 1 <= best <= beam:
         raise ConfigError(f"best={best} must be at least 1 and at most beam={beam}")
-    rows, ends, device = Rows(given, limits), end_ids(end), given.tokens.device
+    rows, ends, device = Rows(given, limits, constraint is not None), end_ids(end), given.tokens.device
+    texts = None if constraint is None else ConstrainedTexts(constraint, rows.here, ends)
     record = SearchRecord(rows, ends, beam, length_penalty)
     if not rows.going:
         return record.best(best)
@@ -89,9 +92,13 @@ def beam_search(
     work = extend_greedily if beam == 1 else beam_extender(beam)
     pending: list[Found] = []
     for written in range(1, rows.steps + 1):
+        if texts is not None:
+            texts.mask(logits)
         parts = steps.apply(work, logits, (log_p,), (never, ending))
         found = as_beams(parts)
         pending.append(found)
+        if texts is not None:
+            texts.advance(found[1].tokens, found[1].parents, found[1].log_p)
         beams, index, stay = found[1], origin, None  # the places of rows that stay; None: all
         if rows.is_check_due(written):
             record.read(pending, written)
@@ -102,6 +109,8 @@ def beam_search(
         if stay is not None:
             kept = torch.tensor(stay, device=device)
             beams, index, origin = beams.rows(kept), origin[kept], origin[: len(stay)]
+            if texts is not None:
+                texts.keep(stay)
         if written == 1 and beam > 1:
             steps.repeat(beam)  # until now, all beams of a row are the same
         if stay is not None or (written > 1 and beam > 1):

@@ -24,16 +24,17 @@ def check_interval(device: torch.device) -> int:
 class Rows:
     """`here` are the rows in the batch, by place; each writes up to `limits[row]` tokens, or is `done` earlier.
 
-    No row reads more than `capacity` tokens: all but the last one, which is only written.
+    No row reads more than `capacity` tokens: all but the last one, which is only written. If they are `watched`, every
+    step is read: what may follow depends on it.
     """
 
-    def __init__(self, given: Given, limits: list[int]) -> None:
+    def __init__(self, given: Given, limits: list[int], watched: bool = False) -> None:
         assert len(limits) == len(given.tokens)
         self.lengths = row_lengths(given.tokens, given.lengths)
         self.limits = limits
         self.here = list(range(len(limits)))
         self.done = {row for row, limit in enumerate(limits) if limit <= 0}
-        self.every = check_interval(given.tokens.device)
+        self.every = 1 if watched else check_interval(given.tokens.device)
         self.steps = max(limits, default=0)  # of the row with the highest limit
         self.capacity = max((n + max(limit - 1, 0) for n, limit in zip(self.lengths, limits, strict=True)), default=0)
         self.longest = max(self.lengths, default=0)  # the most tokens given to a row that is here

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.decode.choose import Sampling, choose_tokens
+from regard.decode.constrain import ConstrainedTexts, Constraint
 from regard.decode.engine import Engine, Given, Work, in_use
 from regard.decode.rows import Rows, end_ids
 from regard.decode.scores import forbid
@@ -29,14 +30,17 @@ def sample(
     seeds: list[int],
     forbidden: Sequence[int] = (),
     stop: Stop | None = None,
+    constraint: Constraint | None = None,
 ) -> Iterator[News]:
     """Continue what is given; yield what is new whenever it is read, without the end token.
 
     A row ends with a token of `end`, at its limit, or when `stop` returns true, which is called after every token.
-    `forbidden` tokens are never written. The random numbers of a row follow from its seed, so its text does not depend
-    on the other rows of the batch. Run it inside `in_use`, or through `each_in_use`.
+    `forbidden` tokens are never written, nor those that a `constraint` does not allow. The random numbers of a row
+    follow from its seed, so its text does not depend on the other rows of the batch. Run it inside `in_use`, or through
+    `each_in_use`.
     """
-    rows, ends = Rows(given, limits), set(end_ids(end))
+    rows, ends = Rows(given, limits, constraint is not None), set(end_ids(end))
+    constrained = None if constraint is None else ConstrainedTexts(constraint, rows.here, end_ids(end))
     device = given.tokens.device
     chances = Chances(seeds, device)
     never = torch.tensor(list(forbidden), dtype=torch.long, device=device)
@@ -52,9 +56,13 @@ def sample(
     work = choosing(sampling)
     for written in range(1, rows.steps + 1):
         chance = chances.next()
+        if constrained is not None:
+            constrained.mask(logits)
         (tokens,) = steps.apply(work, logits, (chance,) if seen is None else (chance, seen), (never,))
         if seen is not None:
             seen.scatter_(1, tokens[:, None], True)
+        if constrained is not None:
+            constrained.advance(tokens)
         pending.append(tokens)
         if rows.is_check_due(written):
             news = _read(torch.stack(pending, 1).tolist(), rows, texts, ends, stop)
@@ -69,6 +77,8 @@ def sample(
                 steps.reorder(index)
                 tokens = tokens[index]
                 chances.keep(stay)
+                if constrained is not None:
+                    constrained.keep(stay)
                 seen = None if seen is None else seen[index]
         logits = steps.step(tokens)
 
@@ -83,11 +93,20 @@ def sample_all(
     seeds: list[int],
     forbidden: Sequence[int] = (),
     stop: Stop | None = None,
+    constraint: Constraint | None = None,
 ) -> list[list[int]]:
     """Continue what is given, as `sample` does; return all that each row wrote."""
     texts: list[list[int]] = [[] for _ in limits]
     for news in sample(
-        engine, given, end=end, limits=limits, sampling=sampling, seeds=seeds, forbidden=forbidden, stop=stop
+        engine,
+        given,
+        end=end,
+        limits=limits,
+        sampling=sampling,
+        seeds=seeds,
+        forbidden=forbidden,
+        stop=stop,
+        constraint=constraint,
     ):
         for row, ids in news:
             texts[row] += ids

@@ -57,6 +57,8 @@ class TaskConfig(Config):
     length_key: ClassVar[str | None] = None  # the setting that limits the tokens of a row, if there is one
     roles: ClassVar[tuple[Role, ...]] = ()  # what is read from tables; a setting of the task chooses each column
     module_methods: ClassVar[tuple[str, ...]] = ("forward",)  # what a module of the user must have to be trained
+    verbs: ClassVar[tuple[str, ...]] = ()  # what its models can do, if that differs from what their kind can
+    description: ClassVar[str] = ""  # what its models are called, with an article, if that differs from their kind
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
     patience_share: ClassVar[float] = 0.25  # the share of a run without a better validation after which it stops

@@ -5,6 +5,7 @@ from regard.tasks.classification import ClassificationConfig
 from regard.tasks.defaults import TaskConfig as TaskConfig  # the import registers its kinds
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
+from regard.tasks.parsing import ParsingConfig
 from regard.tasks.trajectories import TrajectoriesConfig
 from regard.tasks.translation import TranslationConfig
 from regard.tasks.vision import VisionTaskConfig
@@ -19,5 +20,6 @@ TASKS = Kinds(
         "classification": ClassificationConfig,
         "vision": VisionTaskConfig,
         "trajectories": TrajectoriesConfig,
+        "parsing": ParsingConfig,
     },
 )

@@ -25,6 +25,11 @@ HIGHER_IS_BETTER = {
     "chrf": True,
     "accuracy": True,
     "f1": True,
+    "bracket_f1": True,
+    "bracket_precision": True,
+    "bracket_recall": True,
+    "exact_trees": True,
+    "tag_accuracy": True,
     "loss": False,
     "perplexity": False,
     "word_perplexity": False,
@@ -36,7 +41,7 @@ HIGHER_IS_BETTER = {
 }
 
 # Measured, but not put forward: perplexity per word says little about models of characters.
-DETAILS = frozenset({"bleu_lowercase", "word_perplexity"})
+DETAILS = frozenset({"bleu_lowercase", "word_perplexity", "bracket_precision", "bracket_recall", "exact_trees"})
 
 
 def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:

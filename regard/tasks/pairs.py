@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,13 @@ from regard.tasks.text import chunks_of, paths, room_for_text, skips, with_skips
 from regard.untrusted import parse_json
 
 TEXTS = "texts.json"
+
+
+class PairReader(Protocol):
+    """Files that hold pairs of texts."""
+
+    def read(self, skipped: Skipped) -> Iterator[tuple[str, str]]:
+        """Read the pairs of all files."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Pairs:
     Only the pairs with the numbers `pairs` are used.
     """
 
-    def __init__(self, corpus: Corpus, files: PairFiles, key: CacheKey, pairs: Indices) -> None:
+    def __init__(self, corpus: Corpus, files: PairReader, key: CacheKey, pairs: Indices) -> None:
         self.corpus, self.files, self.key, self.pairs = corpus, files, key, pairs
         self.count = len(pairs)
         self.lengths = corpus.lengths.reshape(-1, 2)[pairs]

@@ -103,6 +103,10 @@ class Task(ABC):
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
 
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Measure the model on all validation data as it is used: a search may be wider than that of `measure`."""
+        return self.measure(model)
+
     # --- validation in little memory ---------------------------------------------------------------------------------
 
     parts = 1  # into which a batch of validation is split

@@ -344,9 +344,10 @@ def _next_commands(run: Run) -> list[str]:
         return [report]
     model = build_empty(run.config.model)
     texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
-    texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" '}
-    text = "image.png " if model.reads == "image" else texts.get(model.verbs[0], "")
-    verb = f"regard {model.verbs[0]} {text}-m {folder}"
+    texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" ', "parse": '"a sentence" '}
+    name = (run.config.task.verbs or model.verbs)[0]
+    text = "image.png " if model.reads == "image" else texts.get(name, "")
+    verb = f"regard {name} {text}-m {folder}"
     return [verb, f"regard evaluate -m {folder}", f"regard look -m {folder}", report]
 
 

@@ -57,11 +57,21 @@ class Bundle:
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for options that the user did not choose
     external: ExternalEngine | None = None  # the library that runs it; then `model` has no weights
 
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What it can do, its main purpose first: what its task says, or its kind of model."""
+        return (self.run is not None and self.run.task_config.verbs) or self.model.verbs
+
+    @property
+    def description(self) -> str:
+        """What it is called, with an article."""
+        return (self.run is not None and self.run.task_config.description) or self.model.description
+
     def check(self, verb: str) -> None:
-        """Raise an error if this kind of model cannot do what a verb asks."""
-        if verb not in self.model.verbs:
-            fits = " or ".join(f"`{name}`" for name in self.model.verbs)
-            raise InputError(f"{self.name}: is {self.model.description} and cannot {verb}; use {fits}")
+        """Raise an error if this model cannot do what a verb asks."""
+        if verb not in self.verbs:
+            fits = " or ".join(f"`{name}`" for name in self.verbs)
+            raise InputError(f"{self.name}: is {self.description} and cannot {verb}; use {fits}")
         if self.external is not None and verb not in ("translate", "generate"):
             raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
 

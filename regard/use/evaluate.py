@@ -90,7 +90,7 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
     if bundle.external is None:
         with in_use(bundle.model):
             if not isinstance(task, Translation):
-                found = task.within_memory(lambda: task.measure(bundle.model))
+                found = task.within_memory(lambda: task.evaluate(bundle.model))
                 return Evaluation(found, data=task.facts(), skipped=task.skipped.report())
             translation = task
             metrics = task.within_memory(lambda: translation.measure_loss(bundle.model))

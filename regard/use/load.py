@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from regard.data.device import choose_device
 from regard.data.tokenizer import Tokenizer
+from regard.data.trees import Tree
 from regard.decode.engine import Engine, eager
 from regard.decode.static import captured, compiled
 from regard.errors import InputError, RegardError, choices
@@ -32,6 +33,7 @@ from regard.use.fit import as_long
 from regard.use.generate import GenerateOptions, generate_lines, generate_options, stream_text
 from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
+from regard.use.parse import BEAM, parse_lines
 from regard.use.precision import check_precision, prepare
 from regard.use.translate import TranslatedLine, TranslateOptions, translate_lines, translate_options
 
@@ -46,16 +48,16 @@ TextsOrPaths = Iterable[str | Path] | Chunks
 class LoadedModel:
     """A model with a method for every verb; a method that does not suit its kind raises an error that names others.
 
-    `translate`, `generate`, `classify`, `fill` and `embed` take a list and return a list (or an array). The same names
-    with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer in order;
+    `translate`, `generate`, `classify`, `fill`, `embed` and `parse` take a list and return a list (or an array). The
+    same names with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer in order;
     `feedback` is called for finished lines, and for lines that had to be cut (by default a Python warning).
     """
 
     bundle: Bundle
 
     def __repr__(self) -> str:
-        model = self.model
-        return f"<{self.bundle.name}: {model.description} on {self.device}; can {', '.join(model.verbs)}>"
+        bundle = self.bundle
+        return f"<{bundle.name}: {bundle.description} on {self.device}; can {', '.join(bundle.verbs)}>"
 
     @property
     def model(self) -> Model:
@@ -223,6 +225,18 @@ class LoadedModel:
         self.bundle.check("embed")
         chunks = as_chunks(lines, "texts", (str, Path))
         return embed_lines(self.bundle, chunks, pool, batch_tokens, feedback or Feedback())
+
+    # --- parse -------------------------------------------------------------------------------------------------------
+
+    def parse(self, texts: Iterable[str], *, beam: int = BEAM) -> list[Tree | None]:
+        """Return the constituency tree of each sentence; None for a blank text."""
+        return [tree for _, tree in self.parse_lines(texts, beam)]
+
+    def parse_lines(
+        self, lines: Texts, beam: int = BEAM, feedback: Feedback | None = None, batch_tokens: int | None = None
+    ) -> Iterator[tuple[str, Tree | None]]:
+        """Yield each line with its tree."""
+        return parse_lines(self.bundle, as_chunks(lines, "texts"), beam, batch_tokens, feedback or Feedback())
 
     # --- evaluate ----------------------------------------------------------------------------------------------------
 

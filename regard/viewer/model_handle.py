@@ -62,7 +62,7 @@ class ModelHandle:
     def hold(self, bundle: Any) -> None:
         """Use a model that is in memory."""
         model = bundle.model
-        self.what, self.verbs = model.description, model.verbs
+        self.what, self.verbs = bundle.description, bundle.verbs
         self.reads_images = model.reads == "image"
         self.loaded = bundle
 

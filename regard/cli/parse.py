@@ -1,0 +1,127 @@
+"""`regard parse`: draw the trees of sentences, or write those of a file in brackets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.text import (
+    AllowPickle,
+    AsJson,
+    BatchTokens,
+    DeviceName,
+    EngineName,
+    InputFile,
+    Lines,
+    ModelFolder,
+    OutputFile,
+    PrecisionName,
+    SavedStep,
+    Sink,
+    TextColumn,
+    Texts,
+    answer_all,
+    as_object,
+    check_apart,
+    open_model,
+)
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.data.trees import Tree
+
+
+def parse_command(
+    texts: Texts = None,
+    model: ModelFolder = None,
+    step: SavedStep = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of a model, use a probabilistic grammar of the trees in this file.",
+            show_default=False,
+        ),
+    ] = None,
+    file: InputFile = None,
+    column: TextColumn = None,
+    output: OutputFile = None,
+    beam: Annotated[int, typer.Option(metavar="N", help="Beams of the search; 1 is greedy.")] = 8,
+    brackets: Annotated[bool, typer.Option("--brackets", help="Write each tree on one line, in brackets.")] = False,
+    svg: Annotated[
+        Path | None,
+        typer.Option("--svg", metavar="FILE", help="Draw the tree of one text into this SVG file.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+    batch_tokens: BatchTokens = None,
+    device: DeviceName = "auto",
+    engine: EngineName = "auto",
+    precision: PrecisionName = "auto",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Parse sentences: draw their constituency trees.
+
+    Trees of a file or of standard input are written in brackets, one per line, as `regard train parsing` reads them.
+
+    Examples:
+      regard parse "the cat sat on the mat" -m runs/parsing-1
+      regard parse "the cat sat on the mat" -m runs/parsing-1 --svg tree.svg
+      regard parse -m runs/parsing-1 -f sentences.txt -o trees.mrg
+      regard parse -f sentences.txt --grammar train.mrg -o trees.mrg
+    """
+    lines = Lines(texts, file, column)
+    _check_picture(svg, texts)
+    check_apart(output, svg, "picture")
+    if (model is None) == (grammar is None):
+        raise InputError("name a model with -m RUN, or a file of trees with --grammar FILE; one of them parses")
+    drawn = bool(texts) and not (brackets or as_json)
+    with Sink(output) as sink:
+
+        def show(number: int, line: str, tree: "Tree | None") -> str:
+            from regard.draw.tree import tree_lines
+
+            if svg is not None and tree is not None:
+                _write_picture(tree, svg)
+            if as_json:
+                return as_object(line, tree=None if tree is None else str(tree))
+            if tree is None:
+                return ""
+            return "\n".join(tree_lines(tree)) if drawn else str(tree)
+
+        if grammar is not None:
+            answer_all(lines, _parse_with_grammar(lines, grammar), sink, show)
+            return
+        loaded = open_model(model, device, engine, allow_pickle, precision, step)
+        answer_all(lines, loaded.parse_lines(lines.chunks(loaded), beam, lines.feedback(), batch_tokens), sink, show)
+
+
+def _check_picture(svg: Path | None, texts: list[str] | None) -> None:
+    if svg is None:
+        return
+    if svg.suffix.lower() != ".svg":
+        raise InputError(f"{svg}: --svg writes an SVG file; name one that ends in .svg")
+    if len(texts or ()) != 1:
+        raise InputError(f"--svg {svg}: is for the tree of one text; give one text")
+
+
+def _write_picture(tree: "Tree", path: Path) -> None:
+    from regard.draw.file import write_figure
+    from regard.draw.tree import draw_tree
+
+    write_figure(draw_tree(tree), path)
+
+
+def _parse_with_grammar(lines: Lines, path: Path) -> Iterator[tuple[str, "Tree | None"]]:
+    """Yield each line with its tree by the grammar of a file; None for a blank line."""
+    from regard.data.read import Skipped
+    from regard.data.trees import read_trees, tree_files
+    from regard.tasks.grammar import learn_grammar
+    from regard.use.parse import sentence_rows
+
+    learned = learn_grammar(tree for file in tree_files(path) for tree in read_trees(file, Skipped()))
+    for chunk in lines.chunks().lists:
+        for line, rows in zip(chunk, sentence_rows(chunk), strict=True):
+            (tree,) = learned.parse(rows) if rows else (None,)
+            lines.feedback().done(1)
+            yield line, tree

@@ -1,0 +1,189 @@
+"""What tasks on pairs of sequences share: predict each target token from the source and the target before it.
+
+Several pairs are packed into a row where the model can tell them apart (attention), so that there is one static shape
+and hardly any padding; other models (recurrent ones) get rows of similar lengths.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.config import Table
+from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, next_multiple, pack_rows, rows_for
+from regard.data.cache import digest
+from regard.data.device import to_device
+from regard.data.read import Skipped
+from regard.data.tokenizer import Tokenizer
+from regard.errors import InputError
+from regard.tasks.chunked_loss import model_loss
+from regard.tasks.defaults import Amount
+from regard.tasks.loss import IGNORE, Losses, r_drop
+from regard.tasks.pairs import Pairs
+from regard.tasks.task import Batch, Feed, Task
+from regard.tasks.text import can, shortened, telling
+
+PACKED_WIDTH = 64  # the least width of a packed row
+
+
+class PairTask(Task):
+    """L = -sum_t log p(y_t | y_<t, x), the end token included."""
+
+    def __init__(self, config: Any, tokenizer: Tokenizer, skipped: Skipped, train: list[Pairs], valid: Pairs) -> None:
+        super().__init__(config, tokenizer, skipped)
+        if valid.count == 0:
+            left_out = "; ".join(skipped.report())
+            raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
+        self.train, self.valid = train, valid
+        self.valid_texts = valid.texts()
+        self._valid_order: Buckets | None = None
+
+    def facts(self) -> dict[str, int]:
+        """Count pairs and tokens."""
+        amount = self.amount()
+        return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
+
+    def fingerprint(self) -> str:
+        """Combine the checksums of the pairs, in all variants, and of the references."""
+        return digest(*(pairs.checksum() for pairs in (*self.train, self.valid)), repr(self.valid_texts))
+
+    def amount(self) -> Amount:
+        """Return the pairs and their target tokens."""
+        return Amount(self.train[0].count, int(self.train[0].lengths[:, 1].sum()))
+
+    def longest(self) -> int:
+        """Return the most tokens of a sentence."""
+        return int(self.config.longest)
+
+    def needs(self) -> Table:
+        """Return the vocabulary of both sides."""
+        assert self.tokenizer is not None
+        return {"vocabulary": self.tokenizer.size}
+
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
+        """Return packed rows for attention, buckets of similar lengths for recurrence."""
+        if not can(model, "packs_documents"):
+            buckets = Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
+            return Feed(buckets, lambda draw, epoch: self.padded(self.variant(epoch), draw))
+        widths = self.widths()
+        groups = [pack_rows(pairs.lengths, widths) for pairs in self.train]
+        rows = rows_for(tokens, widths)
+        order = Epochs([Shuffled(len(packed), rows, widths, seed) for packed in groups])
+        return Feed(order, lambda draw, epoch: self.packed(self.variant(epoch), groups[epoch % len(groups)], draw))
+
+    def variant(self, epoch: int) -> Pairs:
+        """Return the pairs of an epoch, as BPE-dropout tokenised them for it."""
+        return self.train[epoch % len(self.train)]
+
+    def widths(self) -> Widths:
+        """Return the widths of packed rows: on one side that of the longest sentence and at least 64, on the other in
+        proportion.
+        """
+        longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
+        total = self.train[0].lengths.sum(0)
+        wide = max(PACKED_WIDTH, *(next_multiple(int(length), 8) for length in longest))
+        sides = [max(int(longest[side]), next_multiple(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
+        return tuple(sides)
+
+    def packed(self, pairs: Pairs, groups: list[Indices], draw: Draw) -> Batch:
+        """Return rows of several pairs each: source, labels, the shifted target, and the pair of every token."""
+        members = [groups[row] if row >= 0 else np.empty(0, np.int64) for row in draw.rows]
+        source_places, source_documents = pairs.places(0, members, draw.shape[0])
+        target_places, documents = pairs.places(1, members, draw.shape[1])
+        labels = pairs.corpus.gather(target_places, IGNORE)
+        batch = {
+            "source": pairs.corpus.gather(source_places, self.special.pad),
+            "source_documents": to_device(source_documents, self.device),
+            "documents": to_device(documents, self.device),
+            "labels": labels,
+        }
+        begins = torch.cat((torch.ones_like(labels[:, :1], dtype=torch.bool), batch["documents"].diff(dim=1) != 0), 1)
+        batch["target"] = self.shifted(labels).masked_fill(begins, self.special.start)
+        return batch
+
+    def padded(self, pairs: Pairs, draw: Draw) -> Batch:
+        """Return rows of one pair each."""
+        lengths = np.where(draw.rows < 0, 1, pairs.lengths[draw.rows, 0])
+        labels = pairs.corpus.padded(pairs.row(draw.rows, 1), draw.shape[1], IGNORE)
+        return {
+            "source": pairs.corpus.padded(pairs.row(draw.rows, 0), draw.shape[0], self.special.pad),
+            "source_lengths": to_device(lengths, self.device),
+            "target": self.shifted(labels),
+            "labels": labels,
+        }
+
+    @property
+    def special(self) -> Tokenizer:
+        """The tokenizer, for its special tokens."""
+        assert self.tokenizer is not None
+        return self.tokenizer
+
+    def shifted(self, labels: Tensor) -> Tensor:
+        """Return what the decoder reads: the start token, then all labels but the last."""
+        target = labels.roll(1, 1)
+        target[:, 0] = self.special.start
+        return target.masked_fill(target == IGNORE, self.special.pad)
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
+        """Compute the smoothed cross-entropy of the target; with R-Drop, of two passes."""
+        smoothing = self.config.smoothing if model.training else 0.0
+        inputs = {key: value for key, value in batch.items() if key not in ("labels", "source", "target")}
+        if self.config.r_drop == 0.0 or not model.training:
+            return model_loss(model, batch["labels"], smoothing, batch["source"], batch["target"], **inputs), {}
+        logits = model(batch["source"], batch["target"], **inputs)
+        again = model(batch["source"], batch["target"], **inputs)
+        return r_drop(logits, again, batch["labels"], self.config.r_drop, smoothing), {}
+
+    def passes(self) -> int:
+        """Return 2 with R-Drop, else 1."""
+        return 1 if self.config.r_drop == 0.0 else 2
+
+    @torch.no_grad()
+    def measure_loss(self, model: nn.Module) -> dict[str, float]:
+        """Measure loss and perplexity on all pairs."""
+        sums = torch.zeros(2, device=self.device, dtype=torch.float64)
+        if self._valid_order is None:
+            self._valid_order = Buckets(self.valid.lengths, 4096, 0)
+        for draw in self._valid_order.epoch(0):
+            for batch in self.split_batch(self.padded(self.valid, draw)):
+                losses, _ = self.loss(model, batch)
+                sums += torch.stack((losses.loss.double(), losses.count.double()))
+        loss, count = sums.tolist()
+        return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
+
+    def texts(self, rows: Indices, side: int) -> list[str]:
+        """Return one side (0: source, 1: target) of validation rows, as in the file."""
+        return [self.valid_texts[row][side] for row in rows]
+
+    def probe(self, longest: int = 64) -> Batch:
+        """Return a pair; its target begins with the start token."""
+        pair = telling(self.valid.lengths.max(1), longest)
+        source, labels = (
+            shortened(self.valid.corpus, int(self.valid.row(np.array([pair]), side)[0]), longest) for side in (0, 1)
+        )
+        return {"source": source, "target": self.shifted(labels)}
+
+    def to(self, device: torch.device) -> None:
+        """Move all pairs to the device."""
+        super().to(device)
+        self.train = [pairs.to(device) for pairs in self.train]
+        self.valid = self.valid.to(device)
+
+    def release(self) -> None:
+        """Release mapped pages."""
+        for pairs in self.train:
+            pairs.corpus.release()
+
+
+class Epochs(Order):
+    """One order after the other, epoch by epoch: with BPE-dropout, lengths differ between epochs."""
+
+    def __init__(self, orders: list[Order]) -> None:
+        self.orders = orders
+        self.shapes = tuple({shape: None for order in orders for shape in order.shapes})
+
+    def epoch(self, number: int) -> Iterator[Draw]:
+        """Yield the draws of the order of this epoch."""
+        return self.orders[number % len(self.orders)].epoch(number)
