@@ -198,7 +198,7 @@ class Tokenizer:
         return [self._backend.id_to_token(id) or f"<unused {id}>" for id in range(size)]
 
     def adding(self, names: Sequence[str]) -> "Tokenizer":
-        """Return this tokenizer with more tokens at the end of its vocabulary, which are no special tokens."""
+        """Return this tokenizer with more tokens at the end of its vocabulary, which are not special."""
         backend = tokenizers.Tokenizer.from_str(self.to_json())
         backend.add_tokens([tokenizers.AddedToken(name, normalized=False) for name in names])
         return Tokenizer(backend, self.dropout, self.roles, self.target)

@@ -30,7 +30,7 @@ LEVEL = 0.36  # from a label to those below it
 EDGE = 0.11  # between a label and the lines to it
 
 
-class Node(Protocol):
+class TreeNode(Protocol):
     """A node of a tree: its label, and its parts, which are nodes or words."""
 
     @property
@@ -38,14 +38,14 @@ class Node(Protocol):
         """The name of the node."""
 
     @property
-    def parts(self) -> Sequence[Node | str]:
+    def parts(self) -> Sequence[TreeNode | str]:
         """What it consists of."""
 
 
-def tree_lines(node: Node) -> list[str]:
+def tree_lines(node: TreeNode) -> list[str]:
     """Return a tree as lines: each constituent below the one that it is part of, a tag with its word on one line."""
 
-    def below(parts: Sequence[Node | str], before: str) -> Iterator[str]:
+    def below(parts: Sequence[TreeNode | str], before: str) -> Iterator[str]:
         for place, part in enumerate(parts, 1):
             last = place == len(parts)
             yield f"{before}{'└─ ' if last else '├─ '}{_line(part)}"
@@ -55,19 +55,19 @@ def tree_lines(node: Node) -> list[str]:
     return [_line(node), *(() if _word(node) is not None else below(node.parts, ""))]
 
 
-def _word(node: Node) -> str | None:
+def _word(node: TreeNode) -> str | None:
     """Return the only word of a node that has no other parts."""
     return node.parts[0] if len(node.parts) == 1 and isinstance(node.parts[0], str) else None
 
 
-def _line(part: Node | str) -> str:
+def _line(part: TreeNode | str) -> str:
     if isinstance(part, str):
         return visible(part)
     word = _word(part)
     return visible(part.label) if word is None else f"{visible(part.label)} {visible(word)}"
 
 
-def draw_tree(node: Node, *, title: str = "", look: Look | None = None) -> Figure:
+def draw_tree(node: TreeNode, *, title: str = "", look: Look | None = None) -> Figure:
     """Draw a tree with its root at the top and all words in one line at the bottom."""
     look = look or current_look()
     with regard_style(look):
@@ -89,7 +89,7 @@ def draw_tree(node: Node, *, title: str = "", look: Look | None = None) -> Figur
 class _Placed:
     """Where the words and the labels of a tree are, in inches: a label is above the middle of its parts."""
 
-    def __init__(self, root: Node) -> None:
+    def __init__(self, root: TreeNode) -> None:
         self.words: list[tuple[str, float]] = []
         self.labels: list[tuple[str, float, int]] = []
         self.edges: list[tuple[float, int, float, int | None]] = []  # from (x, level) to (x, level; None: the words)
@@ -98,7 +98,7 @@ class _Placed:
         self.depth += 1
         self.width = max(self._right, max(x + text_width(name, TEXT) / 2 for name, x, _ in self.labels))
 
-    def _place(self, node: Node, level: int) -> float:
+    def _place(self, node: TreeNode, level: int) -> float:
         self.depth = max(self.depth, level)
         name = short_label(node.label)
         if _word(node) is not None:

@@ -20,7 +20,7 @@ from regard.data.trees import DEEPEST, Tree
 from regard.decode.constrain import Constraint
 from regard.errors import InputError
 
-LONGEST_CHAIN = 12  # opening tokens one after the other
+LONGEST_CHAIN = 8  # opening tokens one after the other
 MOST_DEEP = DEEPEST // 2  # open constituents
 REMEDY = "decode with the constraint WellFormedTrees"
 Pieces = Sequence[Sequence[int]]  # the tokens of each word of a sentence

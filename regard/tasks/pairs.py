@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from regard.untrusted import parse_json
 TEXTS = "texts.json"
 
 
+@runtime_checkable
 class PairReader(Protocol):
     """Files that hold pairs of texts."""
 

@@ -293,7 +293,7 @@ class Parsing(PairTask):
         writer = cast(StepModel, model)  # or a module of the user with the same methods
         order = rows[np.argsort(-self.valid.lengths[rows, 1], kind="stable")]
         made: dict[int, Tree] = {}
-        size = self.rows_at_once(max(AT_ONCE // beam, 1))
+        size = self.rows_at_once(max(AT_ONCE // beam, 32))
         for begin in range(0, len(order), size):
             part = order[begin : begin + size].tolist()
             words = [self.valid_trees[row].words() for row in part]
@@ -316,7 +316,7 @@ class Parsing(PairTask):
         trees = TreeFiles(self.config.train).trees(Skipped())
         kept = (tree for number, tree in enumerate(trees) if number not in left_out)
         grammar = learn_grammar(tree for number, tree in enumerate(kept) if number in rows)
-        made = grammar.parse([tree.words() for tree in wanted])
+        made = grammar.parse([tree.words() for tree in wanted], self.device)
         how = f"of {len(rows):,} trees; {len(wanted)} sentences of up to {BASELINE_WORDS} words"
         yield Baseline("PCFG", bracket_f1(made, wanted), how)
 
