@@ -21,7 +21,8 @@ from regard.untrusted import DEEPEST, parse_toml
 Table = dict[str, Any]
 
 RESULTS = "results"  # the folder of recipes with proven scores, and the first part of their names: results/NAME
-ABOUT_ONE_RECIPE = ("about", "paper", "result")  # keys that describe one recipe, and therefore are not inherited
+BOX = "box"  # likewise of those that train the models in the box: box/NAME
+ABOUT_ONE_RECIPE = ("about", "paper", "result", "box")  # keys that describe one recipe, and therefore are not inherited
 
 
 # --- merging and overriding ------------------------------------------------------------------------------------------
@@ -128,14 +129,23 @@ def recipe_names() -> list[str]:
 
 def result_names() -> list[str]:
     """Return the names of the recipes with proven scores; `read_recipe` finds them as results/NAME."""
-    found = (_shipped() / RESULTS).iterdir()
+    return _names_below(RESULTS)
+
+
+def box_recipe_names() -> list[str]:
+    """Return the names of the recipes that train the models in the box; `read_recipe` finds them as box/NAME."""
+    return _names_below(BOX)
+
+
+def _names_below(folder: str) -> list[str]:
+    found = (_shipped() / folder).iterdir()
     return sorted(item.name.removesuffix(".toml") for item in found if item.name.endswith(".toml"))
 
 
 def is_shipped(name: str) -> bool:
     """Return whether a recipe of this name comes with the package."""
     folder, _, last = name.rpartition("/")
-    return last in result_names() if folder == RESULTS else name in recipe_names()
+    return last in _names_below(folder) if folder in (RESULTS, BOX) else name in recipe_names()
 
 
 def shipped_file(name: str) -> Any:

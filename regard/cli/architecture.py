@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from regard.models.cost import Cost, read_cost
 from regard.recipe_files import Table, read_recipe, recipe_names
 from regard.untrusted import parse_json
+from regard.use.box import find_model
 
 if TYPE_CHECKING:
     from regard.models.recipe import ModelConfig, Recipe
@@ -46,7 +47,7 @@ def open_recipe(recipe: str, overrides: list[str]) -> Recipe:
     """Read a recipe by its name or path, or the config of the model in a folder."""
     from regard.models.recipe import Recipe, load_recipe
 
-    folder = Path(recipe)
+    folder = find_model(recipe)
     if not folder.is_dir():
         return load_recipe(recipe, *overrides)
     from regard.config import from_table, to_table

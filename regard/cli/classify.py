@@ -47,13 +47,16 @@ def classify_command(
     Prints LABEL, tab, PROBABILITY. For a vision model the texts are paths of image files.
 
     Examples:
+      regard classify "My mother baked a cake."
       regard classify "what a film" -m runs/classification-1
       regard classify -m runs/classification-1 -f reviews.txt --top 2 --json
       regard classify photo.png -m runs/vision-1
     """
     lines = Lines(texts, file, column)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
+        loaded = open_model(
+            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="classify", texts=texts
+        )
 
         def show(number: int, line: str, found: "list[Guess]") -> str:
             if as_json:

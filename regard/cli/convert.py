@@ -10,7 +10,12 @@ from regard.cli.text import AllowPickle
 
 
 def convert_command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or a Hugging Face folder.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="The folder of a run or of a Hugging Face model, or a name of `regard models`."
+        ),
+    ],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; it must be new or empty.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface or ctranslate2.")],
     quantization: Annotated[

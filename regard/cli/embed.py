@@ -59,6 +59,7 @@ def embed_command(
     no vector: it gives [], or NaN in an array.
 
     Examples:
+      regard embed "a text"
       regard embed "a text" -m runs/masked-1
       regard embed -m runs/masked-1 -f lines.txt -o vectors.npy
       regard embed "a text" -m all-MiniLM-L6-v2 --json
@@ -71,7 +72,9 @@ def embed_command(
         raise InputError(f"{output}: an array is written as .npy, and text under any other name; name it NAME.npy")
     lines = Lines(texts, file, column)
     with ArraySink(output) if as_array else Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
+        loaded = open_model(
+            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="embed", texts=texts
+        )
 
         def show(number: int, line: str, found: "np.ndarray | None") -> str | None:
             if isinstance(sink, ArraySink):

@@ -27,7 +27,7 @@ def evaluate_command(
         typer.Argument(
             metavar="FILE",
             help="Source and target, texts, tables or images; then columns, such as task.text=body, if they differ "
-            "from those of training. Default: the validation data of the run.",
+            "from those of training. Default: the validation data of the run, or what comes with the model.",
             show_default=False,
         ),
     ] = None,
@@ -53,6 +53,7 @@ def evaluate_command(
     Prints the metrics of the task. A translator is measured by what `regard translate` writes.
 
     Examples:
+      regard evaluate
       regard evaluate -m runs/translation-1
       regard evaluate test.de test.en -m runs/translation-1 --beam 5
       regard evaluate other.txt -m runs/language-1 --json
@@ -62,7 +63,7 @@ def evaluate_command(
 
     from regard.terminal import show_status
 
-    loaded = open_model(model, device, engine, allow_pickle, precision, step)
+    loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="evaluate")
     console = make_console()
     with show_status(console, "reading the data") as say:
         found = loaded.evaluate(*(files or []), beam=beam, batch_tokens=batch_tokens, say=say)

@@ -49,12 +49,15 @@ def fill_command(
     are separated by a vertical bar.
 
     Examples:
+      regard fill "She drank a cup of [MASK]."
       regard fill "the [MASK] sleeps" -m runs/masked-1
       regard fill -m runs/masked-1 -f lines.txt --top 1
     """
     lines = Lines(texts, file, column)
     with Sink(output) as sink:
-        loaded = open_model(model, device, allow_pickle=allow_pickle, precision=precision, step=step)
+        loaded = open_model(
+            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="fill", texts=texts
+        )
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
             if as_json:

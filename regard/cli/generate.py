@@ -117,6 +117,7 @@ def generate_command(
     separate.
 
     Examples:
+      regard generate "ROMEO:"
       regard generate "Once upon a time" -m runs/language-1
       regard generate "Once upon a time" -m runs/language-1 --tokens 50 --tries 3
       regard generate "Once upon a time" -m runs/language-1 --seed 1
@@ -139,7 +140,7 @@ def generate_command(
     }
     lines = Lines(texts, file, column)
     with Sink(output) as sink:
-        loaded = open_model(model, device, engine, allow_pickle, precision, step)
+        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="generate")
         options = generate_options(loaded.bundle, chosen)
         if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
             _stream(loaded, lines, options, sink)

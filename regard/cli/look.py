@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import typer
 
 from regard.cli.console import complain, print_line
-from regard.cli.text import AllowPickle, DeviceName
+from regard.cli.text import AllowPickle, DeviceName, choose_box_model
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def look_command(
             "--model",
             "-m",
             metavar="FOLDER",
-            help="The folder of a run or of a Hugging Face model; repeat it to compare models.",
+            help="The folder of a run or of a Hugging Face model, or a name of `regard models`; repeat it to compare.",
             show_default=False,
         ),
     ] = None,
@@ -91,10 +91,12 @@ def look_command(
     device: DeviceName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Show what a model attends to, in the browser. Without arguments, show a bundled sample.
+    """Show what a model attends to, in the browser. Without a model, show those that come with regard.
 
     Examples:
       regard look
+      regard look "The animal didn't cross the street because it was too tired."
+      regard look "I'm not sure." -m en-fr -m en-fr-rnn-attention
       regard look "the river bank" -m runs/translation-1
       regard look "Once upon a time" -m runs/language-1 --tokens 20
       regard look photo.jpg -m runs/vision-1
@@ -103,13 +105,12 @@ def look_command(
     from regard.viewer.model_handle import make_handles
     from regard.viewer.query import Query
 
-    if text is not None and not models:
-        raise InputError("name a model for this text: -m RUN, the folder that `regard train` printed")
     if text is None and (target is not None or tokens is not None):
         raise InputError("--target and --tokens need a text for the model to read")
     if layers is not None and export is None:
         raise InputError("--layers chooses what an exported page contains; add --export NAME.html")
-    handles = make_handles(models or [], device, allow_pickle)
+    wanted = models or _box_models(text, tokens, bool(export or png or svg or csv))
+    handles = make_handles(wanted, device, allow_pickle)
     query = None if text is None else Query(text, target, tokens)
     if export or png or svg or csv:
         _write({".html": export, ".png": png, ".svg": svg, ".csv": csv}, handles, query, (attention, head), layers)
@@ -118,6 +119,15 @@ def look_command(
             _serve(handles, query, (attention, head), port, not no_browser, None if no_token else token_hex(16))
         if any(handle.lock.locked() for handle in handles):
             os._exit(0)  # a thread that computes cannot be stopped, and its result is not needed
+
+
+def _box_models(text: str | None, tokens: int | None, writes: bool) -> list[Path]:
+    """Return the models in the box to show: the one that fits a text, all of them beside the sample in the browser."""
+    if text is not None:
+        return [choose_box_model("generate" if tokens is not None else "look", [text])]
+    from regard.use.box import box_models
+
+    return [] if writes else [model.folder for model in box_models()]
 
 
 ChosenHead = tuple[str | None, int | None]  # an attention, and a head

@@ -27,6 +27,7 @@ from regard.cli.generate import generate_command
 from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_parameters
 from regard.cli.lab import lab_command
 from regard.cli.look import look_command
+from regard.cli.models import models_command
 from regard.cli.parse import parse_command
 from regard.cli.recipes import recipes_command
 from regard.cli.results import results_command
@@ -92,6 +93,7 @@ VERBS = {
     "data": data_command,
     "show": show_command,
     "recipes": recipes_command,
+    "models": models_command,
     "lab": lab_command,
     "results": results_command,
     "tune": tune_command,

@@ -31,7 +31,8 @@ def show_command(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            metavar="RECIPE", help="A recipe's name (see `regard recipes`), a .toml file, or the folder of a model."
+            metavar="RECIPE",
+            help="A recipe's name (`regard recipes`), a model's (`regard models`) or its folder, or a .toml file.",
         ),
     ] = None,
     overrides: Annotated[

@@ -1,7 +1,7 @@
 """What the verbs on text share: their options, where lines come from, where answers go, and the progress bar.
 
-All have one form: `regard VERB [TEXT...] -m RUN [-f FILE] [-o FILE]`. Without texts and file, lines come from standard
-input.
+All have one form: `regard VERB [TEXT...] [-m RUN] [-f FILE] [-o FILE]`. Without texts and file, lines come from
+standard input.
 """
 
 import errno
@@ -36,7 +36,14 @@ Texts = Annotated[
 ]
 ModelFolder = Annotated[
     Path | None,
-    typer.Option("--model", "-m", metavar="RUN", help="Folder of a run, or a Hugging Face folder.", show_default=False),
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="RUN",
+        help="Folder of a run or of a Hugging Face model, or a name of `regard models`. Default: the model that comes "
+        "with regard for this verb.",
+        show_default=False,
+    ),
 ]
 SavedStep = Annotated[
     int | None,
@@ -91,13 +98,26 @@ def open_model(
     allow_pickle: bool = False,
     precision: str = "auto",
     step: int | None = None,
+    *,
+    verb: str = "",
+    texts: list[str] | None = None,
 ) -> "LoadedModel":
-    """Load the model of `-m`."""
+    """Load the model of `-m`; without it, the model in the box for the verb and what its texts are."""
+    folder = choose_box_model(verb, texts) if folder is None else folder
     from regard.use.load import load
 
-    if folder is None:
-        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder")
     return load(folder, device, engine, allow_pickle, precision, step)
+
+
+def choose_box_model(verb: str, texts: list[str] | None) -> Path:
+    """Return the model in the box for a verb, and say which it is; the user's own runs are never chosen."""
+    from regard.use.box import default_model
+
+    model = default_model(verb, texts)
+    if model is None:
+        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder")
+    complain(f"using {model.name}, which comes with regard; -m RUN uses another model")
+    return model.folder
 
 
 def named(file: Path | None) -> Path | None:

@@ -79,6 +79,7 @@ def translate_command(
     """Translate texts, the lines of a file, or standard input.
 
     Examples:
+      regard translate "I arrived at the bank after crossing the river."
       regard translate "gestern hat sie drei Hunde gesehen" -m runs/translation-1
       regard translate -m runs/translation-1 -f input.de -o output.en
       regard translate -m runs/translation-1 -f input.de --n-best 3 --beam 10
@@ -102,7 +103,7 @@ def translate_command(
     check_apart(output, alignments, "alignments")
     lines = Lines(texts, file, column)
     with Sink(output) as sink, Sink(alignments, option="--alignments") if alignments else nullcontext() as aligned:
-        loaded = open_model(model, device, engine, allow_pickle, precision, step)
+        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="translate")
 
         def show(number: int, line: str, found: "TranslatedLine") -> str:
             if aligned is not None:

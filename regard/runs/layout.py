@@ -38,6 +38,6 @@ def step_name(step: int) -> str:
 
 # The end of a message about a folder that does not exist. The user may have given the name of a model on the Hub.
 FOLDER_REMEDY = (
-    "give the folder that `regard train` printed, or a Hugging Face folder "
+    "give the folder that `regard train` printed, a name of `regard models`, or a Hugging Face folder "
     "(download one with `hf download NAME --local-dir FOLDER`)"
 )

@@ -53,6 +53,7 @@ from regard.training.request import (
     with_plain_paths,
 )
 from regard.training.trial import time_updates
+from regard.use.box import find_model
 
 Say = Callable[[str], None]
 
@@ -200,7 +201,7 @@ def choose_architecture(draft: Draft) -> None:
         raise ConfigError("--recipe and --init-from each decide the model; give one of them")
     draft.pretrained = None
     if request.init_from is not None:
-        draft.pretrained = Pretrained(Path(request.init_from), request.allow_pickle)
+        draft.pretrained = Pretrained(find_model(request.init_from), request.allow_pickle)
     whole = "kind" in given  # a complete model, not only some of its values
     if whole and request.recipe is not None:
         raise ConfigError("--recipe and the recipe's [model] each decide the model; give one of them")

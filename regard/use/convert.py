@@ -16,6 +16,7 @@ from regard.hub.folder import huggingface_obstacle, is_huggingface, save_hugging
 from regard.hub.sentence_transformers import is_sentence_transformer, write_sentence_transformer
 from regard.hub.tokenizer_files import write_tokenizer_files
 from regard.models.model import ImageInput
+from regard.use.box import find_model
 from regard.use.bundle import Bundle
 from regard.use.ctranslate2 import write_ctranslate2_folder
 from regard.use.huggingface import IMAGES
@@ -45,7 +46,7 @@ def convert(
     `quantization` is for CTranslate2: int8, int8_float32, float16, ... A model that the format cannot express is
     rejected before anything is written.
     """
-    source, folder = Path(source), Path(folder)
+    source, folder = find_model(source), Path(folder)
     if to not in TARGETS:
         raise InputError(f"unknown format {to!r}; {choices(to, TARGETS)}")
     if quantization is not None and to != "ctranslate2":

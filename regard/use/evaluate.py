@@ -18,6 +18,7 @@ from regard.tasks.metric import DETAILS, translation_scores, translation_signatu
 from regard.tasks.task import Task
 from regard.tasks.translation import Translation
 from regard.use.batches import Chunks, Feedback, chunk_lines
+from regard.use.box import read_box_folder
 from regard.use.bundle import Bundle
 from regard.use.translate import TranslateOptions, translate_lines
 
@@ -71,16 +72,26 @@ def evaluate_model(
     options: TranslateOptions,
     say: Say = lambda text: None,
 ) -> Evaluation:
-    """Measure a model on files of its task, or on the validation data of its run; `options` are for translators."""
+    """Measure a model on files of its task, or on the validation data of its run; `options` are for translators.
+
+    A model in the box has no validation data; without files it is measured on those that come with it.
+    """
     if bundle.external is not None and not bundle.model.has_source:
         raise InputError(f"{bundle.name}: CTranslate2 computes no probabilities; choose another --engine")
     names, changes = split_changes(files)
     if changes and not names:
         raise InputError(f"{changes[0]!r} is for files, but none is named; name the files to measure the model on")
+    names = names or _shipped_files(bundle)
     task = open_task(bundle, names, changes, say)
     task.to(bundle.device)
     found = evaluate_task(bundle, task, options, say)
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
+
+
+def _shipped_files(bundle: Bundle) -> list[str]:
+    """Return the files that a model in the box is measured on if none are named; none for any other model."""
+    model = None if bundle.run is None else read_box_folder(bundle.run.path)
+    return [] if model is None else list(model.check_files())
 
 
 def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Say = lambda text: None) -> Evaluation:

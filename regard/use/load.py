@@ -23,6 +23,7 @@ from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
 from regard.tasks.task import Task
 from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
+from regard.use.box import find_model, read_box_folder
 from regard.use.bundle import Bundle
 from regard.use.classify import classify_lines
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
@@ -279,12 +280,14 @@ def load(
 ) -> LoadedModel:
     """Load the model of a run, of a Hugging Face folder (with `allow_pickle` also an old .bin), or of CTranslate2.
 
+    A name of `regard models` loads a model that comes with the package: `regard.load("en-fr")`.
+
     The `device` is auto (an accelerator if there is one), cpu, cuda, cuda:1, mps or xpu; the `engine` of models that
     write is auto, eager, captured (CUDA graphs), compiled or ctranslate2. The `precision` is float32, bfloat16 (not on
     the CPU) or int8 (on the CPU only); `auto` is bfloat16 for models that write on CUDA, else float32; CTranslate2
     chooses its own. A run gives its best weights, or those after a `step` that was saved.
     """
-    folder, target = Path(folder), choose_device(device)
+    folder, target = find_model(folder), choose_device(device)
     check_engine(engine)
     check_precision(precision)
     bundle = open_folder(folder, torch.device("cpu") if engine == EXTERNAL else target, allow_pickle, step)
@@ -299,7 +302,8 @@ def load(
 
 
 def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Bundle:
-    """Read a folder: a run, a Hugging Face model, or a CTranslate2 model."""
+    """Read a folder: a run, a model in the box, a Hugging Face model, or a CTranslate2 model."""
+    read_box_folder(folder)  # raises an error if its files are damaged
     if is_run(folder):
         return open_run_model(folder, device, step)
     if step is not None:

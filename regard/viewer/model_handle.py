@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from regard.errors import InputError, RegardError
 from regard.escape import escape_controls
 from regard.runs.layout import FOLDER_REMEDY
+from regard.use.box import find_model
 from regard.viewer.manifest import ModelInfo
 from regard.viewer.query import Query
 from regard.viewer.recording import Recording
@@ -118,8 +119,11 @@ class ModelHandle:
 def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bool = False) -> list[ModelHandle]:
     """Make a handle for each folder, named after the folder, or after the whole path if two have the same name.
 
+    A folder may be the name of a model in the box.
+
     The page selects models by these names, so a byte that is not UTF-8 is a question mark in both.
     """
+    folders = [find_model(folder) for folder in folders]
     last = [folder.resolve().name for folder in folders]
     names = [name if last.count(name) == 1 else str(folder) for name, folder in zip(last, folders, strict=True)]
     names = [name.encode("utf-8", "replace").decode() for name in names]

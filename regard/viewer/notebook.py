@@ -10,6 +10,7 @@ from typing import Any
 
 from regard.errors import InputError, choices
 from regard.kernel import CellContents, get_kernel
+from regard.use.box import find_model
 from regard.viewer.export import begun_at, check_output_file, draw_head, pack_to_fit, read_head_weights
 from regard.viewer.html import page_as_iframe, page_with_recordings
 from regard.viewer.model_handle import LoadStatus, ModelHandle
@@ -69,14 +70,14 @@ def look(
 def _handles(model: Any, tokenizer: Any) -> list[ModelHandle]:
     """Return a handle for each model; those of folders are named after the folder, or after the path if two agree."""
     models = [] if model is None else list(model) if isinstance(model, list | tuple) else [model]
-    folders = [Path(one) for one in models if isinstance(one, str | os.PathLike)]  # a `Run` is a path, too
+    folders = [find_model(one) for one in models if isinstance(one, str | os.PathLike)]  # a `Run` is a path, too
     last = [folder.resolve().name for folder in folders]
     return [_handle(one, tokenizer, last) for one in models]
 
 
 def _handle(model: Any, tokenizer: Any, last: Sequence[str]) -> ModelHandle:
     if isinstance(model, str | os.PathLike):
-        folder = Path(model)
+        folder = find_model(model)
         name = folder.resolve().name
         return ModelHandle(folder, name if last.count(name) == 1 else str(folder))
     from regard.viewer.record import make_bundle

@@ -11,6 +11,7 @@ from rich.console import Console
 import regard as package
 from regard.tasks.language import Language
 from regard.training import start
+from regard.use import box
 
 from ..tasks.corpora import sentences, write
 from .command import Command
@@ -100,10 +101,11 @@ def test_other_files(regard):
     assert f"version:{sacrebleu.__version__}" in found["signatures"]["bleu"]
 
 
-def test_a_translator_is_measured_as_it_translates(regard):
+def test_a_translator_is_measured_as_it_translates(regard, monkeypatch):
     model = package.load("translation", device="cpu")
     found = values(regard, "translation", "a.txt", "b.txt", "--beam", 2, "--batch-tokens", 300)["metrics"]
     assert found == pytest.approx(model.evaluate("a.txt", "b.txt", beam=2))
+    monkeypatch.setattr(box, "FOLDER", Path("nowhere"))
     assert regard.refused("evaluate").startswith("name a model: -m RUN, the folder that `regard train` printed, or")
 
 
@@ -175,7 +177,7 @@ def test_precision(regard):
 
 
 def test_folders_that_are_not_runs(regard, tmp_path):
-    missing = "run: there is no recipe.toml; give the folder that `regard train` printed, or a Hugging Face folder"
+    missing = "run: there is no recipe.toml; give the folder that `regard train` printed, a name of `regard models`, or"
     assert missing in regard.refused("evaluate", "-m", tmp_path)
     (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())
     (tmp_path / "tokenizer.json").write_bytes((Path("language") / "tokenizer.json").read_bytes())

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard.use import box
 from regard.viewer import export, html
 from regard.viewer.recording import Recording, unpack_recordings
 from regard.viewer.server import listen
@@ -167,8 +168,8 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a text"], "name a model for this text: -m RUN, the folder that `regard train` printed"),
-        (["a text", "--export", "p.html"], "name a model for this text: -m RUN, the folder that"),
+        (["a text"], "name a model: -m RUN, the folder that `regard train` printed"),
+        (["a text", "--export", "p.html"], "name a model: -m RUN, the folder that"),
         (["a text", "-m", "nowhere"], "nowhere: no such folder; give the folder that `regard train` printed"),
         (["a text", "-m", "page", "--export", "p.html"], "page: is not the folder of a run: there is no recipe.toml"),
         (["-m", "{runs}/language", "--png", "p.png"], "language: has no snapshots of its training"),
@@ -191,7 +192,8 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
         (["x", "-m", "{runs}/language", "--device", "gpu", "--csv", "p.csv"], "gpu"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line(regard, runs, bundle, arguments, message):
+def test_a_mistake_is_one_line(regard, runs, bundle, arguments, message, monkeypatch):
+    monkeypatch.setattr(box, "FOLDER", Path("nowhere"))
     said = regard.refused("look", *(argument.format(runs=runs) for argument in arguments))
     assert message in said
     assert not list(Path().glob("p*.*"))
@@ -224,8 +226,9 @@ def test_a_page_that_was_not_built(regard, bundle):
 PROGRAM = """
 import sys
 from pathlib import Path
+from regard.use import box
 from regard.viewer import html, sample
-html.FOLDER, sample.FOLDER = Path("page").absolute(), Path("sample").absolute()
+html.FOLDER, sample.FOLDER, box.FOLDER = Path("page").absolute(), Path("sample").absolute(), Path("box").absolute()
 from regard.cli.main import main
 {more}
 main()

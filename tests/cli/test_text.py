@@ -22,7 +22,7 @@ from regard.cli.main import main
 from regard.cli.stdin import read_available
 from regard.cli.text import Lines, Sink, answer_all
 from regard.errors import InputError, RegardError
-from regard.use import batches
+from regard.use import batches, box
 from regard.use.load import LoadedModel
 from regard.use.translate import Candidate, TranslatedLine
 
@@ -108,6 +108,7 @@ def test_packed_files(regard, folder, suffix, pack):
 
 def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     verb = ["translate", "-m", folder / "translation"]
+    monkeypatch.setattr(box, "FOLDER", Path("nowhere"))
     wanted = "name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder"
     assert regard.refused("translate", "red") == wanted
     assert (

@@ -1,0 +1,62 @@
+"""`regard models`: the trained models that come with the package."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.console import make_console, print_line
+from regard.config import to_table
+
+if TYPE_CHECKING:
+    from regard.use.box import CardScore
+
+
+def models_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Print the card of this model.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """List the trained models that come with regard, with their size and score, or print the card of one.
+
+    Without -m RUN, a verb uses the model that is listed for it. With -m NAME it uses the model of that name.
+
+    Examples:
+      regard models
+      regard models en-fr
+      regard translate "Good morning." -m en-fr-rnn-attention
+    """
+    from regard.use.box import README, TEXT_DEFAULTS, box_model, box_models
+
+    found = box_models() if name is None else [box_model(name)]
+    if as_json:
+        cards = [{"name": model.name, "size": model.size, **to_table(model.card)} for model in found]
+        print(json.dumps(cards if name is None else cards[0], indent=2))
+        return
+    if name is not None:
+        print_line((found[0].folder / README).read_text(encoding="utf-8").rstrip())
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("name", style="bold cyan", no_wrap=True)
+    table.add_column("verbs", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("what it is", style="dim")
+    for model in found:
+        verbs = ", ".join(f"{verb}*" if TEXT_DEFAULTS.get(verb) == model.name else verb for verb in model.card.verbs)
+        table.add_row(model.name, verbs, f"{model.size / 1e6:.1f} MB", format_score(model.card.score), model.card.about)
+    console = make_console()
+    console.print(table)
+    total = sum(model.size for model in found) / 1e6
+    note = f"{total:.1f} MB in all; * used without -m; regard models NAME prints the card of one"
+    console.print(f"\n{note}", style="dim", highlight=False)
+
+
+def format_score(score: "CardScore") -> str:
+    """Return a score as it is usually written."""
+    if score.metric == "accuracy":
+        return f"{100 * score.value:.1f} %"
+    return f"{score.metric.replace('bleu', 'BLEU')} {score.value:.{1 if score.metric == 'bleu' else 3}f}"

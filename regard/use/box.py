@@ -1,0 +1,165 @@
+"""The models in the box: small trained models that come with the package, so that every verb works at once.
+
+`regard/box/NAME` is the folder of a run without its training state: recipe.toml, config.json, model.safetensors (in
+int8: models/compact.py) and tokenizer.json. card.json says what the model is, what it was trained on, what it scores,
+and which checksum each file has; README.md says the same to people. `python -m bench.models` writes all of them.
+
+Torch is not imported here, so that `regard models` is instant.
+"""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+
+from regard.atomic import sha256
+from regard.config import Config, Count, from_table
+from regard.errors import InputError, RegardError, choices
+from regard.untrusted import read_json
+
+FOLDER = Path(str(files("regard") / "box"))
+CARD = "card.json"
+README = "README.md"
+TEXT_DEFAULTS = {  # the model that a verb uses if the user names none
+    "translate": "en-fr",
+    "generate": "shakespeare",
+    "fill": "english",
+    "embed": "english",
+    "classify": "topics",
+    "evaluate": "en-fr",
+    "look": "en-fr",
+}
+IMAGE_DEFAULTS = {"classify": "fashion", "embed": "fashion", "look": "fashion"}  # likewise, if it is given image files
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardScore(Config):
+    """A metric of a model, and what it was measured on; files are relative to the folder of the model."""
+
+    metric: str
+    value: float
+    data: str
+    files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSum(Config):
+    """The size and the SHA-256 of a file."""
+
+    size: Count
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card(Config):
+    """What a model in the box is."""
+
+    about: str
+    verbs: tuple[str, ...]
+    data: str
+    licence: str
+    attribution: str
+    limits: str
+    recipe: str
+    """The recipe that trains it: `regard train NAME`."""
+    command: str
+    """The command that measured the score."""
+    parameters: Count
+    training: str
+    """How long it was trained, and where."""
+    score: CardScore
+    """On all held-back data; it decided nothing."""
+    check: CardScore
+    """On the part of that data that comes with the model, so that the score can be checked anywhere."""
+    files: dict[str, FileSum]
+
+
+@dataclass(frozen=True)
+class BoxModel:
+    """A model in the box: its name, its folder and its card."""
+
+    name: str
+    folder: Path
+    card: Card
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        return sum(file.size for file in self.card.files.values())
+
+    def check_files(self) -> tuple[str, ...]:
+        """Return the paths of the files of the card's `check`."""
+        return tuple(str((self.folder / name).resolve()) for name in self.card.check.files)
+
+
+def box_names() -> list[str]:
+    """Return the names of the models in the box."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD}"))
+
+
+def box_model(name: str) -> BoxModel:
+    """Return a model in the box by its name."""
+    if name not in box_names():
+        raise InputError(f"no model in the box has the name {name!r}; {choices(name, box_names())}")
+    return _read_card(FOLDER / name)
+
+
+def box_models() -> list[BoxModel]:
+    """Return all models in the box."""
+    return [box_model(name) for name in box_names()]
+
+
+def default_model(verb: str, texts: list[str] | None = None) -> BoxModel | None:
+    """Return the model that a verb uses if the user names none: by what the first text is, text or image.
+
+    None for a verb, or an installation, without one.
+    """
+    is_image = bool(texts and is_image_file(texts[0]))
+    name = (IMAGE_DEFAULTS if is_image else TEXT_DEFAULTS).get(verb)
+    return box_model(name) if name is not None and name in box_names() else None
+
+
+def is_image_file(text: str) -> bool:
+    """Return whether a text is the path of an image file."""
+    path = Path(text)
+    try:
+        return path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+    except (OSError, ValueError):  # too long for a path, or with a zero byte
+        return False
+
+
+def find_model(folder: str | PathLike[str]) -> Path:
+    """Return the folder of a model that the user named: a folder, or else a model in the box by its name."""
+    path = Path(folder)
+    name = str(folder)
+    return FOLDER / name if name in box_names() and not path.exists() else path
+
+
+def read_box_folder(folder: Path) -> BoxModel | None:
+    """Return the model in the box that a folder is, after checking all of its files; None for any other folder."""
+    if not (folder / CARD).is_file():
+        return None
+    model = _read_card(folder)
+    for name, wanted in model.card.files.items():
+        path = folder / name
+        if not path.is_file():
+            raise RegardError(f"{path}: is missing; {_remedy(folder)}")
+        if path.stat().st_size != wanted.size or sha256(path) != wanted.sha256:
+            raise RegardError(f"{path}: is damaged (size or checksum differ from {CARD}); {_remedy(folder)}")
+    return model
+
+
+def _read_card(folder: Path) -> BoxModel:
+    path = folder / CARD
+    try:
+        card = from_table(read_json(path), Card)
+    except RegardError as error:
+        raise RegardError(f"{path}: is damaged: {error}; {_remedy(folder)}") from None
+    return BoxModel(folder.name, folder, card)
+
+
+def _remedy(folder: Path) -> str:
+    clone = (folder.parents[1].parent / ".git").exists()
+    again = f"git checkout -- {folder}" if clone else "pip install --force-reinstall --no-deps regard"
+    return f"restore it with `{again}`, or name another model with -m"

@@ -1,0 +1,115 @@
+"""The models in the box: found by name, chosen by verb, checked before they are loaded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.errors import InputError, RegardError
+from regard.use import box
+from regard.use.box import box_model, box_names, default_model, find_model, is_image_file
+
+from ..tasks.corpora import sentences
+from .made import image
+from .tiny_box import KINDS, put_box
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return put_box(tmp_path / "box", monkeypatch)
+
+
+def test_names_and_sizes(folder: Path) -> None:
+    assert box_names() == sorted(KINDS)
+    model = box_model("english")
+    kept = [path for path in (folder / "english").iterdir() if path.name not in (box.CARD, box.README)]
+    assert model.size == sum(path.stat().st_size for path in kept)
+    with pytest.raises(InputError, match="no model in the box has the name 'englisch'; did you mean 'english'"):
+        box_model("englisch")
+
+
+def test_a_name_is_loaded_unless_a_folder_has_it(folder: Path) -> None:
+    assert find_model("english") == folder / "english"
+    assert find_model("runs/english") == Path("runs/english")
+    text = sentences(1)
+    assert regard.load("english", "cpu").embed(text).shape[0] == 1
+    Path("english").mkdir()
+    assert find_model("english") == Path("english")
+    with pytest.raises(RegardError, match="english: is not the folder of a run"):
+        regard.load("english", "cpu")
+
+
+def test_the_default_follows_the_verb_and_the_first_text(folder: Path) -> None:
+    picture = image(Path("a.PNG"))
+    wanted = {"translate": "en-fr", "generate": "shakespeare", "fill": "english", "classify": "topics"}
+    for verb, name in wanted.items():
+        found = default_model(verb, ["a text"])
+        assert found is not None
+        assert found.name == name
+    for verb in ("classify", "embed", "look"):
+        found = default_model(verb, [str(picture), "a text"])
+        assert found is not None
+        assert found.name == "fashion"
+    assert default_model("compare") is None
+    assert default_model("translate", [str(picture)]) is None  # nothing in the box translates images
+    assert not is_image_file("no.png")
+    assert not is_image_file("x" * 5000 + ".png")
+    assert not is_image_file("\0.png")
+
+
+def test_without_a_box_there_is_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box, "FOLDER", tmp_path / "nowhere")
+    assert box_names() == []
+    assert default_model("translate") is None
+    assert find_model("en-fr") == Path("en-fr")
+
+
+@pytest.mark.parametrize("damage", ["changed", "shorter", "missing"])
+def test_a_damaged_model_names_the_file_and_the_remedy(folder: Path, damage: str) -> None:
+    path = folder / "english/model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(data if damage == "changed" else data[:-10])
+    with pytest.raises(RegardError) as found:
+        regard.load("english", "cpu")
+    fault = "is missing" if damage == "missing" else "is damaged (size or checksum differ from card.json)"
+    remedy = "restore it with `pip install --force-reinstall --no-deps regard`, or name another model with -m"
+    assert str(found.value) == f"{path}: {fault}; {remedy}"
+
+
+def test_in_a_clone_git_restores_it(folder: Path) -> None:
+    (folder.parent.parent / ".git").mkdir()
+    (folder / "english/config.json").unlink()
+    with pytest.raises(RegardError, match=f"restore it with `git checkout -- {folder / 'english'}`"):
+        regard.load("english", "cpu")
+
+
+def test_a_damaged_card(folder: Path) -> None:
+    path = folder / "english" / box.CARD
+    card = json.loads(path.read_text())
+    del card["licence"]
+    path.write_text(json.dumps(card))
+    with pytest.raises(RegardError, match="card.json: is damaged: .*licence.*; restore it with"):
+        box_model("english")
+    path.write_text("{")
+    with pytest.raises(RegardError, match="card.json: is damaged: .*; restore it with"):
+        regard.load("english", "cpu")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_without_files_it_is_measured_on_those_that_come_with_it(folder: Path, name: str) -> None:
+    found = regard.load(name, "cpu").evaluate()
+    files = box_model(name).check_files()
+    assert found.metrics == pytest.approx(regard.load(folder / name, "cpu").evaluate(*files).metrics, nan_ok=True)
+
+
+def test_it_is_known_without_torch() -> None:
+    code = "import regard.use.box as box, sys; box.box_models(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
