@@ -99,7 +99,8 @@ def perform(name: str, seed: int, place: Place, jobs: int, again: str) -> None:
         "torch": torch.__version__,
         "regard": regard.__version__,
         "date": time.strftime("%Y-%m-%d"),
-        "command": f"regard train {RESULTS}/{name} train.seed={seed}" + (" --init-from START" if start else ""),
+        "command": " ".join(("regard train", f"{RESULTS}/{name}", *result.config.changes(seed)))
+        + (" --init-from START" if start else ""),
         "again": again,
         "folder": folder.name,
     }
@@ -131,7 +132,7 @@ def trained(result: ResultRecipe, seed: int, place: Place, start: Any, check: Ch
 
     begun = time.monotonic()
     recipe, device = f"{RESULTS}/{result.name}", result.config.device
-    changes = (*with_data(read_recipe(recipe)["task"], place.data), f"train.seed={seed}")
+    changes = (*with_data(read_recipe(recipe)["task"], place.data), *result.config.changes(seed))
     with join_ranks(device) as ranks, left_as_found(ranks.device):
         plan = plan_run(RunRequest(recipe, changes, init_from=start), ranks)
         resolved = checksum_of(plan.config, place.data)
@@ -161,11 +162,12 @@ def moved_name(name: str, data: Path) -> str:
 
 
 def checksum_of(config: Any, data: Path) -> str:
-    """Return the checksum of all settings of a run but the seed, the threads and the folder of the data."""
+    """Return the checksum of all settings of a run but the seed, the fold, the threads and the folder of the data."""
     from regard.config import to_table
 
     table = json.loads(json.dumps(to_table(config)).replace(str(data.absolute()), "data"))
     left_out = {"seed", "threads", *(BY_SPEED if "minutes" in table["train"] else ())}
+    table["task"].pop("fold", None)
     table["train"] = {key: value for key, value in table["train"].items() if key not in left_out}
     return sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:16]
 

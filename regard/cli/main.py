@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
+from regard.cli.annotate import annotate_command
 from regard.cli.classify import classify_command
 from regard.cli.compare import compare_command
 from regard.cli.console import complain
@@ -84,6 +85,7 @@ VERBS = {
     "generate": generate_command,
     "classify": classify_command,
     "fill": fill_command,
+    "annotate": annotate_command,
     "embed": embed_command,
     "parse": parse_command,
     "evaluate": evaluate_command,

@@ -47,7 +47,11 @@ LABEL = Role("label", "label", ("label",), LABEL_NAMES, is_text=False, repeats=T
 DOCUMENT = Role("text", "column", ("text",))
 SOURCE = Role("source", "source_column", ("source", "src"))
 TARGET = Role("target", "target_column", ("target", "tgt", "trg"))
+SEQUENCE = Role("sequence", "sequence", ("sequence", "seq"))
+STATES = Role("structure", "structure", ("structure", "dssp8", "dssp", "ss8", "ss3", "ss"))
+ALIGNMENT = Role("alignment", "alignment", ("alignment",))
 DOCUMENTS, LABELLED, PAIRED = (DOCUMENT,), (TEXT, LABEL), (SOURCE, TARGET)
+RESIDUES, PROTEIN = (SEQUENCE, STATES), (SEQUENCE, STATES, ALIGNMENT)
 
 METADATA_NAMES = {
     *("", "id", "idx", "index", "uid", "uuid", "guid", "key", "row", "nr", "url", "uri", "link", "date", "time"),
@@ -59,7 +63,7 @@ METADATA_ENDINGS = METADATA_NAMES - {"", "key", "row", "link", "user", "file", "
 HEADER_NAMES = {
     *TEXT_NAMES,
     *LABEL_NAMES,
-    *(name for role in (*LABELLED, *PAIRED) for name in role.own),
+    *(name for role in (*LABELLED, *PAIRED, *PROTEIN) for name in role.own),
     *("id", "idx", "index", "uuid", "author", "date", "language", "lang", "url"),
 }
 _CODES = """

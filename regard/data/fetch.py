@@ -66,10 +66,12 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
     """Make the results from the files, unless they are there already."""
     from regard.data.cifar import pack_cifar
     from regard.data.ethucy import pack_ethucy
+    from regard.data.proteins import pack_cb513
     from regard.data.trec import pack_trec
     from regard.data.treebank import pack_treebank
 
-    pack = {"cifar": pack_cifar, "trec": pack_trec, "ethucy": pack_ethucy, "treebank": pack_treebank}[known.packer]
+    packers = {"cifar": pack_cifar, "trec": pack_trec, "ethucy": pack_ethucy, "treebank": pack_treebank}
+    pack = {**packers, "cb513": pack_cb513}[known.packer]
     made = [to / kept for kept in known.made]
     if all(path.is_file() for path in made):
         return made

@@ -39,7 +39,7 @@ class KnownDataset:
     url: str | None = None
     fix: tuple[bytes, bytes] | None = None
     made: tuple[str, ...] = ()
-    packer: Literal["cifar", "trec", "ethucy", "treebank"] = "cifar"
+    packer: Literal["cifar", "trec", "ethucy", "treebank", "cb513"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
 
     @property
@@ -194,6 +194,31 @@ DATASETS: dict[str, KnownDataset] = {
         packer="treebank",
         files=(
             DatasetFile("treebank.zip", 1_740_034, "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"),
+        ),
+    ),
+    "cb513": KnownDataset(
+        about="secondary structure of 513 protein chains, with an alignment of each: 84,119 residues",
+        licence="BSD-3-Clause (of the repository)",
+        source="Cuff, Barton 1999; pgniewko/Protein-Secondary-Structure-Prediction @ 5fdc58d, data/CB513, as a table",
+        train="regard train residues {to}/chains.tsv task.alignment=alignment",
+        made=("chains.tsv",),
+        packer="cb513",
+        files=(
+            DatasetFile("cb513.tsv", 259_439, "071977b09e0342799ddf207eefe4aa9546e43d667fcdb32548c5d1b18856ea78"),
+            DatasetFile(
+                "cb513_alignments.tar", 6_543_360, "a795f2a2d0d755673fc4fa3fa47b3681aacc2dc8949163df264c34d2949f5c69"
+            ),
+        ),
+    ),
+    "structures": KnownDataset(
+        about="C-alpha, N and C atoms of 42 protein chains, for distances: 7,963 residues",
+        licence="CC0 (PDB); BSD-3-Clause (of the repository)",
+        source="33 entries of the PDB from biotite-dev/biotite @ 2587935, tests/structure/data, as JSON lines",
+        train="regard train distances {to}/structures.jsonl",
+        files=(
+            DatasetFile(
+                "structures.jsonl", 596_781, "965d59e3d97e414b7d0a8b12c12ef7132d479454c2a4924200490c7891af5182"
+            ),
         ),
     ),
     "fashion-mnist": KnownDataset(

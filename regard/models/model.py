@@ -29,7 +29,7 @@ from regard.parts.pool import Mean
 from regard.parts.position import Absolute
 from regard.parts.state import State, Step, check_lengths
 
-Verb = Literal["translate", "generate", "classify", "fill", "embed", "forecast"]
+Verb = Literal["translate", "generate", "classify", "fill", "annotate", "embed", "forecast"]
 AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order in which a viewer lists them
 
 
@@ -173,6 +173,10 @@ class Model(nn.Module):
     def template(self, tokenizer: SpecialTokens) -> Template:
         """Return the special tokens around a text, as in training."""
         return Template()
+
+    def clean_text(self, text: str) -> str:
+        """Return a text as the model reads it; a model of another language than people's may change or reject it."""
+        return text
 
     def mixers(self) -> list[Mixer]:
         """List the parts in which tokens interact, layer by layer."""

@@ -16,6 +16,7 @@ from torch.nn.modules.module import (
 from regard.config import Config, Kinds, from_table, to_table
 from regard.errors import ConfigError, at
 from regard.models.encoder import EncoderConfig
+from regard.models.evoformer import EvoformerConfig
 from regard.models.init import allocate, initialise, without_memory
 from regard.models.language import LanguageConfig
 from regard.models.model import Model
@@ -36,6 +37,7 @@ MODELS = Kinds(
         "recurrent-seq2seq": RecurrentSeq2SeqConfig,
         "vision": VisionConfig,
         "trajectory": TrajectoryConfig,
+        "evoformer": EvoformerConfig,
     },
 )
 

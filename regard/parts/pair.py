@@ -72,6 +72,11 @@ class ColumnAttention(nn.Module):
         mixed = self.attention(columns, mask=None if places is None else Padding(), positions=places)
         return rearrange(mixed, "(B T) R D -> (B R) T D", T=tokens)
 
+    def flops(self, tokens: int, keys: int) -> int:
+        """Correct the count of the attention, which is over all keys: a single row sees itself only."""
+        every, own = self.attention.flops(tokens, keys), self.attention.flops(tokens, 1)
+        return 0 if every is None or own is None else own - every
+
 
 # --- from rows to pairs ----------------------------------------------------------------------------------------------
 
@@ -99,7 +104,7 @@ class OuterProductMean(nn.Module):
         if depths is not None:
             places = padded_positions(depths, rows)
             assert places is not None
-            left = left * (places >= 0)[..., None, None] * (rows / depths)[:, None, None, None].to(left.dtype)
+            left = left * (places >= 0)[..., None, None] * (rows / depths.to(left.dtype))[:, None, None, None]
         outer = torch.einsum("brif,brjg->bijfg", left, right) / rows
         return self.output(outer.flatten(3))
 

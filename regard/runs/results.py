@@ -23,6 +23,7 @@ from regard.untrusted import parse_json
 HASHED = ("task", "tokenizer", "model", "train")  # the tables that decide what is trained
 SEEDS = 3  # the least number of runs of which a spread is stated
 NOT_MEASURED = "not measured"
+SHARES = ("accuracy", "q3", "q3_strict", "q8", "precision_l5_24")  # metrics that are written in percent
 METRIC_NAMES = {  # what each metric is, for the page
     "bleu": ("BLEU", "cased BLEU by sacreBLEU on plain text (tokenizer 13a)"),
     "bleu_lowercase": ("BLEU lowercase", "BLEU by sacreBLEU on lowercased text (tokenizer 13a)"),
@@ -33,6 +34,14 @@ METRIC_NAMES = {  # what each metric is, for the page
         "(`join_tokens` in regard/tasks/metric.py)",
     ),
     "accuracy": ("accuracy", "share of rows whose most likely class is the right one"),
+    "q3": ("Q3", "share of residues whose state is right, of 3: helix (H, G, I), strand (E, B), coil"),
+    "q3_strict": ("Q3 strict", "share of residues whose state is right, of 3: helix (H), strand (E), coil"),
+    "q8": ("Q8", "share of residues whose state is right, of the 8 of DSSP"),
+    "precision_l5_24": (
+        "contact precision",
+        "share of real contacts (C-alpha closer than 8 angstrom) among the L/5 most likely ones of a chain of L "
+        "residues, at least 24 residues apart",
+    ),
     "word_perplexity": (
         "word perplexity",
         "exp(L / N), where L sums -log p over the whole file, and N counts the words between blanks and the ends of "
@@ -81,7 +90,8 @@ class Expected(Config):
 class ResultConfig(Config):
     """The table [result]: `data` are names for `regard data`, `start` is the result whose weights a run starts from.
 
-    With `mean_of`, nothing is trained: the score is the mean over other results, seed by seed.
+    With `mean_of`, nothing is trained: the score is the mean over other results, seed by seed. With `folds`, the run of
+    seed N leaves out fold N of the training data, so the score is the mean of a cross-validation.
     """
 
     data: tuple[str, ...]
@@ -90,9 +100,15 @@ class ResultConfig(Config):
     test: tuple[str, ...] = ()
     start: str | None = None
     mean_of: tuple[str, ...] = ()
+    folds: Count | None = None
     note: str = ""
     goals: tuple[Goal, ...] = ()
     expected: Expected | None = None
+
+    def changes(self, seed: int) -> tuple[str, ...]:
+        """Return the overrides of the run with a seed."""
+        fold = () if self.folds is None else (f"task.fold={(seed - 1) % self.folds + 1}",)
+        return (*fold, f"train.seed={seed}")
 
 
 @dataclass(frozen=True)
@@ -161,7 +177,8 @@ class ResultRecipe:
         if self.config.start is not None:
             found.append(f"regard train {RESULTS}/{self.config.start} --run runs/{self.config.start}")
             init = f" --init-from runs/{self.config.start}"
-        found.append(f"regard train {RESULTS}/{self.name} --run runs/{self.name}{init}")
+        fold = "" if self.config.folds is None else " task.fold=1"
+        found.append(f"regard train {RESULTS}/{self.name}{fold} --run runs/{self.name}{init}")
         tested = " ".join(map(quote, self.config.test))
         return [*found, f"regard evaluate {tested} -m runs/{self.name}".replace("  ", " ")]
 
@@ -321,7 +338,7 @@ def _earlier(result: ResultRecipe) -> str:
 
 def _shown(metric: str, value: float) -> str:
     """Return a score as it is usually written."""
-    if metric == "accuracy":
+    if metric in SHARES:
         return f"{100 * value:.1f} %"
     digits = {"loss": 3, "ade": 3, "fde": 3}.get(metric, 1)
     return f"{value:.{digits}f}"

@@ -17,6 +17,7 @@ from regard.tasks.metric import better
 MOST_TOKENS = 2_000_000  # of training text that are counted
 MOST_LINKS = 1_000_000  # between the tokens of two sentences, from which a dictionary is learned
 MOST_IMAGES = 10_000
+MOST_RESIDUES = 20_000
 MOST_NUMBERS = 1024  # of an image; larger images are thinned out
 BUCKETS = 1 << 18  # into which tokens and pairs of tokens are hashed
 MOST_COUNTS = 1 << 24  # of all classes together
@@ -25,6 +26,7 @@ DISCOUNT = 0.75  # of Kneser-Ney smoothing
 Labels = Int[np.ndarray, "_"]
 Pixels = Integer[np.ndarray, "_ H W C"]
 Paths = Float[np.ndarray, "..."]  # positions of agents at several steps: (agents, steps, 2)
+Profile = tuple[Float[np.ndarray, "T V"], Labels]  # numbers of each residue of a chain, and its label
 Texts = tuple[Indices, Indices]  # the tokens of all texts one after the other, and the length of each text
 
 
@@ -77,7 +79,35 @@ def linear_pixels(
     classes: int,
 ) -> Baseline:
     """Measure softmax(W x + b) on standardised pixels x, trained by stochastic gradient descent with momentum."""
-    x, other = _reduced(train), _reduced(valid)
+    found = _fit_linear(_reduced(train), labels, _reduced(valid), classes)
+    return Baseline("linear", float(np.mean(found == wanted)), f"pixels of {len(train):,} images")
+
+
+def linear_windows(train: Sequence[Profile], valid: Sequence[Profile], reach: int, classes: int, what: str) -> Baseline:
+    """Measure softmax(W x + b), where x has the tokens of a residue and of `reach` neighbours on each side.
+
+    A chain has a row of numbers for each residue, and a label, or -1 if none is known. So many linear models predict
+    secondary structure, from GOR (Garnier et al. 1978) on.
+    """
+    sides = [
+        [np.concatenate(each) for each in zip(*(_windows(*chain, reach) for chain in side), strict=True)]
+        for side in (train, valid)
+    ]
+    (x, labels), (other, wanted) = ([every[side[1] >= 0] for every in side] for side in sides)
+    chosen = np.linspace(0, len(x) - 1, min(len(x), MOST_RESIDUES)).astype(np.int64)
+    found = _fit_linear(x[chosen], labels[chosen], other, classes)
+    how = f"windows of {2 * reach + 1} {what}, {len(chosen):,} of them"
+    return Baseline("linear", float(np.mean(found == wanted)), how)
+
+
+def _windows(x: Float[np.ndarray, "T V"], labels: Labels, reach: int) -> tuple[np.ndarray, Labels]:
+    """Return for each residue the numbers of its neighbours, with a further 1 for each that exists."""
+    padded = np.pad(np.concatenate((x, np.ones((len(x), 1), np.float32)), 1), ((reach, reach), (0, 0)))
+    return np.concatenate([padded[place : place + len(x)] for place in range(2 * reach + 1)], 1), labels
+
+
+def _fit_linear(x: Float[np.ndarray, "N D"], labels: Labels, other: Float[np.ndarray, "M D"], classes: int) -> Labels:
+    """Return the classes that a linear model of x, trained by stochastic gradient descent, finds for `other`."""
     mean, std = x.mean(0), x.std(0) + 1e-3
     x, other = (x - mean) / std, (other - mean) / std
     weights, bias = np.zeros((x.shape[1], classes), np.float32), np.zeros(classes, np.float32)
@@ -93,8 +123,7 @@ def linear_pixels(
             speed = 0.9 * speed - rate * (x[rows].T @ error) / len(rows) ** 0.5
             speed_of_bias = 0.9 * speed_of_bias - rate * error.sum(0) / len(rows) ** 0.5
             weights, bias = weights + speed, bias + speed_of_bias
-    found = (other @ weights + bias).argmax(1)
-    return Baseline("linear", float(np.mean(found == wanted)), f"pixels of {len(x):,} images")
+    return (other @ weights + bias).argmax(1)
 
 
 def _reduced(images: Pixels) -> Float[np.ndarray, "_ D"]:

@@ -6,6 +6,7 @@ from regard.tasks.defaults import TaskConfig as TaskConfig  # the import registe
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
 from regard.tasks.parsing import ParsingConfig
+from regard.tasks.residues import ResiduesConfig
 from regard.tasks.trajectories import TrajectoriesConfig
 from regard.tasks.translation import TranslationConfig
 from regard.tasks.vision import VisionTaskConfig
@@ -21,5 +22,6 @@ TASKS = Kinds(
         "vision": VisionTaskConfig,
         "trajectories": TrajectoriesConfig,
         "parsing": ParsingConfig,
+        "residues": ResiduesConfig,
     },
 )

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.errors import RegardError
+from regard.models.model import Model
 from regard.models.store import save_weights
 from regard.parts.attend import Watchable, watch
 from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
@@ -70,14 +71,23 @@ class Snapshots:
 
 
 def probe_weights(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:
-    """Return the weights of each attention for a batch of one; the model and the random generators do not change."""
+    """Return the weights of each attention for a batch of one; the model and the random generators do not change.
+
+    Of a model that lists its attentions, only these count: others may not be between the tokens of the row.
+    """
     training = model.training
+    plain = getattr(model, "_orig_mod", model)  # as it was before torch.compile
+    listed = {role.name for role in plain.attentions()} if isinstance(plain, Model) else set()
     model.eval()
     try:
         with torch.no_grad():
             with watch(model) as tape:
                 model(*inputs.values())
-            return {name: tape.weights(name)[0].to(torch.float16).cpu() for name, calls in tape.items() if calls}
+            return {
+                name: tape.weights(name)[0].to(torch.float16).cpu()
+                for name, calls in tape.items()
+                if calls and (not listed or name in listed)
+            }
     finally:
         model.train(training)
 

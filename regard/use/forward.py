@@ -66,7 +66,10 @@ def _texts(
         with in_use(bundle.model):
             return work({"tokens": table, "lengths": lengths})
 
-    found = by_line(chunks, fit, lambda part: len(part.ids) + 2, run, tokens, feedback.done)
+    def cleaned(lines: Sequence[str]) -> list[list[Part]]:
+        return fit([bundle.model.clean_text(line) if line.strip() else line for line in lines])
+
+    found = by_line(chunks, cleaned, lambda part: len(part.ids) + 2, run, tokens, feedback.done)
     return warn_of_cuts(found, fit, feedback)
 
 

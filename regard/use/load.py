@@ -22,6 +22,7 @@ from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
 from regard.tasks.task import Task
+from regard.use.annotate import Annotation, annotate_alignment, annotate_lines
 from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
 from regard.use.box import find_model, read_box_folder
 from regard.use.bundle import Bundle
@@ -179,7 +180,7 @@ class LoadedModel:
         strings = (stop,) if isinstance(stop, str) else tuple(check_texts(stop, "stop"))
         return generate_options(self.bundle, {**chosen, "stop": strings})
 
-    # --- classify, fill, embed ---------------------------------------------------------------------------------------
+    # --- classify, fill, annotate, embed -----------------------------------------------------------------------------
 
     def classify(self, texts: Iterable[str | Path], *, top: int = 1) -> list[list[Guess]]:
         """Return the most likely labels of texts, or of image files, the best first; none for a blank text."""
@@ -202,6 +203,20 @@ class LoadedModel:
     ) -> Iterator[tuple[str, list[list[Guess]]]]:
         """Yield each line with the most likely tokens for each of its masks."""
         return fill_lines(self.bundle, as_chunks(lines, "texts"), top, batch_tokens, feedback or Feedback())
+
+    def annotate(self, sequences: Iterable[str]) -> list[Annotation | None]:
+        """Return the secondary structure of proteins, given as letters; None for a blank one."""
+        return [found for _, found in self.annotate_lines(sequences)]
+
+    def annotate_lines(
+        self, lines: Texts, feedback: Feedback | None = None, batch_tokens: int | None = None
+    ) -> Iterator[tuple[str, Annotation | None]]:
+        """Yield each line with the secondary structure of the protein that it is."""
+        return annotate_lines(self.bundle, as_chunks(lines, "sequences"), batch_tokens, feedback or Feedback())
+
+    def annotate_alignment(self, path: str | Path) -> Annotation:
+        """Return the secondary structure of the first sequence of an aligned FASTA file."""
+        return annotate_alignment(self.bundle, Path(path))
 
     def embed(self, texts: Iterable[str | Path], *, pool: str | None = None) -> Float[np.ndarray, "N D"]:
         """Return a vector for each text, or image file; a blank text has none, and gets NaN.

@@ -204,7 +204,7 @@ class TextReader:
             pieces = tokenizer.encode(MaskedRows(self.bundle).pattern.split(text))
             ids = [id for piece in pieces for id in (*piece.tolist(), tokenizer.mask)][:-1]
         else:
-            ids = tokenizer.encode([text])[0].tolist()
+            ids = tokenizer.encode([self.bundle.model.clean_text(text)])[0].tolist()
         if not ids:
             raise InputError("the text has no tokens; write at least one word")
         return ids

@@ -142,6 +142,23 @@ SHRINK: dict[str, list[str]] = {
         *heads("model.layers.block.mixer", heads=4),
     ],
 }
+SHRINK["evoformer"] = [
+    *SMALL,
+    "model.depth=2",
+    "model.pair_dim=8",
+    "model.reach=4",
+    "model.feedforward.hidden=24",
+    "model.pair_feedforward.hidden=12",
+    "model.outer.hidden=3",
+    "model.triangle.hidden=6",
+    *heads("model.triangle.attention", heads=2),
+    *heads("model.attention", heads=4),
+    *heads("model.alignment.column", heads=2),
+]
+SHRINK["annotator"] = [
+    *(change for change in SHRINK["evoformer"] if "triangle.attention" not in change),
+    "model.local.kernel=3",
+]
 SHRINK["transformer-big"] = SHRINK["translator"] = SHRINK["transformer-base"]
 
 BERT_MIXER = [change for change in SHRINK["bert"] if ".mixer." not in change]
@@ -229,6 +246,16 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
             "model.head.scale=true",
         ],
     ),
+    "evoformer-single": ("evoformer", [*SHRINK["evoformer"], "model.alignment=none"]),
+    "evoformer-distances": (
+        "evoformer",
+        [
+            *SHRINK["evoformer"],
+            "model.head.kind=distances",
+            "model.head.classes=5",
+            "model.outer.kind=product-difference",
+        ],
+    ),
     "vit-weighted-pool": (
         "vit",
         [*SHRINK["vit"], "model.position.length=6", "model.head.pool.kind=weighted"],
@@ -290,7 +317,7 @@ def name_of(case: Case) -> str:
 
 @dataclass
 class Batch:
-    """Rows of different lengths; `source` only for encoder-decoders, `images` only for vision.
+    """Rows of different lengths; `source` only for encoder-decoders, `images` for vision, alignments for proteins.
 
     For trajectories `tracks` are the positions of three agents at three steps, and `present` says which are known.
     """
@@ -302,6 +329,9 @@ class Batch:
     images: Tensor | None = None
     tracks: Tensor | None = None
     present: Tensor | None = None
+    alignment: Tensor | None = None
+    depths: Tensor | None = None
+    profile: Tensor | None = None
 
     def rows(self, index: slice) -> "Batch":
         return Batch(*(None if value is None else value[index] for value in vars(self).values()))
@@ -321,6 +351,11 @@ def batch(case: Case, rows: int = 3, length: int = 9, seed: int = 0, dtype: torc
         return Batch(tracks=torch.randn(rows, 9, 2, generator=generator, dtype=dtype), present=present)
     tokens = torch.randint(VOCABULARY, (rows, length), generator=generator)
     lengths = torch.tensor([length - 2 * row for row in range(rows)])
+    if case.kind == "Evoformer" and case.config.alignment is not None:
+        alignment = torch.randint(VOCABULARY, (rows, 4, length), generator=generator)
+        profile = torch.rand(rows, length, VOCABULARY, generator=generator, dtype=dtype).softmax(-1)
+        depths = torch.tensor([4, 2, 0])[:rows]
+        return Batch(tokens, lengths, alignment=alignment, depths=depths, profile=profile)
     if case.kind not in ("Seq2Seq", "RecurrentSeq2Seq"):
         return Batch(tokens, lengths)
     source = torch.randint(VOCABULARY, (rows, length - 1), generator=generator)
@@ -338,6 +373,9 @@ def call(model: nn.Module, data: Batch) -> Tensor:
         return model(data.source, data.tokens, source_lengths=data.source_lengths)
     if hasattr(model, "step"):
         return model(data.tokens)
+    if data.alignment is not None:
+        rows = {"alignment": data.alignment, "depths": data.depths, "profile": data.profile}
+        return model(data.tokens, lengths=data.lengths, **rows)
     return model(data.tokens, lengths=data.lengths)
 
 

@@ -95,6 +95,10 @@ def test_padding_and_other_rows_change_nothing(case: Case):
         if alone.tokens is not None:
             alone.tokens = alone.tokens[:, : int(alone.lengths)]
             alone.lengths = None
+        if alone.alignment is not None:
+            width = alone.tokens.shape[1]
+            alone.alignment = alone.alignment[:, : int(alone.depths), :width]
+            alone.profile, alone.depths = alone.profile[:, :width], None
         if alone.source is not None:
             alone.source = alone.source[:, : int(alone.source_lengths)]
             alone.source_lengths = None
@@ -102,8 +106,8 @@ def test_padding_and_other_rows_change_nothing(case: Case):
             agents = int(alone.present.any(0).nonzero().max()) // 3 + 1
             alone.tracks, alone.present = alone.tracks[:, : 3 * agents], alone.present[:, : 3 * agents]
         out = call(model, alone)[0]
-        per_token = out.ndim == 2
-        close(together[row, : len(out)] if per_token else together[row], out)
+        each = tuple(slice(size) for size in out.shape[:-1])  # one for each token, or for each pair of tokens
+        close(together[row][each], out)
 
 
 # 4. Config and checkpoint round trips are exact.
@@ -150,8 +154,9 @@ def test_every_parameter_gets_a_gradient(case: Case):
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
-        # A bias of the keys adds the same number to all scores of a query, which does not change a softmax.
-        if not name.endswith("to_key.bias"):
+        # A bias of the keys, or of all pairs, adds the same number to all scores of a query, which does not change a
+        # softmax.
+        if not name.endswith(("to_key.bias", "row_update.bias.norm.bias")):
             assert parameter.grad.abs().max() > 1e-12, name
 
 

@@ -1,0 +1,77 @@
+"""`regard annotate`: print the secondary structure of proteins."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.text import (
+    AsJson,
+    BatchTokens,
+    DeviceName,
+    InputFile,
+    Lines,
+    ModelFolder,
+    OutputFile,
+    PrecisionName,
+    SavedStep,
+    Sink,
+    TextColumn,
+    Texts,
+    answer_all,
+    as_object,
+    open_model,
+)
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.use.annotate import Annotation
+
+
+def annotate_command(
+    texts: Texts = None,
+    model: ModelFolder = None,
+    step: SavedStep = None,
+    file: InputFile = None,
+    column: TextColumn = None,
+    alignment: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Aligned FASTA (or A3M) file; its first sequence is annotated."),
+    ] = None,
+    output: OutputFile = None,
+    three: Annotated[bool, typer.Option("--three", help="Write 3 states: H helix, E strand, C coil.")] = False,
+    as_json: AsJson = False,
+    batch_tokens: BatchTokens = None,
+    device: DeviceName = "auto",
+    precision: PrecisionName = "auto",
+) -> None:
+    """Predict the secondary structure of proteins.
+
+    Prints a letter for each residue, one line for each sequence: H, G and I are helices, E a strand, B a bridge, T a
+    turn, S a bend, and _ is everything else.
+
+    Examples:
+      regard annotate MKTAYIAKQRQISFVKSHFSRQ -m runs/residues-1
+      regard annotate -m runs/residues-1 -f sequences.txt --three
+      regard annotate -m runs/residues-1 --alignment family.fasta --json
+    """
+    if alignment is not None and (texts or file is not None):
+        raise InputError("--alignment names the sequence already; leave texts and --file out")
+    lines = Lines(texts if alignment is None else [""], file, column)
+
+    def show(number: int, line: str, found: "Annotation | None") -> str:
+        if found is None:
+            return as_object(line, states="") if as_json else ""
+        states = found.three_states if three else found.states
+        if as_json:
+            return as_object(line, states=states, probabilities=[round(each, 4) for each in found.probabilities])
+        return states
+
+    with Sink(output) as sink:
+        loaded = open_model(model, device, precision=precision, step=step)
+        if alignment is not None:
+            found = loaded.annotate_alignment(alignment)
+            sink.write(f"{show(1, found.sequence, found)}\n")
+            return
+        answers = loaded.annotate_lines(lines.chunks(loaded), lines.feedback(), batch_tokens)
+        answer_all(lines, answers, sink, show)

@@ -1,0 +1,199 @@
+"""Read proteins: chains with their secondary structure and alignments from tables, and coordinates from JSON lines.
+
+A table has a column with sequences, one with the states of DSSP, a letter for each residue, and optionally one with
+alignments: further sequences with gaps, separated by blanks, each as long as the chain's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from tarfile import TarError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.columns import PROTEIN, ColumnOptions
+from regard.data.lines import read_lines
+from regard.data.read import Skipped
+from regard.data.tables import read_columns
+from regard.errors import InputError
+from regard.models.residues import GAP, clean_sequence, clean_states
+from regard.untrusted import parse_json
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A protein: its residues, their states ("?": unknown), and the other rows of its alignment, with gaps."""
+
+    sequence: str
+    structure: str
+    alignment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """A protein with the places of its C-alpha atoms, in angstrom; NaN where one is unknown."""
+
+    name: str
+    sequence: str
+    places: NDArray[np.float32]  # (residues, 3)
+
+
+def read_chains(path: Path, columns: ColumnOptions, alignment: str | None, skipped: Skipped) -> Iterator[Chain]:
+    """Yield the chains of a table; `alignment` is the column with alignments, if they are read."""
+    if alignment is not None:
+        columns = ColumnOptions(PROTEIN, (*columns.chosen, alignment), columns.header)
+    for place, cells in read_columns(path, columns):
+        if not cells[0].strip():
+            skipped.note("blank sequence", place)
+            continue
+        sequence = clean_sequence(cells[0], place)
+        states = clean_states(cells[1].strip("\r\n"), place)
+        if len(states) != len(sequence):
+            counts = f"{len(sequence)} residues but {len(states)} states"
+            raise InputError(f"{place}: the sequence has {counts}; give one state for each residue, ? if unknown")
+        rows = read_rows(cells[2], len(sequence), place) if alignment is not None else ()
+        if alignment is not None and not rows:
+            skipped.note("alignment of no other sequence", place)
+        yield Chain(sequence, states, rows)
+
+
+def read_rows(text: str, length: int, place: str) -> tuple[str, ...]:
+    """Return the rows of an alignment, separated by blanks; a row of gaps only is left out."""
+    rows = [clean_sequence(row, f"{place}: row {number}", aligned=True) for number, row in enumerate(text.split(), 1)]
+    for number, row in enumerate(rows, 1):
+        if len(row) != length:
+            rule = f"row {number} of the alignment has {len(row)} letters but the sequence {length}"
+            raise InputError(f"{place}: {rule}; write - for gaps, and leave insertions out")
+    return tuple(row for row in rows if row.strip(GAP))
+
+
+def read_fasta(path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the first sequence of an aligned FASTA file, and the others in its columns.
+
+    Where the first sequence has a gap, the column is left out; so are small letters and dots, which A3M files have for
+    insertions, if there is a dash or a capital letter in the file.
+    """
+    names: list[str] = []
+    parts: list[list[str]] = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line.startswith(">"):
+            names.append(line[1:].strip() or f"row {len(names) + 1}")
+            parts.append([])
+        elif line.strip() and not parts:
+            raise InputError(f"{path}:{number}: {line[:20]!r} comes before the first line that begins with >")
+        elif parts:
+            parts[-1].append("".join(line.split()))
+    rows = ["".join(part) for part in parts]
+    if not rows:
+        raise InputError(f"{path}: holds no sequence; each begins with a line of > and its name")
+    if len({len(row) for row in rows}) > 1:  # A3M
+        rows = ["".join(letter for letter in row if not (letter.islower() or letter == ".")) for row in rows]
+    for name, row in zip(names, rows, strict=True):
+        if len(row) != len(rows[0]):
+            rule = f"{name} has {len(row)} columns but the first sequence {len(rows[0])}"
+            raise InputError(f"{path}: {rule}; align them")
+    places = zip(names, rows, strict=True)
+    clean = [clean_sequence(row, f"{path}: {name}", aligned=True) for name, row in places]
+    kept = [place for place, letter in enumerate(clean[0]) if letter != GAP]
+    if not kept:
+        raise InputError(f"{path}: the first sequence has gaps only; give one with residues")
+    first, *others = ("".join(row[place] for place in kept) for row in clean)
+    return first, tuple(row for row in others if row.strip(GAP))
+
+
+def read_structures(path: Path, skipped: Skipped) -> Iterator[Structure]:
+    """Yield the structures of a file with a JSON object in each line: `seq`, and `CA` with x, y, z of each residue."""
+    for number, line in enumerate(read_lines(path, longest=1 << 24), 1):
+        place = f"{path}:{number}"
+        if not line.strip():
+            continue
+        found = parse_json(line, place)
+        if not isinstance(found, dict) or not isinstance(found.get("seq"), str) or "CA" not in found:
+            raise InputError(f"{place}: must be an object with seq (letters) and CA (x, y, z of each residue)")
+        sequence = clean_sequence(found["seq"], place)
+        places = _coordinates(found["CA"], place)
+        if len(places) != len(sequence):
+            counts = f"{len(sequence)} residues but {len(places)} places of CA"
+            raise InputError(f"{place}: the sequence has {counts}; give one for each, null where it is unknown")
+        name = f"{found.get('id', number)}{found.get('chain', '')}"
+        if np.isfinite(places).all(1).sum() < 2:
+            skipped.note("structure of fewer than 2 known residues", place)
+            continue
+        yield Structure(name, sequence, places)
+
+
+def _coordinates(value: Any, place: str) -> NDArray[np.float32]:
+    rule = f"{place}: CA must be a list with [x, y, z], in angstrom, or null for each residue"
+    if not isinstance(value, list):
+        raise InputError(rule)
+    nothing = [np.nan] * 3
+    try:
+        found = np.array([nothing if each is None else each for each in value], np.float64)
+    except (TypeError, ValueError):
+        raise InputError(rule) from None
+    if found.shape != (len(value), 3) or not len(value):
+        raise InputError(rule)
+    return found.astype(np.float32)
+
+
+def fold_of(sequence: str, folds: int) -> int:
+    """Return the fold of a sequence, from 1 to `folds`: a function of its letters alone."""
+    return int.from_bytes(hashlib.sha256(sequence.encode()).digest()[:8], "big") % folds + 1
+
+
+# --- CB513 -----------------------------------------------------------------------------------------------------------
+
+
+def pack_cb513(found: Mapping[str, Path], to: Path) -> None:
+    """Write CB513 (Cuff, Barton 1999) as one table: id, sequence, structure, and the rows of the alignment."""
+    from regard.atomic import write_text
+
+    alignments = _read_archive(found["cb513_alignments.tar"])
+    rows = ["id\tsequence\tstructure\talignment"]
+    for number, line in enumerate(read_lines(found["cb513.tsv"]), 1):
+        cells = line.split("\t")
+        if number == 1:
+            continue
+        if len(cells) < 3 or cells[0] not in alignments:
+            raise InputError(f"cb513.tsv:{number}: {line[:40]!r} has no alignment, or not three columns")
+        name, sequence, states = cells[:3]
+        rows.append("\t".join((name, sequence, states, " ".join(_matched(sequence, alignments[name])))))
+    write_text(to / "chains.tsv", "\n".join(rows) + "\n")
+
+
+def _read_archive(path: Path) -> dict[str, list[str]]:
+    """Return the alignment of each chain: the lines `align1:A,C,-` of its file."""
+    import lzma
+    import tarfile
+
+    found: dict[str, list[str]] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if member.isfile() else None
+                if stream is None or not member.name.endswith(".all"):
+                    continue
+                lines = stream.read().decode("ascii", "replace").splitlines()
+                rows = [line.partition(":")[2].replace(",", "").strip() for line in lines if line.startswith("align")]
+                found[Path(member.name).name.removesuffix(".all")] = rows
+    except (TarError, lzma.LZMAError, EOFError, OSError) as error:
+        raise InputError(f"{path}: cannot be read as an archive ({error}); get another copy") from None
+    return found
+
+
+def _matched(sequence: str, rows: Sequence[str]) -> list[str]:
+    """Return the rows after the first in the columns of the sequence: four chains differ from their alignment."""
+    if not rows or rows[0] == sequence:
+        return list(rows[1:])
+    blocks = SequenceMatcher(None, sequence, rows[0], autojunk=False).get_matching_blocks()
+    matched = [["."] * len(sequence) for _ in rows[1:]]
+    for begin, other, size in blocks:
+        for row, letters in zip(matched, rows[1:], strict=True):
+            row[begin : begin + size] = letters[other : other + size]
+    return ["".join(row) for row in matched]

@@ -1,0 +1,212 @@
+"""What the tasks on proteins share: their tokenizer, folds without related sequences, and batches of chains."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.batches import Indices
+from regard.data.proteins import fold_of
+from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
+from regard.errors import ConfigError, InputError
+from regard.models.residues import ALPHABET, GAP
+from regard.tasks.loss import IGNORE
+from regard.tasks.text import paths
+
+Item = TypeVar("Item")
+
+HELD_OUT = 0.08  # the share of the chains that are kept for validation
+ROWS_AT_ONCE = 1024  # residues that are validated together; pairs need memory for their square
+WORD = 4  # residues of a word
+RELATED = 0.15  # the share of common words from which two sequences are related
+
+
+def protein_tokenizer(config: TokenizerConfig) -> Tokenizer:
+    """Return the tokenizer of residues and gaps; the same for all data."""
+    if config.path is not None:
+        return load_tokenizer(Path(config.path))
+    if config.kind != "char":
+        raise ConfigError(f"{config.kind!r} is not for proteins, whose tokens are residues; leave it out", "tokenizer")
+    return train_tokenizer([ALPHABET], config)
+
+
+def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]]) -> list[Item]:
+    """Read all files; at least one item must be there."""
+    found = [item for path in paths(files) for item in read(path)]
+    if not found:
+        raise InputError(f"{files[0]}: holds no chain; give a file that does")
+    return found
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------
+
+
+def check_folds(folds: int, fold: int | None) -> None:
+    """Check the number of a fold."""
+    if fold is not None and folds < 2:
+        raise ConfigError(f"{folds} must be at least 2, or nothing is left to train on", "folds")
+    if fold is not None and not 1 <= fold <= folds:
+        raise ConfigError(f"{fold} must be from 1 to {folds}, the number of folds", "fold")
+
+
+def in_fold(sequences: Sequence[str], folds: int, fold: int) -> list[bool]:
+    """Return which sequences are in a fold; related ones are in the same."""
+    found = [fold_of(sequences[first], folds) == fold for first in related_groups(sequences)]
+    if all(found) or not any(found):
+        what = "all" if all(found) else "none"
+        raise InputError(f"{what} of the {len(found)} chains are in fold {fold} of {folds}; give more, or fewer folds")
+    return found
+
+
+def split_chains(sequences: Sequence[str], place: str) -> tuple[Indices, Indices]:
+    """Split chains into those for training and those for validation, without a relative on the other side.
+
+    The split does not depend on the seed of a run.
+    """
+    groups = related_groups(sequences)
+    firsts = np.unique(groups)
+    if len(firsts) < 2:
+        raise InputError(f"{place}: all chains are related, so none can be held out; give more, or others with --valid")
+    count = max(int(len(firsts) * HELD_OUT), 1)
+    held_out = np.isin(groups, np.random.default_rng(0).permutation(firsts)[:count])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def related_groups(sequences: Sequence[str]) -> Indices:
+    """Return for each sequence the first one that it is related to, directly or through others.
+
+    Two are related if they share a part of the words of four residues of the shorter one.
+    """
+    words = [{text[place : place + WORD] for place in range(len(text) - WORD + 1)} or {text} for text in sequences]
+    members: dict[str, list[int]] = {}
+    for number, each in enumerate(words):
+        for word in each:
+            members.setdefault(word, []).append(number)
+    common: dict[tuple[int, int], int] = {}
+    for numbers in members.values():
+        for place, second in enumerate(numbers):
+            for first in numbers[:place]:
+                common[first, second] = common.get((first, second), 0) + 1
+    group = list(range(len(sequences)))
+
+    def first_of(number: int) -> int:
+        while group[number] != number:
+            number = group[number]
+        return number
+
+    for (one, other), count in common.items():
+        if count >= RELATED * min(len(words[one]), len(words[other])):
+            low, high = sorted((first_of(one), first_of(other)))
+            group[high] = low
+    return np.array([first_of(number) for number in range(len(sequences))], np.int64)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedChain:
+    """A chain as numbers: its tokens, the other rows of its alignment, and the shares of all tokens in each column."""
+
+    ids: Indices
+    rows: NDArray[np.uint8]  # (rows, residues)
+    profile: NDArray[np.float32]  # (residues, vocabulary)
+    labels: NDArray[np.int64]  # of each residue
+    gap: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, sequence: str, alignment: Sequence[str], labels: Indices) -> "EncodedChain":
+        """Encode a sequence with the other rows of its alignment."""
+        ids = tokenizer.encode(sequence).astype(np.int64)
+        rows = np.array(tokenizer.encode(list(alignment)), np.uint8).reshape(len(alignment), len(ids))
+        gap = int(tokenizer.encode(GAP)[0])
+        return cls(ids, rows, _profile(ids, rows, tokenizer.size), labels, gap)
+
+    @property
+    def alone(self) -> NDArray[np.float32]:
+        """The profile of the sequence alone: 1 at its tokens."""
+        return _profile(self.ids, self.rows[:0], self.profile.shape[1])
+
+    def part(self, begin: int, length: int) -> "EncodedChain":
+        """Return some residues in a row."""
+        here = slice(begin, begin + length)
+        return replace(
+            self, ids=self.ids[here], rows=self.rows[:, here], profile=self.profile[here], labels=self.labels[here]
+        )
+
+    def crop(self, length: int, random: np.random.Generator) -> "EncodedChain":
+        """Return at most `length` residues, from a random place."""
+        spare = len(self.ids) - length
+        return self if spare <= 0 else self.part(int(random.integers(spare + 1)), length)
+
+    def varied_profile(self, random: np.random.Generator) -> NDArray[np.float32]:
+        """Return the profile of some of the rows, at least a quarter of them, so that training sees many profiles."""
+        count = len(self.rows)
+        chosen = random.permutation(count)[: int(random.integers(-(-count // 4), count + 1))]
+        return _profile(self.ids, self.rows[chosen], self.profile.shape[1])
+
+    def homolog(self, row: int) -> "EncodedChain":
+        """Return a row of the alignment as a chain of its own: without gaps, with the labels of its residues."""
+        kept = self.rows[row] != self.gap
+        ids = self.rows[row, kept].astype(np.int64)
+        none = self.rows[:0, kept]
+        return replace(self, ids=ids, rows=none, profile=self.profile[kept], labels=self.labels[kept])
+
+
+def _profile(ids: Indices, rows: NDArray[np.uint8], vocabulary: int) -> NDArray[np.float32]:
+    """Return the share of each token in each column."""
+    every = np.concatenate((ids[None], rows.astype(np.int64)))
+    counts = np.zeros((len(ids), vocabulary), np.float32)
+    np.add.at(counts, (np.broadcast_to(np.arange(len(ids)), every.shape), every), 1)
+    counts /= len(every)
+    return counts
+
+
+def tables_of_rows(
+    chains: Sequence[EncodedChain | None],
+    width: int,
+    tokenizer: Tokenizer,
+    rows: int,
+    random: np.random.Generator | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the arguments of a model for chains padded to `width` (None: an empty row), and their labels.
+
+    With `rows`, that many further rows of their alignments are among them, and their profiles. With a generator, rows
+    are chosen at random, otherwise evenly spread.
+    """
+    count = len(chains)
+    table: dict[str, np.ndarray] = {
+        "tokens": np.full((count, width), tokenizer.pad, np.int64),
+        "lengths": np.ones(count, np.int64),  # of an empty row, too: no row may have length 0
+        "labels": np.full((count, width), IGNORE, np.int64),
+    }
+    if rows:
+        table["alignment"] = np.full((count, rows, width), tokenizer.pad, np.int64)
+        table["depths"] = np.zeros(count, np.int64)
+        table["profile"] = np.zeros((count, width, tokenizer.size), np.float32)
+    for place, chain in enumerate(chains):
+        if chain is None:
+            continue
+        length = len(chain.ids)
+        table["lengths"][place] = length
+        table["tokens"][place, :length] = chain.ids
+        if chain.labels.ndim == 1:
+            table["labels"][place, :length] = chain.labels
+        if rows:
+            chosen = _some(len(chain.rows), rows, random)
+            profile = chain.profile if random is None else chain.varied_profile(random)
+            table["alignment"][place, : len(chosen), :length] = chain.rows[chosen]
+            table["depths"][place] = len(chosen)
+            table["profile"][place, :length] = profile
+    return table
+
+
+def _some(count: int, wanted: int, random: np.random.Generator | None) -> Indices:
+    if count <= wanted:
+        return np.arange(count)
+    if random is None:
+        return np.linspace(0, count - 1, wanted).astype(np.int64)
+    return np.sort(random.choice(count, wanted, replace=False))

@@ -1,0 +1,325 @@
+"""Secondary structure: a state of DSSP for each residue of a protein; accuracy in 8 and in 3 states (Q8, Q3).
+
+The model reads sequences alone, or with their alignments. Alignments can also serve as examples: each of their rows is
+a further sequence with the same structure, and then the model reads sequences alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.config import ColumnName, Count, Rate, Table
+from regard.data.batches import Buckets, Draw, Indices
+from regard.data.cache import digest
+from regard.data.columns import RESIDUES, FileReading
+from regard.data.device import to_device
+from regard.data.proteins import Chain, read_chains
+from regard.data.read import Skipped
+from regard.data.tables import read_reading
+from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.errors import ConfigError, InputError
+from regard.models.residues import CLASSES, STATES, STRICT_CLASSES
+from regard.tasks.baselines import Baseline, linear_windows, majority_class
+from regard.tasks.defaults import Amount, TaskConfig
+from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.proteins import (
+    ROWS_AT_ONCE,
+    EncodedChain,
+    check_folds,
+    in_fold,
+    protein_tokenizer,
+    read_all,
+    split_chains,
+    tables_of_rows,
+)
+from regard.tasks.sample import Sample
+from regard.tasks.task import Batch, Feed, Task
+from regard.tasks.text import paths, shown, telling
+
+SHOWN = 60  # residues of a sample
+HALF_WINDOW = 8  # residues on each side that the linear baseline sees
+COILS = "C"  # the third of 3 states
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResiduesConfig(TaskConfig):
+    """Tables with a sequence and its states in every row, and optionally an alignment."""
+
+    recipe = "annotator"
+    models = ("evoformer",)
+    roles = RESIDUES
+    update_tokens = 1024
+    passes = 60
+
+    train: tuple[str, ...]
+    """Tables to train on, or folders of them."""
+    valid: tuple[str, ...] = ()
+    """Tables to validate on; by default a part of the training data is held out."""
+    sequence: ColumnName | None = None
+    """The column with the sequence, by name or number; absent: the one with a usual name."""
+    structure: ColumnName | None = None
+    """The column with the states of DSSP, one letter for each residue; absent: the one with a usual name."""
+    alignment: ColumnName | None = None
+    """The column with the other rows of the alignment, separated by blanks; absent: alignments are not used."""
+    header: bool | None = None
+    """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
+    alignment_as: Literal["input", "examples"] = "input"
+    """Whether the model reads alignments (input), or their rows are further training examples (examples)."""
+    folds: Count = 7
+    """Number of folds of a cross-validation."""
+    fold: Count | None = None
+    """The fold to leave out of training, and to measure with `regard evaluate`; absent: none is left out."""
+    crop: Count = 128
+    """Maximum number of residues of a training example; of longer chains, another part is seen every time."""
+    smoothing: Rate = 0.0
+    """Share of the target probability spread over all states (Szegedy et al. 2016)."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        if not self.train:
+            raise ConfigError("train must name at least one file")
+        if self.alignment_as == "examples" and self.alignment is None:
+            raise ConfigError('alignment_as="examples" needs a column of alignments; set task.alignment')
+        check_folds(self.folds, self.fold)
+
+    @classmethod
+    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
+        """Return the settings that name these tables."""
+        if not files:
+            raise ConfigError("name a file to train on")
+        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
+
+    def training_files(self) -> tuple[str, ...]:
+        """Return the names of the tables to train on."""
+        return self.train
+
+    def suggest_tokenizer(self, pieces: bool) -> Table:
+        """Return a tokenizer of letters."""
+        return {"kind": "char"}
+
+    def suggest_training(self) -> Table:
+        """Return a moving average of the weights: validations on few chains are noisy."""
+        return {"ema": 0.998}
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Residues":
+        """Read the tables."""
+        skipped = Skipped()
+        say("reading the chains")
+        learned = protein_tokenizer(tokenizer)
+        chains = self.read(self.train, skipped)
+        if self.fold is not None:
+            inside = in_fold([chain.sequence for chain in chains], self.folds, self.fold)
+            chains = [chain for chain, is_inside in zip(chains, inside, strict=True) if not is_inside]
+        if self.valid:
+            return Residues(self, learned, skipped, chains, self.read(self.valid, skipped))
+        rows, held_out = split_chains([chain.sequence for chain in chains], self.train[0])
+        return Residues(self, learned, skipped, [chains[row] for row in rows], [chains[row] for row in held_out])
+
+    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Residues":
+        """Open other files to measure a model on: of a run that left out a fold, only the chains of this fold."""
+        skipped = Skipped()
+        chains = self.read(tuple(files), skipped)
+        if self.fold is not None:
+            inside = in_fold([chain.sequence for chain in chains], self.folds, self.fold)
+            others = inside.count(False)
+            if others:
+                skipped.note(f"chain of another fold than {self.fold}", files[0], others)
+            chains = [chain for chain, is_inside in zip(chains, inside, strict=True) if is_inside]
+        return Residues(self, tokenizer, skipped, chains, chains)
+
+    def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Chain]:
+        """Read all chains of tables."""
+        options = self.column_options()
+        return read_all(files, lambda path: read_chains(path, options, self.alignment, skipped))
+
+    def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
+        """Return how each table is read."""
+        return [read_reading(path, self.column_options()) for path in paths(files or (*self.train, *self.valid))]
+
+
+class Residues(Task):
+    """L = -sum log p(state | sequence), over all residues whose state is known."""
+
+    name = "residues"
+    metric = "q3"
+    unit = "residues"
+
+    def __init__(
+        self,
+        config: ResiduesConfig,
+        tokenizer: Tokenizer,
+        skipped: Skipped,
+        train: Sequence[Chain],
+        valid: Sequence[Chain],
+    ) -> None:
+        super().__init__(config, tokenizer, skipped)
+        if not valid or not any(set(chain.structure) - {"?"} for chain in valid):
+            left_out = "; ".join(skipped.report())
+            raise InputError(f"no chain with known states is left to validate on; give other files ({left_out})")
+        self.learned = tokenizer
+        self.chains, self.valid_chains = list(train), list(valid)
+        self.train = [self._encode(chain) for chain in self.chains]
+        self.valid = [self._encode(chain) for chain in self.valid_chains]
+        self.classes = tuple(STATES)
+        self.aligned = config.alignment is not None and config.alignment_as == "input"
+
+    def _encode(self, chain: Chain) -> EncodedChain:
+        labels = np.array([STATES.find(state) for state in chain.structure], np.int64)
+        return EncodedChain.of(self.learned, chain.sequence, chain.alignment, np.where(labels < 0, IGNORE, labels))
+
+    def facts(self) -> dict[str, int]:
+        """Count chains and residues."""
+        amount = self.amount()
+        return {"chains": amount.rows, "residues": amount.tokens, "validation chains": len(self.valid)}
+
+    def fingerprint(self) -> str:
+        """Compute the checksum of all chains."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        sides = (self.chains, self.valid_chains)
+        return digest(*("\n".join(" ".join((c.sequence, c.structure, *c.alignment)) for c in side) for side in sides))
+
+    def amount(self) -> Amount:
+        """Return the chains and their residues."""
+        return Amount(len(self.train), sum(len(chain.ids) for chain in self.train))
+
+    def longest(self) -> int:
+        """Return the most residues of a training example."""
+        return int(min(self.config.crop, max(len(chain.ids) for chain in self.train)))
+
+    def usual_length(self) -> int:
+        """Return the mean length of a training example: pairs cost its square."""
+        return int(np.mean(self._lengths()))
+
+    def _lengths(self) -> Indices:
+        return np.array([min(len(chain.ids), self.config.crop) for chain in self.train])
+
+    def adapt(self, model: Table, said: Table) -> Table:
+        """Return the model without its parts for alignments, if it reads none."""
+        if self.aligned or "alignment" in said or "alignment" not in model:
+            return model
+        return {key: value for key, value in model.items() if key != "alignment"}
+
+    def needs(self) -> Table:
+        """Return the vocabulary and the states."""
+        return {"vocabulary": self.learned.size, "head": {"kind": "states", "classes": len(STATES)}}
+
+    def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
+        """Return batches of chains with similar lengths."""
+        order = Buckets(self._lengths()[:, None], tokens, seed, most=12)
+        return Feed(order, lambda draw, epoch: self.varied(model, draw, (seed, epoch)))
+
+    def varied(self, model: nn.Module, draw: Draw, seed: tuple[int, int]) -> Batch:
+        """Return the chains of a draw: parts of long ones, some rows of alignments, or a row instead of the chain."""
+        random = np.random.default_rng((*seed, *np.maximum(draw.rows, 0)))
+        found = [None if row < 0 else self._example(self.train[row], random) for row in draw.rows.tolist()]
+        chains = [None if each is None else each.crop(draw.shape[0], random) for each in found]
+        return self.batch(model, chains, draw, random)
+
+    def _example(self, chain: EncodedChain, random: np.random.Generator) -> EncodedChain:
+        """Return a chain, or a row of its alignment as a chain of its own, where alignments are examples."""
+        if self.config.alignment_as == "input" or not len(chain.rows):
+            return chain
+        row = int(random.integers(-1, len(chain.rows)))
+        return chain if row < 0 else chain.homolog(row)
+
+    def batch(
+        self,
+        model: nn.Module,
+        chains: Sequence[EncodedChain | None],
+        draw: Draw,
+        random: np.random.Generator | None = None,
+    ) -> Batch:
+        """Return the tensors of chains (None: an empty row), with their alignments if the model reads these."""
+        rows = int(getattr(model, "aligned_rows", 0)) if self.aligned else 0
+        table = tables_of_rows(chains, draw.shape[0], self.learned, rows, random)
+        return {name: to_device(value, self.device) for name, value in table.items()}
+
+    def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
+        """Compute the cross-entropy of the states."""
+        smoothing = self.config.smoothing if model.training else 0.0
+        return cross_entropy(self.scores(model, batch), batch["labels"], smoothing), {}
+
+    def scores(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the scores of all states."""
+        found: Tensor = model(**{name: value for name, value in batch.items() if name != "labels"})
+        return found
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
+        """Measure loss, Q3 and Q8 on all validation chains."""
+        total = 0.0
+        chances: list[NDArray[np.float32]] = []
+        labels: list[Indices] = []
+        lengths = np.array([len(chain.ids) for chain in self.valid])
+        for draw in Buckets(lengths[:, None], ROWS_AT_ONCE, 0, most=32).epoch(0):
+            chains = [None if row < 0 else self.valid[row] for row in draw.rows.tolist()]
+            for batch in self.split_batch(self.batch(model, chains, draw)):
+                scores = self.scores(model, batch)
+                total += float(cross_entropy(scores, batch["labels"]).loss)
+                real = batch["labels"] != IGNORE
+                chances.append(scores.float().softmax(-1)[real].cpu().numpy())
+                labels.append(batch["labels"][real].cpu().numpy())
+        wanted = np.concatenate(labels)
+        return {"loss": total / len(wanted), **state_scores(np.concatenate(chances), wanted)}
+
+    def measure_baselines(self) -> Iterator[Baseline]:
+        """Measure the majority class, and a linear model of a window of residues or of their profile."""
+        train, valid = self._profiles(self.train), self._profiles(self.valid)
+        labels, wanted = (np.concatenate([each for _, each in side]) for side in (train, valid))
+        yield majority_class(labels[labels >= 0], wanted[wanted >= 0], 3)
+        yield linear_windows(train, valid, HALF_WINDOW, 3, "profiles" if self.aligned else "residues")
+
+    def _profiles(self, chains: Sequence[EncodedChain]) -> list[tuple[NDArray[np.float32], Indices]]:
+        """Return the profiles of chains, or the sequences alone, with the labels of 3 states."""
+        return [(chain.profile if self.aligned else chain.alone, in_three(chain.labels)) for chain in chains]
+
+    @torch.no_grad()
+    def samples(self, model: nn.Module) -> list[Sample]:
+        """Annotate the beginning of three chains."""
+        made = []
+        for row in shown(len(self.valid)):
+            chain = self.valid[row].part(0, SHOWN)
+            batch = self.batch(model, [chain], Draw((len(chain.ids),), np.array([0])))
+            guesses = self.scores(model, batch)[0].argmax(-1).tolist()
+            given = self.valid_chains[row]
+            found = "".join(STATES[state] for state in guesses)
+            made.append(Sample(given.sequence[:SHOWN], given.structure[:SHOWN], found))
+        return made
+
+    def probe(self, longest: int = 64) -> Batch:
+        """Return the beginning of a sequence."""
+        chain = self.valid[telling(np.array([len(chain.ids) for chain in self.valid]), longest)]
+        return {"tokens": to_device(chain.ids[None, :longest].astype(np.int64), self.device)}
+
+
+def state_scores(chances: NDArray[np.float32], wanted: Indices) -> dict[str, float]:
+    """Return the share of residues whose most likely state is right: of 8 states (Q8) and of 3 (Q3).
+
+    The probability of one of 3 states is the sum of those of its states. `q3` counts H, G and I as helix and E and B
+    as strand; `q3_strict` counts only H as helix and only E as strand.
+    """
+    found = {"q8": float(np.mean(chances.argmax(1) == wanted))}
+    for name, classes in (("q3", CLASSES), ("q3_strict", STRICT_CLASSES)):
+        three = three_of(classes)
+        sums = np.stack([chances[:, three == number].sum(1) for number in range(3)], 1)
+        found[name] = float(np.mean(sums.argmax(1) == three[wanted]))
+    return {name: found[name] for name in ("q3", "q3_strict", "q8")}
+
+
+def three_of(classes: dict[str, str]) -> Indices:
+    """Return the number of the class (helix, strand, coil) of each of 8 states."""
+    return np.array(["HEC".index(classes.get(state, COILS)) for state in STATES])
+
+
+def in_three(labels: Indices) -> Indices:
+    """Return the labels of 3 states for those of 8; -1 where none is known."""
+    return np.where(labels < 0, -1, three_of(CLASSES)[np.maximum(labels, 0)])
