@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from regard import __version__
+from regard.cli.ablate import ablate_command
 from regard.cli.annotate import annotate_command
 from regard.cli.classify import classify_command
 from regard.cli.compare import compare_command
@@ -89,6 +90,7 @@ VERBS = {
     "embed": embed_command,
     "parse": parse_command,
     "evaluate": evaluate_command,
+    "ablate": ablate_command,
     "look": look_command,
     "compare": compare_command,
     "convert": convert_command,

@@ -12,6 +12,7 @@ own settings do not affect a picture and stay as they are.
 from regard.draw.alignment import alignment
 from regard.draw.file import encode_figure, write_figure
 from regard.draw.head_grid import heads
+from regard.draw.head_scores import head_scores
 from regard.draw.heatmap import heatmap
 from regard.draw.learning_curves import Curve, Panel, curves
 from regard.draw.measurements import bars, lines
@@ -29,6 +30,7 @@ __all__ = [
     "current_look",
     "curves",
     "encode_figure",
+    "head_scores",
     "heads",
     "heatmap",
     "lines",

@@ -153,6 +153,10 @@ class PairTask(Task):
         loss, count = sums.tolist()
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
 
+    def validation_loss(self, model: nn.Module) -> float:
+        """Measure only the loss on the validation data, without a search."""
+        return self.measure_loss(model)["loss"]
+
     def texts(self, rows: Indices, side: int) -> list[str]:
         """Return one side (0: source, 1: target) of validation rows, as in the file."""
         return [self.valid_texts[row][side] for row in rows]

@@ -107,6 +107,10 @@ class Task(ABC):
         """Measure the model on all validation data as it is used: a search may be wider than that of `measure`."""
         return self.measure(model)
 
+    def validation_loss(self, model: nn.Module) -> float:
+        """Measure only the loss on the validation data, the mean over what is predicted."""
+        return self.measure(model)["loss"]
+
     # --- validation in little memory ---------------------------------------------------------------------------------
 
     parts = 1  # into which a batch of validation is split

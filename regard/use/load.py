@@ -22,6 +22,7 @@ from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
 from regard.tasks.task import Task
+from regard.use.ablate import Ablation, HeadAblation
 from regard.use.annotate import Annotation, annotate_alignment, annotate_lines
 from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
 from regard.use.box import find_model, read_box_folder
@@ -275,6 +276,16 @@ class LoadedModel:
     def evaluate_task(self, task: Task) -> Evaluation:
         """Measure the model on the validation data of an open task."""
         return evaluate_task(self.bundle, task, translate_options(self.bundle, {}))
+
+    def ablate(self, *files: str | Path, say: Say = lambda text: None) -> Ablation:
+        """Measure the loss without each head, on files of its task or on the validation data of its run.
+
+        The result has every head with its rise of the loss, and `as_csv()` and `figure()`.
+        """
+        work = HeadAblation(self.bundle, [str(file) for file in files], say)
+        for number, one in enumerate(work.measure(), 1):
+            say(f"{number} of {work.total} measured, last: {one.name} {one.rise:+.4g}")
+        return work.result()
 
 
 def as_chunks(lines: object, name: str, kinds: tuple[type, ...] = (str,)) -> Chunks:

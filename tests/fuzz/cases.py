@@ -105,6 +105,9 @@ evaluate a.txt -m language
 evaluate a.txt b.txt -m translation
 evaluate labels.tsv -m classification
 evaluate images -m vision
+ablate language a.txt --csv out.csv
+ablate translation a.txt b.txt --json
+ablate -m trained --svg out.svg
 look 'one red' -m language --csv out.csv
 look one -m translation --svg out.svg
 look -m trained --export out.html
