@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 MUON_RATE = 0.02
 REST_RATE = 5e-3  # AdamW beside Muon, for a width of 128; less for wider models
 ADAM_RATE = 2e-3  # for a width of 128; less for wider models
-PRETRAINED_RATE = 1e-4  # likewise, for a model that starts from trained weights: 4e-5 for a BERT or GPT-2
+PRETRAINED_RATE = 5e-4  # at most, for a model that starts from trained weights; 4e-5 for a BERT or GPT-2
+PRETRAINED_WIDTH = 230  # up to which it holds; it falls with the square of the width
 WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # (1 / share of the steps, maximum)
 PRETRAINED_WARMUP = (10, 100)
 COOLDOWN = 0.6  # the share of the steps over which a linear schedule falls
@@ -61,7 +62,6 @@ class TaskConfig(Config):
     description: ClassVar[str] = ""  # what its models are called, with an article, if that differs from their kind
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
-    patience_share: ClassVar[float] = 0.25  # the share of a run without a better validation after which it stops
 
     def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
         """Read the files, learn the tokenizer (from its config; None if the task has none) and tokenise."""
@@ -145,9 +145,12 @@ class TaskConfig(Config):
     def suggest_optimizer(self, kind: str, dim: int, pretrained: bool) -> Table:
         """Return the rates and decays of an optimizer for a model of width `dim`.
 
-        A model that starts from trained weights gets a lower rate, so that it does not forget.
+        A model that starts from trained weights gets a lower rate, so that it does not forget; the less so the smaller
+        it is: accuracy on SST-2, after masked words at width 256, is 0.79 with 7e-5, 0.83 with 3e-4 and with 5e-4.
         """
-        width, slower = (128 / dim) ** 0.5, PRETRAINED_RATE / ADAM_RATE if pretrained else 1.0
+        width, slower = (128 / dim) ** 0.5, 1.0
+        if pretrained:
+            slower = PRETRAINED_RATE * min(1.0, PRETRAINED_WIDTH / dim) ** 2 / (ADAM_RATE * width)
         if kind == "muon":
             rest = {"rate": REST_RATE * slower * width, "decay": 0.0}
             return {"kind": "muon", "rate": MUON_RATE * slower, "decay": 0.01, "rest": rest}

@@ -49,7 +49,6 @@ class TranslationConfig(TaskConfig):
     roles = PAIRED
     module_methods = ("forward", "begin", "step", "longest")  # BLEU needs translations
     passes = 40
-    patience_share = 0.4  # BLEU of a few hundred sentences is a noisy measure
 
     source: tuple[str, ...]
     """Files of source sentences, one per line; or tables with both sides."""

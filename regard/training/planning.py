@@ -64,6 +64,8 @@ LEAST_STEPS = 100  # updates of a run, however little data there is
 FEW_STEPS = 500  # updates in which a model hardly begins to learn
 PRETRAINED_PASSES = 3  # passes over the data for a model that starts from trained weights
 ACCELERATED = 4  # factor for the tokens of an update on an accelerator
+PATIENCE = 0.4  # the share of a run without a better validation after which it stops
+PASS_UPDATES = 40  # updates of a pass over the data that an accelerator leaves at least
 LEAST_PATIENCE = 5  # validations without a better one, however few there are
 LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
@@ -348,7 +350,7 @@ def choose_training(draft: Draft) -> None:
     plan = {key: value for table, _ in suggested for key, value in table.items()}
     every = plan["validate_every"]
     for _ in range(2):  # the user may choose how often to validate
-        plan["patience"] = suggest_patience(config.patience_share, steps, every)
+        plan["patience"] = suggest_patience(steps, every)
         draft.note("train.patience", plan["patience"], _by("train.steps, train.validate_every", suggest_patience))
         draft.train_table = _with_user_training(draft, plan)
         chosen_every = draft.train_table.get("validate_every")  # checked later, as all values of the user
@@ -427,8 +429,12 @@ def choose_size(size: str, amount: Amount, device: str) -> str:
 
 
 def suggest_tokens(config: TaskConfig, amount: Amount, device: str) -> int:
-    """Return the tokens of an update: what the task suggests, but at most an eighth of the data."""
-    return min(config.update_tokens * (1 if device == "cpu" else ACCELERATED), max(64, amount.tokens // 8))
+    """Return the tokens of an update: what the task suggests, but at most an eighth of the data.
+
+    An accelerator gets more, unless a pass over little data would then be too few updates to learn from.
+    """
+    least = min(config.update_tokens, max(64, amount.tokens // 8))
+    return least if device == "cpu" else min(ACCELERATED * least, max(least, amount.tokens // PASS_UPDATES))
 
 
 def count_affordable(seconds: float, flops: float, tokens: int, device: str) -> float:
@@ -448,11 +454,14 @@ def suggest_intervals(steps: int) -> Table:
     return {"validate_every": every, "checkpoint_every": every}
 
 
-def suggest_patience(share: float, steps: int, every: int) -> int:
-    """Return after how many validations without a better one a run stops: a share of all, but not too few."""
+def suggest_patience(steps: int, every: int) -> int:
+    """Return after how many validations without a better one a run stops: a share of all, but not too few.
+
+    A run must not stop before the rate has fallen, which is when the loss falls most.
+    """
     if type(every) is not int or every < 1:  # a mistake, which is reported later
         return LEAST_PATIENCE
-    return max(LEAST_PATIENCE, ceil(max(share * steps, LEAST_PATIENT_STEPS) / every))
+    return max(LEAST_PATIENCE, ceil(max(PATIENCE * steps, LEAST_PATIENT_STEPS) / every))
 
 
 def _by(reason: str, function: Callable[..., Any]) -> str:
