@@ -87,7 +87,7 @@ def delta_inputs(device: str) -> list[Tensor]:
 def our_delta(q: Tensor, k: Tensor, v: Tensor, share: Tensor, decay: Tensor) -> Tensor:
     log_w, share = decay[..., None], share[..., None]
     start = q.new_zeros(q.shape[0], q.shape[2], v.shape[3], k.shape[3])
-    removal = (-log_w.exp() * share * k, k)
+    removal = (-log_w.exp() * share * k, None)
     return state_recurrence(q * q.shape[-1] ** -0.5, log_w, k, share * v, removal, start)[0]
 
 

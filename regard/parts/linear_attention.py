@@ -199,7 +199,7 @@ class GatedDeltaNet(Decaying):
         _, log_w = self.steps(x)
         share = hide(at_least_float32(self.to_share(x)).sigmoid()[..., None], real)
         log_w = hide(log_w, real)
-        removal = (-log_w.exp() * share * key, key)
+        removal = (-log_w.exp() * share * key, None)
         out, matrix = state_recurrence(query * self.key**-0.5, log_w, key, share * value, removal, matrix)
         out = self.norm(out).to(x.dtype) * F.silu(self.split(self.to_gate(x)))
         return rearrange(out, "B T H E -> B T (H E)"), matrix

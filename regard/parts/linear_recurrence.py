@@ -34,24 +34,29 @@ RANGE = 80.0  # of the logarithms of decays in a chunk: e^40 and e^-40 are far f
 FASTEST = -5.0  # the logarithm of the fastest decay of a channel in one step: what is left is then 0.7 percent
 
 
+Removal = tuple[Tensor, Tensor | None]
+
+
 def state_recurrence(
     r: Float[Tensor, "B T H K"],
     log_w: Float[Tensor, "B T H W"],
     k: Float[Tensor, "B T H K"],
     v: Float[Tensor, "B T H V"],
-    removal: tuple[Tensor, Tensor] | None,
+    removal: Removal | None,
     start: Float[Tensor, "B H V K"],
     fastest: float = FASTEST,
 ) -> tuple[Float[Tensor, "B T H V"], Float[Tensor, "B H V K"]]:
     """S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t';  o_t = S_t r_t. Return all o and the last S.
 
-    `removal` is (a, b), both like k; None for none. w is one decay for the whole head (W = 1), which may be any, or one
-    for each channel of the keys: then a decay below e^`fastest` is replaced by it, which limits the length of a chunk.
-    Computed in float32 at least.
+    `removal` is (a, b), both like k, where None for b means k itself; None for no removal. w is one decay for the whole
+    head (W = 1), which may be any, or one for each channel of the keys: then a decay below e^`fastest` is replaced by
+    it, which limits the length of a chunk. Computed in float32 at least.
     """
     with without_autocast(r):
         r, log_w, k, v, start = (at_least_float32(x) for x in (r, log_w, k, v, start))
-        removal = None if removal is None else (at_least_float32(removal[0]), at_least_float32(removal[1]))
+        if removal is not None:
+            a, b = removal
+            removal = at_least_float32(a), None if b is None else at_least_float32(b)
         length = CHUNK
         if log_w.shape[-1] > 1:
             log_w = log_w.clamp(min=fastest)
@@ -62,18 +67,18 @@ def state_recurrence(
 
 
 def _one_step(
-    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor
+    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: Removal | None, start: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Compute the recurrence as it is written, for one token."""
     state = start * log_w[:, 0, :, None].exp() + v[:, 0, :, :, None] * k[:, 0, :, None]
     if removal is not None:
-        a, b = (x[:, 0] for x in removal)
-        state = state + (start @ a[..., None]) * b[:, :, None]
+        a, b = removal
+        state = state + (start @ a[:, 0, :, :, None]) * (k if b is None else b)[:, 0, :, None]
     return (state @ r[:, 0, :, :, None]).squeeze(-1)[:, None], state
 
 
 def _chunks(
-    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: tuple[Tensor, Tensor] | None, start: Tensor, length: int
+    r: Tensor, log_w: Tensor, k: Tensor, v: Tensor, removal: Removal | None, start: Tensor, length: int
 ) -> tuple[Tensor, Tensor]:
     """Compute the recurrence in chunks of `length` tokens.
 
@@ -85,31 +90,37 @@ def _chunks(
     The first is a triangular system for all u of a chunk.
     """
     T = r.shape[1]
-    tokens = [r, log_w, k, v, *(removal or ())]
+    tokens = [r, log_w, k, v, *(x for x in removal or () if x is not None)]
     r, log_w, k, v, *rest = (_split(x, min(length, T)) for x in tokens)
     decays = HeadDecays(log_w) if log_w.shape[-1] == 1 else ChannelDecays(log_w)
     c = log_w.cumsum(-2)
-    out = decays.products(r, k).tril() @ v
-    added = v.mT @ (k * decays.to_end)  # what the values of each chunk add to the state
-    decay = c[..., -1:, :].exp()
+    decay, keys = c[..., -1:, :].exp(), k * decays.to_end
+    written, from_state, scores = v, None, decays.products(r, k).tril()
     if rest:
-        a, b = rest
-        system = torch.eye(r.shape[-2], device=r.device, dtype=r.dtype) - decays.products_before(a, b).tril(-1)
-        wanted = torch.cat((a * (c - log_w).exp(), decays.products_before(a, k).tril(-1) @ v), -1)
+        a, b = rest[0], rest[-1] if len(rest) > 1 else k
+        by_b = decays.products_before(a, b).tril(-1)
+        by_k = decays.products_before(a, k).tril(-1) if len(rest) > 1 else by_b
+        system = torch.eye(r.shape[-2], device=r.device, dtype=r.dtype) - by_b
+        wanted = torch.cat((a * (c - log_w).exp(), by_k @ v), -1)
         solved = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
-        from_state, from_values = solved.split((k.shape[-1], v.shape[-1]), -1)
-        given, gives_out = b * decays.to_end, decays.products(r, b).tril()
-    state, states, removed = start, [], []
+        from_state, written = solved.split((k.shape[-1], v.shape[-1]), -1)
+        if len(rest) > 1:  # u is added by b, and v by k: as if b and k were the keys of twice as many tokens
+            written, from_state = torch.cat((written, v), -2), pad(from_state, (0, 0, 0, v.shape[-2]))
+            keys, scores = (
+                torch.cat((b * decays.to_end, keys), -2),
+                torch.cat((decays.products(r, b).tril(), scores), -1),
+            )
+        else:
+            written = written + v
+    state, states, values = start, [], []
     for chunk in range(r.shape[2]):
+        value = written[:, :, chunk]
+        if from_state is not None:
+            value = value + from_state[:, :, chunk] @ state.mT
         states.append(state)
-        state = state * decay[:, :, chunk] + added[:, :, chunk]
-        if rest:
-            u = from_state[:, :, chunk] @ states[-1].mT + from_values[:, :, chunk]
-            state = state + u.mT @ given[:, :, chunk]
-            removed.append(u)
-    out = out + r * c.exp() @ torch.stack(states, 2).mT
-    if rest:
-        out = out + gives_out @ torch.stack(removed, 2)
+        values.append(value)
+        state = state * decay[:, :, chunk] + value.mT @ keys[:, :, chunk]
+    out = scores @ torch.stack(values, 2) + r * c.exp() @ torch.stack(states, 2).mT
     return rearrange(out, "B H C L V -> B (C L) H V")[:, :T], state
 
 
@@ -122,18 +133,18 @@ class HeadDecays:
 
     def __init__(self, log_w: Float[Tensor, "B H C L 1"]) -> None:
         length = log_w.shape[-2]
-        self.sums = log_w.expand(*log_w.shape[:-1], length).tril(-1).cumsum(-2)  # (t, i)
-        self.to_end = self.sums[..., -1, :, None].exp()
+        self.ratios = log_w.expand(*log_w.shape[:-1], length).tril(-1).cumsum(-2).exp()  # e^{c_t - c_i} at (t, i)
+        self.to_end = self.ratios[..., -1, :, None]
 
     def products(self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]) -> Float[Tensor, "B H C L L"]:
         """Return x_t . y_i e^{c_t - c_i} where i <= t, otherwise anything."""
-        return (x @ y.mT) * self.sums.exp()
+        return (x @ y.mT) * self.ratios
 
     def products_before(
         self, x: Float[Tensor, "B H C L K"], y: Float[Tensor, "B H C L K"]
     ) -> Float[Tensor, "B H C L L"]:
         """Return x_t . y_i e^{c_{t-1} - c_i} where i < t, otherwise anything."""
-        return (x @ y.mT) * pad(self.sums, (0, 0, 1, -1)).exp()
+        return (x @ y.mT) * pad(self.ratios, (0, 0, 1, -1))
 
 
 class ChannelDecays:
