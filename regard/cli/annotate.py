@@ -1,4 +1,4 @@
-"""`regard annotate`: print the secondary structure of proteins."""
+"""`regard annotate`: print the secondary structure of proteins, or their contacts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,7 +25,7 @@ from regard.cli.text import (
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.use.annotate import Annotation
+    from regard.use.annotate import Annotation, ContactMap
 
 
 def annotate_command(
@@ -36,7 +36,9 @@ def annotate_command(
     column: TextColumn = None,
     alignment: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Aligned FASTA (or A3M) file; its first sequence is annotated."),
+        typer.Option(
+            metavar="FILE", help="Aligned FASTA (or A3M) file; its first sequence is annotated.", show_default=False
+        ),
     ] = None,
     output: OutputFile = None,
     three: Annotated[bool, typer.Option("--three", help="Write 3 states: H helix, E strand, C coil.")] = False,
@@ -45,10 +47,11 @@ def annotate_command(
     device: DeviceName = "auto",
     precision: PrecisionName = "auto",
 ) -> None:
-    """Predict the secondary structure of proteins.
+    """Predict the secondary structure of proteins, or their contacts.
 
     Prints a letter for each residue, one line for each sequence: H, G and I are helices, E a strand, B a bridge, T a
-    turn, S a bend, and _ is everything else.
+    turn, S a bend, and _ is everything else. A model of distances prints the most likely contacts instead: two
+    residues and a probability, separated by tabs.
 
     Examples:
       regard annotate MKTAYIAKQRQISFVKSHFSRQ -m runs/residues-1
@@ -59,13 +62,10 @@ def annotate_command(
         raise InputError("--alignment names the sequence already; leave texts and --file out")
     lines = Lines(texts if alignment is None else [""], file, column)
 
-    def show(number: int, line: str, found: "Annotation | None") -> str:
+    def show(number: int, line: str, found: "Annotation | ContactMap | None") -> str:
         if found is None:
-            return as_object(line, states="") if as_json else ""
-        states = found.three_states if three else found.states
-        if as_json:
-            return as_object(line, states=states, probabilities=[round(each, 4) for each in found.probabilities])
-        return states
+            return as_object(line) if as_json else ""
+        return as_object(line, **found.as_json(three)) if as_json else found.text(three)
 
     with Sink(output) as sink:
         loaded = open_model(model, device, precision=precision, step=step)

@@ -23,7 +23,14 @@ from regard.untrusted import parse_json
 HASHED = ("task", "tokenizer", "model", "train")  # the tables that decide what is trained
 SEEDS = 3  # the least number of runs of which a spread is stated
 NOT_MEASURED = "not measured"
-SHARES = ("accuracy", "q3", "q3_strict", "q8", "precision_l5_24")  # metrics that are written in percent
+SHARES = (
+    "accuracy",
+    "q3",
+    "q3_strict",
+    "q8",
+    "precision_l5_24",
+    "precision_l_6",
+)  # metrics that are written in percent
 METRIC_NAMES = {  # what each metric is, for the page
     "bleu": ("BLEU", "cased BLEU by sacreBLEU on plain text (tokenizer 13a)"),
     "bleu_lowercase": ("BLEU lowercase", "BLEU by sacreBLEU on lowercased text (tokenizer 13a)"),
@@ -37,8 +44,13 @@ METRIC_NAMES = {  # what each metric is, for the page
     "q3": ("Q3", "share of residues whose state is right, of 3: helix (H, G, I), strand (E, B), coil"),
     "q3_strict": ("Q3 strict", "share of residues whose state is right, of 3: helix (H), strand (E), coil"),
     "q8": ("Q8", "share of residues whose state is right, of the 8 of DSSP"),
+    "precision_l_6": (
+        "precision of L contacts",
+        "share of real contacts (C-alpha closer than 8 angstrom) among the L most likely ones of a chain of L "
+        "residues, at least 6 residues apart",
+    ),
     "precision_l5_24": (
-        "contact precision",
+        "precision of L/5 long contacts",
         "share of real contacts (C-alpha closer than 8 angstrom) among the L/5 most likely ones of a chain of L "
         "residues, at least 24 residues apart",
     ),

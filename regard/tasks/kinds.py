@@ -3,6 +3,7 @@
 from regard.config import Kinds
 from regard.tasks.classification import ClassificationConfig
 from regard.tasks.defaults import TaskConfig as TaskConfig  # the import registers its kinds
+from regard.tasks.distances import DistancesConfig
 from regard.tasks.language import LanguageTaskConfig
 from regard.tasks.masked import MaskedConfig
 from regard.tasks.parsing import ParsingConfig
@@ -23,5 +24,6 @@ TASKS = Kinds(
         "trajectories": TrajectoriesConfig,
         "parsing": ParsingConfig,
         "residues": ResiduesConfig,
+        "distances": DistancesConfig,
     },
 )

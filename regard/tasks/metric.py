@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from torch import Tensor
 
+CONTACTS = tuple(f"precision_{top}_{apart}" for apart in (6, 12, 24) for top in ("l5", "l2", "l"))
 HIGHER_IS_BETTER = {
     "bleu": True,
     "bleu_lowercase": True,
@@ -33,7 +34,7 @@ HIGHER_IS_BETTER = {
     "q3": True,
     "q3_strict": True,
     "q8": True,
-    "precision_l5_24": True,
+    **dict.fromkeys(CONTACTS, True),
     "loss": False,
     "perplexity": False,
     "word_perplexity": False,
@@ -45,7 +46,10 @@ HIGHER_IS_BETTER = {
 }
 
 # Measured, but not put forward: perplexity per word says little about models of characters.
-DETAILS = frozenset({"bleu_lowercase", "word_perplexity", "bracket_precision", "bracket_recall", "exact_trees"})
+DETAILS = frozenset(
+    {"bleu_lowercase", "word_perplexity", "bracket_precision", "bracket_recall", "exact_trees"}
+    | {*CONTACTS} - {"precision_l_6", "precision_l5_24"}
+)
 
 
 def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from regard.config import Table
 from regard.data.device import to_device
 from regard.data.proteins import read_fasta
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.models.residues import CLASSES, STATES
+from regard.tasks.distances import APART, best_pairs, contact_chances
 from regard.tasks.loss import IGNORE
 from regard.tasks.proteins import EncodedChain, tables_of_rows
 from regard.use.batches import Chunks, Feedback
@@ -36,25 +39,54 @@ class Annotation:
         """The states of 3: helix (H), strand (E), coil (C)."""
         return "".join(CLASSES.get(state, "C") for state in self.states)
 
+    def text(self, three: bool = False) -> str:
+        """Return the states as letters: 8, or 3 of them."""
+        return self.three_states if three else self.states
+
+    def as_json(self, three: bool = False) -> Table:
+        """Return the states and their probabilities as values of JSON."""
+        return {"states": self.text(three), "probabilities": [round(each, 4) for each in self.probabilities]}
+
+
+@dataclass(frozen=True, eq=False)
+class ContactMap:
+    """What a model says of the pairs of a sequence: the probability that the two are in contact."""
+
+    sequence: str
+    chances: Float[np.ndarray, "T T"]
+
+    def best(self) -> list[tuple[int, int, float]]:
+        """Return as many pairs as there are residues, the most likely first: two numbers from 1, and a probability."""
+        pairs = best_pairs(self.chances, APART[0], len(self.sequence))
+        return [(first + 1, second + 1, float(self.chances[first, second])) for first, second in pairs]
+
+    def text(self, three: bool = False) -> str:
+        """Return the most likely contacts, separated by tabs."""
+        return "\t".join(f"{first}-{second} {chance:.4f}" for first, second, chance in self.best())
+
+    def as_json(self, three: bool = False) -> Table:
+        """Return the most likely contacts as values of JSON."""
+        return {"contacts": [[first, second, round(chance, 4)] for first, second, chance in self.best()]}
+
 
 def annotate_lines(
     bundle: Bundle, chunks: Chunks, batch_tokens: int | None, feedback: Feedback
-) -> Iterator[tuple[str, Annotation | None]]:
+) -> Iterator[tuple[str, Annotation | ContactMap | None]]:
     """Yield each line with its annotation; None for a blank line."""
     bundle.check("annotate")
     tokenizer = bundle.need_tokenizer()
     if getattr(bundle.model, "aligned_rows", 0):
         feedback.warn(ALONE)
 
-    def work(inputs: dict[str, Tensor]) -> list[Annotation]:
+    def work(inputs: dict[str, Tensor]) -> list[Annotation | ContactMap]:
         scores = bundle.model(**inputs)
         rows = zip(scores, inputs["tokens"].tolist(), inputs["lengths"].tolist(), strict=True)
-        return [annotation(row[:length], tokenizer.decode(ids[:length])) for row, ids, length in rows]
+        return [answer(bundle, row, tokenizer.decode(ids[:length])) for row, ids, length in rows]
 
     return forward_lines(bundle, chunks, work, min(batch_tokens or MOST_TOKENS, MOST_TOKENS), feedback)
 
 
-def annotate_alignment(bundle: Bundle, path: Path) -> Annotation:
+def annotate_alignment(bundle: Bundle, path: Path) -> Annotation | ContactMap:
     """Annotate the first sequence of an aligned FASTA file."""
     bundle.check("annotate")
     rows = int(getattr(bundle.model, "aligned_rows", 0))
@@ -67,10 +99,13 @@ def annotate_alignment(bundle: Bundle, path: Path) -> Annotation:
     table = tables_of_rows([chain], len(sequence), tokenizer, rows)
     inputs = {name: to_device(value, bundle.device) for name, value in table.items() if name != "labels"}
     with in_use(bundle.model):
-        return annotation(bundle.model(**inputs)[0], sequence)
+        return answer(bundle, bundle.model(**inputs)[0], sequence)
 
 
-def annotation(scores: Tensor, sequence: str) -> Annotation:
-    """Return the most likely state of each residue."""
-    chances, states = torch.softmax(scores.float(), -1).max(-1)
+def answer(bundle: Bundle, scores: Tensor, sequence: str) -> Annotation | ContactMap:
+    """Return the most likely state of each residue, or the chances of contacts: the task of the model decides."""
+    length = len(sequence)
+    if bundle.model.task == "distances":
+        return ContactMap(sequence, contact_chances(scores[:length, :length]))
+    chances, states = torch.softmax(scores[:length].float(), -1).max(-1)
     return Annotation(sequence, "".join(STATES[state] for state in states.tolist()), tuple(chances.tolist()))

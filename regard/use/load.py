@@ -23,7 +23,7 @@ from regard.runs.folder import is_run, not_a_run, read_run
 from regard.runs.layout import FOLDER_REMEDY
 from regard.tasks.task import Task
 from regard.use.ablate import Ablation, HeadAblation
-from regard.use.annotate import Annotation, annotate_alignment, annotate_lines
+from regard.use.annotate import Annotation, ContactMap, annotate_alignment, annotate_lines
 from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
 from regard.use.box import find_model, read_box_folder
 from regard.use.bundle import Bundle
@@ -205,18 +205,18 @@ class LoadedModel:
         """Yield each line with the most likely tokens for each of its masks."""
         return fill_lines(self.bundle, as_chunks(lines, "texts"), top, batch_tokens, feedback or Feedback())
 
-    def annotate(self, sequences: Iterable[str]) -> list[Annotation | None]:
-        """Return the secondary structure of proteins, given as letters; None for a blank one."""
+    def annotate(self, sequences: Iterable[str]) -> list[Annotation | ContactMap | None]:
+        """Return the secondary structure of proteins, given as letters, or their contacts; None for a blank one."""
         return [found for _, found in self.annotate_lines(sequences)]
 
     def annotate_lines(
         self, lines: Texts, feedback: Feedback | None = None, batch_tokens: int | None = None
-    ) -> Iterator[tuple[str, Annotation | None]]:
-        """Yield each line with the secondary structure of the protein that it is."""
+    ) -> Iterator[tuple[str, Annotation | ContactMap | None]]:
+        """Yield each line with the secondary structure, or the contacts, of the protein that it is."""
         return annotate_lines(self.bundle, as_chunks(lines, "sequences"), batch_tokens, feedback or Feedback())
 
-    def annotate_alignment(self, path: str | Path) -> Annotation:
-        """Return the secondary structure of the first sequence of an aligned FASTA file."""
+    def annotate_alignment(self, path: str | Path) -> Annotation | ContactMap:
+        """Return the secondary structure, or the contacts, of the first sequence of an aligned FASTA file."""
         return annotate_alignment(self.bundle, Path(path))
 
     def embed(self, texts: Iterable[str | Path], *, pool: str | None = None) -> Float[np.ndarray, "N D"]:
