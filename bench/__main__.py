@@ -5,16 +5,18 @@ import json
 import multiprocessing
 import os
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.case import Case
 from bench.cases import all_cases, find_cases
 from bench.machine import describe_machine, measure_ceilings
 from bench.report import MEASURED, PAGE, case_lines, machine_lines, read_results, render
-from bench.runner import run_case
+from bench.runner import run_case, run_together
 
 
 def arguments() -> argparse.Namespace:
@@ -30,6 +32,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads on the CPU")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no case after this time")
     parser.add_argument("--seconds", type=float, help="time of each case; default: its own")
+    parser.add_argument("--peers", nargs="*", help="compare with these peers only, by a part of their names")
+    parser.add_argument(
+        "--together",
+        type=float,
+        metavar="SECONDS",
+        help="let the contestants of all cases get ready at once, within this time; only timing is one by one",
+    )
     parser.add_argument("--out", type=Path, help="write this file, or update its cases; default: in bench/measured")
     parser.add_argument("--list", action="store_true", help="list the cases of the device")
     parser.add_argument("--render", action="store_true", help="only write docs/benchmarks.md from bench/measured")
@@ -47,23 +56,45 @@ def main() -> None:
         for case in cases:
             print(f"{case.name:40}{case.about}")
         return
-    begun = time.monotonic()
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:  # no CUDA in this process
-        machine = other.submit(describe_machine, asked.device, asked.threads).result()
-        ceilings = other.submit(measure_ceilings, asked.device, asked.threads).result()
-    name = "cpu" if asked.device == "cpu" else machine["name"].lower().replace(" ", "-")
-    path = asked.out or MEASURED / f"{name}.json"
-    old: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
-    result = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "machine": machine, "ceilings": ceilings, "cases": {}}
-    print(*machine_lines(result), sep="\n", flush=True)
+    cases = [chosen(case, asked.seconds, asked.peers) for case in cases]
+    result: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d")}
+
+    def measure_machine() -> dict[str, float]:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:  # no CUDA here
+            result["machine"] = other.submit(describe_machine, asked.device, asked.threads).result()
+            result["ceilings"] = other.submit(measure_ceilings, asked.device, asked.threads).result()
+        print(*machine_lines(result), sep="\n", flush=True)
+        found: dict[str, float] = result["ceilings"]
+        return found
+
+    done = one_by_one(cases, asked, measure_machine)
+    if asked.together is not None:
+        done = run_together(cases, asked.device, asked.threads, measure_machine, asked.together)
+    for case, found in done:
+        name = "cpu" if asked.device == "cpu" else result["machine"]["name"].lower().replace(" ", "-")
+        path = asked.out or MEASURED / f"{name}.json"
+        old = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
+        write(path, {**result, "cases": ordered(old | {case.name: found}, asked.device)})
+        print(*case_lines(case.name, found), sep="\n", flush=True)
+
+
+def chosen(case: Case, seconds: float | None, peers: list[str] | None) -> Case:
+    """Return a case with the time and the peers that are asked for."""
+    names = [name for name in case.peers() if peers is None or any(part in name for part in peers)]
+    contestants = {name: make for name, make in case.contestants.items() if name in (*case.ours(), *names)}
+    return replace(case, contestants=contestants, seconds=case.seconds if seconds is None else seconds)
+
+
+def one_by_one(
+    cases: list[Case], asked: argparse.Namespace, ceilings: Callable[[], dict[str, float]]
+) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Yield the results of cases, as long as there is time for more."""
+    begun, rates = time.monotonic(), ceilings()
     for case in cases:
         if time.monotonic() - begun > 60 * asked.minutes:
             print(f"{case.name}: not started; {asked.minutes:g} minutes are over", flush=True)
             continue
-        chosen = case if asked.seconds is None else replace(case, seconds=asked.seconds)
-        old[case.name] = run_case(chosen, asked.device, asked.threads, ceilings)
-        write(path, {**result, "cases": ordered(old, asked.device)})
-        print(*case_lines(case.name, old[case.name]), sep="\n", flush=True)
+        yield case, run_case(case, asked.device, asked.threads, rates)
 
 
 def ordered(found: dict[str, Any], device: str) -> dict[str, Any]:

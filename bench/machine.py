@@ -60,12 +60,12 @@ def wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def reset_peak(device: str) -> None:
-    """Forget the peak of memory so far."""
+def release(device: str) -> None:
+    """Release memory of an accelerator that is kept for later, since others may need it first."""
     if device == "cuda":
         import torch
 
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.empty_cache()
 
 
 def peak_megabytes(device: str) -> float:

@@ -81,7 +81,8 @@ def goals_of(name: str, case: Result) -> Iterator[tuple[str, str, str, str, bool
 def case_lines(name: str, case: Result) -> Iterator[str]:
     """Yield the section of one case."""
     yield f"### {name}\n"
-    yield f"{case['about']} ({case['date']})\n"
+    together = "; contestants got ready at the same time, which lengthens the first run" if case.get("together") else ""
+    yield f"{case['about']} ({case['date']}{together})\n"
     if case["wrong"]:
         yield f"Not timed, since the contestants do not agree: {'; '.join(case['wrong'])}.\n"
         return

@@ -12,7 +12,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.case import Case, Contestant, Setting, disagreements
-from bench.machine import peak_megabytes, reset_peak, wait
+from bench.machine import peak_megabytes, release, wait
 
 TURN_SECONDS = 0.3  # that the timed runs of a turn take together, at least one
 MOST_RUNS = 50  # of a turn
@@ -66,18 +67,52 @@ def quartiles(values: list[float]) -> list[float]:
 def run_case(case: Case, device: str, threads: int, ceilings: Mapping[str, float]) -> dict[str, Any]:
     """Check and time a case; return what JSON stores of it."""
     with tempfile.TemporaryDirectory() as name, _Contest(case, device, threads, Path(name)) as contest:
-        timings = contest.timings
-        wrong = disagreements(case, {who: each.facts for who, each in timings.items() if not each.absent})
-        if not wrong:
-            contest.take_turns()
-        result: dict[str, Any] = {
-            "about": case.about,
-            "unit": case.unit,
-            "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-            "wrong": wrong,
-            "contestants": {} if wrong else {who: each.table() for who, each in timings.items()},
-            "limit_ms": case.limit,
-        }
+        for who in case.contestants:  # one after the other, so that the first run is timed alone
+            contest.start(who)
+            contest.wait_for(who, PATIENCE)
+        return _result(contest, ceilings)
+
+
+def run_together(
+    cases: Sequence[Case], device: str, threads: int, ceilings: Callable[[], Mapping[str, float]], patience: float
+) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """Yield the results of cases whose contestants get ready all at once, within `patience` seconds, for little time.
+
+    They are timed alone, but the time of a first run is that of a busy machine.
+    """
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in cases]
+        contests = [
+            stack.enter_context(_Contest(case, device, threads, path))
+            for case, path in zip(cases, folders, strict=True)
+        ]
+        for contest in contests:
+            for who in contest.case.contestants:
+                contest.start(who)
+        rates = ceilings()
+        for contest in contests:
+            for who in contest.case.contestants:
+                contest.wait_for(who, max(0.0, begun + patience - time.monotonic()))
+        for contest in contests:
+            yield contest.case, _result(contest, rates) | {"together": True}
+            contest.end()  # and its memory is free again
+
+
+def _result(contest: "_Contest", ceilings: Mapping[str, float]) -> dict[str, Any]:
+    """Check and time contestants that are ready."""
+    case, timings = contest.case, contest.timings
+    wrong = disagreements(case, {who: each.facts for who, each in timings.items() if not each.absent})
+    if not wrong:
+        contest.take_turns()
+    result: dict[str, Any] = {
+        "about": case.about,
+        "unit": case.unit,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "wrong": wrong,
+        "contestants": {} if wrong else {who: each.table() for who, each in timings.items()},
+        "limit_ms": case.limit,
+    }
     if not wrong:
         result["ratios"] = _ratios(case, timings)
         result["floor"] = _floor(case, ceilings)
@@ -124,24 +159,35 @@ class _Contest:
 
     def __enter__(self) -> "_Contest":
         os.environ["OMP_NUM_THREADS"] = os.environ["RAYON_NUM_THREADS"] = str(self.threads)
-        context = multiprocessing.get_context("spawn")
-        for number, (name, contestant) in enumerate(self.case.contestants.items()):
-            folder = self.folder / str(number)
-            folder.mkdir()
-            self.pipes[name], theirs = context.Pipe()
-            setting = Setting(self.device, self.threads, folder)
-            self.processes[name] = context.Process(target=_serve, args=(contestant, setting, theirs), daemon=True)
-            self.processes[name].start()
-            theirs.close()  # so that a process that ends closes the pipe
-            answer = self._receive(name, PATIENCE)  # one after the other, so that the first run is timed alone
-            if isinstance(answer, Timing):
-                self.timings[name] = answer
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def start(self, name: str) -> None:
+        """Start the process of a contestant."""
+        context = multiprocessing.get_context("spawn")
+        folder = self.folder / str(len(self.processes))
+        folder.mkdir()
+        self.pipes[name], theirs = context.Pipe()
+        given = (self.case.contestants[name], Setting(self.device, self.threads, folder), theirs)
+        self.processes[name] = context.Process(target=_serve, args=given, daemon=True)
+        self.processes[name].start()
+        theirs.close()  # so that a process that ends closes the pipe
+
+    def wait_for(self, name: str, seconds: float) -> None:
+        """Wait until a contestant is ready."""
+        answer = self._receive(name, seconds)
+        if isinstance(answer, Timing):
+            self.timings[name] = answer
+        else:
+            self.processes[name].kill()
+
+    def end(self) -> None:
+        """End all processes."""
         for process in self.processes.values():
             process.kill()
             process.join()
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
 
     def take_turns(self) -> None:
         """Time all contestants, round after round, until the time of the case is spent."""
@@ -189,7 +235,7 @@ def _serve(contestant: Contestant, setting: Setting, pipe: Connection) -> None:
         ready.run()
         wait(setting.device)
         pipe.send(Timing(time.perf_counter() - begun, ready.amount, ready.facts))
-        reset_peak(setting.device)
+        release(setting.device)  # others get ready meanwhile
         for request in iter(pipe.recv, None):
             pipe.send(peak_megabytes(setting.device) if request == "memory" else _turn(ready.run, setting.device))
     except ImportError as error:

@@ -1,12 +1,14 @@
 """`python -m bench`: contestants are checked before they are timed, and the page is what the results say."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from bench.__main__ import chosen
 from bench.case import Case, Floor, Prepared, Setting, disagreements
 from bench.report import PAGE, read_results, render
-from bench.runner import quartiles, run_case
+from bench.runner import quartiles, run_case, run_together
 
 CEILINGS = {"operations_per_s": 1e9, "bytes_per_s": 1e9}
 REMEDY = "write it again: python -m bench --render"
@@ -53,6 +55,24 @@ def test_contestants_that_disagree_are_not_timed():
     assert found["wrong"] == ["loss: 1 by regard, 2 by peer"]
     assert found["contestants"] == {}
     assert "do not agree" in render({"here": whole(found)})
+
+
+def test_the_contestants_of_several_cases_may_get_ready_together():
+    case = case_of(regard=partial(counting, 1.0), peer=partial(counting, 1.05), absent=missing)
+    found = list(run_together([case, case], "cpu", 1, lambda: CEILINGS, 60.0))
+    assert [each for each, _ in found] == [case, case]
+    for _, result in found:
+        assert result["together"]
+        assert len(result["ratios"]) == 1
+        assert result["contestants"]["absent"]["absent"] == "not installed: peer"
+        assert "got ready at the same time" in render({"here": whole(result)})
+
+
+def test_peers_are_chosen_by_a_part_of_their_names():
+    case = case_of(regard=missing, one=missing, other=missing)
+    assert list(chosen(case, None, ["oth"]).contestants) == ["regard", "other"]
+    assert list(chosen(case, None, []).contestants) == ["regard"]
+    assert chosen(case, 3.0, None) == replace(case, seconds=3.0)
 
 
 def test_facts_agree_within_their_tolerance():

@@ -21,7 +21,11 @@ from regard.training.run import Run, write_config
 from regard.training.trial import build_model
 from regard.training.window import LogWindow
 
-ENDLESS = ("train.steps=100000", "train.validate_every=100000", "train.checkpoint_every=100000", "train.patience=none")
+STEPS = 10_000  # of a run, from which follows how updates are executed
+ENDLESS = (
+    f"train.steps={STEPS}",
+    *("train.validate_every=100000", "train.checkpoint_every=100000", "train.patience=none"),
+)
 ADAM = ("train.optimizer.kind=adamw", "train.optimizer.rate=0.0001")
 NO_DROPOUT = ("model.embed.dropout=0.0", "model.layers.block.dropout=0.0", "model.layers.block.mixer.dropout=0.0")
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz .,;:!?'-&3$\n"

@@ -57,10 +57,11 @@ class Encoder(TokenModel):
 
         Without `scores`, return the vectors below the head.
         """
-        x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents)
+        first = self.head.reads if self.training and not isinstance(self.head, Logits) else None
+        x = self.encode(tokens, lengths=lengths, segments=segments, documents=documents, first=first)
         if not scores or isinstance(self.head, Logits):
             return self.maybe_logits(x, scores)
-        return self.head(x, padded_positions(lengths, tokens.shape[1]))
+        return self.head(x, padded_positions(lengths, x.shape[1]))
 
     def encode(
         self,
@@ -69,10 +70,12 @@ class Encoder(TokenModel):
         lengths: Int[Tensor, "B"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
         documents: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        first: int | None = None,
+    ) -> Float[Tensor, "B _T D"]:
         """Return the contextual vector of every token.
 
-        Rows are padded on the right beyond `lengths`; or `documents` numbers the texts packed into a row.
+        Rows are padded on the right beyond `lengths`; or `documents` numbers the texts packed into a row. If only the
+        `first` vectors are needed, others may be missing.
         """
         positions = row_positions(tokens, lengths) if documents is None else document_positions(documents)
         mask: Rule | None = None if positions is None else Padding()
@@ -80,7 +83,7 @@ class Encoder(TokenModel):
             mask = Documents(documents)
         if self.sight == "past":
             mask = Causal() & mask
-        return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions)
+        return self.stack(self.embed(tokens, positions, segments), mask=mask, positions=positions, first=first)
 
     @property
     def description(self) -> str:

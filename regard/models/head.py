@@ -13,7 +13,7 @@ from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
 from regard.parts.linear import Repackable
 from regard.parts.norm import NormConfig
-from regard.parts.pool import FirstConfig, Mean, Pool, PoolConfig
+from regard.parts.pool import First, FirstConfig, Mean, Pool, PoolConfig
 from regard.parts.region import region
 
 
@@ -105,6 +105,11 @@ class Pooled(nn.Module):
         """Return the pooled vector of each row."""
         return self(x, positions)
 
+    @property
+    def reads(self) -> int | None:
+        """How many vectors of a row it reads, the first ones; None: all of them."""
+        return 1 if type(self.pool) is First else None
+
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: the transform gets one for each row."""
         return 1 if child is self.transform else tokens
@@ -123,6 +128,11 @@ class Classes(nn.Module):
     def classes(self) -> int:
         """The number of classes."""
         return self.classify.out_features
+
+    @property
+    def reads(self) -> int | None:
+        """How many vectors of a row it reads, the first ones; None: all of them."""
+        return self.pooled.reads
 
     def forward(
         self, x: Float[Tensor, "B T D"], positions: Int[Tensor, "B T"] | None = None

@@ -85,14 +85,18 @@ class Layer(nn.Module):
         memory_mask: Rule | None = None,
         state: LayerViews | None = None,
         memos: tuple[Memo, Memo] | None = None,
-    ) -> Float[Tensor, "B T D"]:
+        first: int | None = None,
+    ) -> Float[Tensor, "B _T D"]:
         """Apply the sublayers: first tokens interact, then each is processed on its own.
 
-        `memos` are what the layers of a pass share, in mixers and in cross-attentions.
+        `memos` are what the layers of a pass share, in mixers and in cross-attentions. With `first`, only the vectors
+        of that many tokens are computed, if the layer `narrows`.
         """
         state = state or {}
         memo, cross_memo = memos or (None, None)
-        shared = {"memo": memo} if self.mixer.uses_memo else {}
+        shared: dict[str, Any] = {"memo": memo} if self.mixer.uses_memo else {}
+        if first is not None:
+            shared["first"] = first
 
         def mix(x: Tensor) -> Tensor:
             return self.mixer(x, mask=mask, positions=positions, state=state.get("mixer"), **shared)
@@ -118,6 +122,12 @@ class Layer(nn.Module):
             else:
                 sublayers["feedforward"] = feedforward
         return self.residual(x, sublayers)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it can compute the vectors of the first tokens only, for a head that reads no others."""
+        simple = self.cross is None and not isinstance(self.feedforward, Mixer | MixtureOfExperts)
+        return simple and type(self.mixer) is Attention and getattr(self.residual, "narrows", False)
 
     def with_same_input(self) -> Iterator[tuple[Linear, ...]]:
         """Yield the linear layers that are applied to the same vectors, so that one product can compute them."""
@@ -159,14 +169,16 @@ class Stack(nn.Module):
         memory_positions: Int[Tensor, "B S"] | None = None,
         memory_mask: Rule | None = None,
         state: Sequence[LayerViews] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """Apply all layers."""
+        first: int | None = None,
+    ) -> Float[Tensor, "B _T D"]:
+        """Apply all layers. If only the vectors of the `first` tokens are needed, the last layer leaves out others."""
         states: Sequence[LayerViews | None] = state or [None] * len(self.layers)
         memos: tuple[Memo, Memo] = ({}, {})
         if state is None and is_compiled():
             for each in cast(Iterable[Layer], self.layers):
                 each.mixer.share(memos[0], x, mask, positions)
-        for layer, layer_state in zip(self.layers, states, strict=True):
+        for number, (layer, layer_state) in enumerate(zip(self.layers, states, strict=True), 1):
+            narrow = {"first": first} if first is not None and number == len(states) and layer.narrows else {}
             x = layer(
                 x,
                 mask=mask,
@@ -176,6 +188,7 @@ class Stack(nn.Module):
                 memory_mask=memory_mask,
                 state=layer_state,
                 memos=memos,
+                **narrow,
             )
         return self.norm(x)
 

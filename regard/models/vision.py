@@ -50,16 +50,21 @@ class VisionTransformer(Model):
 
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B out"]:
         """Score the classes, or return the pooled vector."""
-        return self.head(self.encode(images))
+        return self.head(self.encode(images, self.head.reads if self.training else None))
 
-    def encode(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
-        """Return the vector of every patch, that of the class token first if there is one."""
+    def encode(
+        self, images: Float[Tensor, "B channels height width"], first: int | None = None
+    ) -> Float[Tensor, "B _T D"]:
+        """Return the vector of every patch, that of the class token first if there is one.
+
+        If only the `first` vectors are needed, others may be missing.
+        """
         x = self.patches(images)
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), 1, -1).to(x.dtype), x), 1)
         if self.position is not None:
             x = x + self.position(None, x.shape[1], x.device).to(x.dtype)
-        return self.stack(self.dropout(x))
+        return self.stack(self.dropout(x), first=first)
 
     @property
     def description(self) -> str:

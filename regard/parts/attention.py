@@ -79,8 +79,9 @@ class Attention(Watchable, Mixer):
         state: CacheView | Memory | None = None,
         memo: Memo | None = None,
         pair: Float[Tensor, "_b H T S"] | None = None,
-    ) -> Float[Tensor, "B T _D"]:
-        """Attend from x to itself, to `memory`, or to the tokens in `state`.
+        first: int | None = None,
+    ) -> Float[Tensor, "B _T _D"]:
+        """Attend from x to itself, to `memory`, or to the tokens in `state`; from the `first` tokens only, if given.
 
         The view of a cache has the mask and the positions of its step; the arguments are ignored then. Attentions with
         the same mask and positions may share a `memo`. `pair` is added to the scores.
@@ -93,6 +94,11 @@ class Attention(Watchable, Mixer):
             query = self.heads.query(x, self.rotation(x, positions))
             view = state.view(self.narrow(mask), positions, memo)
             key, value = view.kept
+        elif first is not None:  # all tokens are keys, but few are queries
+            view = Uncached(self.narrow(mask), positions).extend(self.heads.keep(x, self.rotation(x, positions)))
+            x, positions = x[:, :first], None if positions is None else positions[:, :first]
+            query, view = self.heads.query(x, self.rotation(x, positions)), view._replace(query_positions=positions)
+            key, value = self.expand(view.kept)
         else:  # self-attention: project, then write to the cache
             cache = state or Uncached(self.narrow(mask), positions, memo)
             query, kept = self.heads.project(x, self.rotation(x, cache.positions, cache.memo))

@@ -42,6 +42,8 @@ class Residual(nn.Module):
             x = x * kept / (1 - self.drop_path)
         return x
 
+    narrows = True  # whether the first sublayer may return fewer vectors than it gets, those of the first tokens
+
     @staticmethod
     def names(sublayers: Sequence[str]) -> list[str]:
         """Return the names of the norms that these sublayers need."""
@@ -54,7 +56,7 @@ class Pre(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Apply one sublayer after the other."""
         for name, f in sublayers.items():
-            x = x + self.drop(f(self.norms[name](x)))
+            x = _sum(x, self.drop(f(self.norms[name](x))))
         return x
 
 
@@ -64,7 +66,7 @@ class Post(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Apply one sublayer after the other."""
         for name, f in sublayers.items():
-            x = self.norms[name](x + self.drop(f(x)))
+            x = self.norms[name](_sum(x, self.drop(f(x))))
         return x
 
 
@@ -74,7 +76,7 @@ class Around(Residual):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Apply one sublayer after the other."""
         for name, f in sublayers.items():
-            x = x + self.drop(self.norms[f"{name}_after"](f(self.norms[name](x))))
+            x = _sum(x, self.drop(self.norms[f"{name}_after"](f(self.norms[name](x)))))
         return x
 
     @staticmethod
@@ -85,6 +87,8 @@ class Around(Residual):
 
 class Parallel(Residual):
     """x + f_1(norm(x)) + f_2(norm(x)) + ..."""
+
+    narrows = False
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Apply all sublayers to the same input."""
@@ -102,6 +106,8 @@ class Parallel(Residual):
 class Plain(Residual):
     """f(x)."""
 
+    narrows = False
+
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Apply one sublayer after the other."""
         for f in sublayers.values():
@@ -112,6 +118,11 @@ class Plain(Residual):
     def names(sublayers: Sequence[str]) -> list[str]:
         """Return no names: there are no norms."""
         return []
+
+
+def _sum(x: Tensor, y: Tensor) -> Tensor:
+    """Return x + y; if y has the vectors of the first tokens only, so has the sum."""
+    return x + y if x.shape == y.shape else x[:, : y.shape[1]] + y
 
 
 RESIDUALS = Registry[type[Residual]](

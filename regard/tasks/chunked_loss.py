@@ -2,13 +2,14 @@
 
 For GPT-2 and 32 rows of 1,024 tokens they would take 3.3 GB, as much again for their gradient, and would be read or
 written five times. The gradient of the loss at a position needs only the logits of that position, so it is computed in
-the forward pass, right after them (Wijmans et al. 2025, "Cut your losses in large-vocabulary language models", and
-Hsu et al. 2024, "Liger kernel", do the same): with targets q_t = (1 - e) [v = y_t] + e / V,
+the forward pass, right after them, by one kernel on CUDA (Hsu et al. 2024, "Liger kernel", do the same): with targets
+q_t = (1 - e) [v = y_t] + e / V,
 
     dL/dlogits_t = softmax(logits_t) - q_t,    dL/dx_t = W' dL/dlogits_t,    dL/dW = sum_t dL/dlogits_t x_t'
 """
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -23,8 +24,9 @@ from regard.parts.precision import at_least_float32, autocast_dtype, without_aut
 from regard.parts.region import region
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 
-LARGE = 2**28  # logits from which they are not held in full
-CHUNK = 2**28  # logits of a chunk, at most
+LARGE = 2**25  # logits from which they are not held in full
+CHUNK = 2**29  # logits of a chunk, at most
+HAS_TRITON = find_spec("triton") is not None
 
 
 def model_loss(
@@ -93,26 +95,22 @@ class _ChunkedCrossEntropy(Function):
         target: Target,
     ) -> tuple[Tensor, Tensor]:
         """Return the sums; the gradients of x, W and b are computed here, too, if something needs them."""
-        dtype, sums = autocast_dtype(x), []
+        dtype, wide = autocast_dtype(x), torch.promote_types(weight.dtype, torch.float32)
         ctx.dtypes = (x.dtype, weight.dtype)
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        to_weight = torch.zeros_like(weight, dtype=wide) if target.learns else None
-        to_bias = torch.zeros_like(bias, dtype=wide) if target.learns and bias is not None else None
+        sums: list[Tensor] = []
         to_x: list[Tensor] = []
+        to_weight: Tensor | None = None
+        to_bias: Tensor | None = None
         with without_autocast(x):
             matrix, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
             for rows, marks in _chunks(x.to(dtype), labels, target.chunks):
-                logits = F.linear(rows, matrix, offset)
-                if to_weight is None:
-                    sums.append(_compare(logits, marks, target.smoothing, target.cap))
-                    continue
-                found, gradient = _compare_and_derive(logits, marks, target.smoothing, target.cap)
+                found, gradient = _compare(F.linear(rows, matrix, offset), marks, target)
                 sums.append(found)
-                to_x.append(gradient @ matrix)
-                to_weight += gradient.mT @ rows
-                if to_bias is not None:
-                    to_bias += gradient.sum(0, dtype=wide)
-        if to_weight is not None:
+                if target.learns:
+                    to_x.append(gradient @ matrix)
+                    to_weight = _added(to_weight, gradient.mT @ rows, wide)
+                    to_bias = None if bias is None else _added(to_bias, gradient.sum(0, dtype=wide), wide)
+        if target.learns:
             ctx.save_for_backward(torch.cat(to_x), to_weight, to_bias)
         objective, loss = torch.stack(sums).sum(0)
         return objective.clone(), loss.clone()
@@ -132,38 +130,53 @@ def _chunks(x: Tensor, labels: Tensor, count: int) -> Iterator[tuple[Tensor, Ten
     return zip(x.split(size), labels.split(size), strict=True)
 
 
-@region
+def _added(total: Tensor | None, more: Tensor, dtype: torch.dtype) -> Tensor:
+    return more.to(dtype) if total is None else total.add_(more)
+
+
 def _compare(
-    logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoothing: float, cap: float | None
-) -> Float[Tensor, "2"]:
-    """Return objective and loss."""
-    return _sums(_capped(at_least_float32(logits), cap), labels, smoothing)[0]
+    logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], target: Target
+) -> tuple[Float[Tensor, "2"], Float[Tensor, "_rows V"]]:
+    """Return objective and loss, and the gradient of the objective by the logits before they are capped."""
+    if logits.is_cuda and HAS_TRITON and logits.dtype != torch.float64:
+        sums, gradient = compare_by_kernel(logits, labels, target.smoothing, target.cap or 0.0, target.learns)
+        return sums.sum(0), gradient
+    return _compare_plainly(logits, labels, target.smoothing, target.cap, target.learns)
 
 
 @region
-def _compare_and_derive(
-    logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoothing: float, cap: float | None
-) -> tuple[Float[Tensor, "2"], Float[Tensor, "rows V"]]:
-    """Return objective and loss, and the gradient of the objective by the logits before they are capped."""
-    scores = _capped(at_least_float32(logits), cap)
-    sums, normaliser = _sums(scores, labels, smoothing)
+def _compare_plainly(
+    logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoothing: float, cap: float | None, derives: bool
+) -> tuple[Float[Tensor, "2"], Float[Tensor, "_rows V"]]:
+    """Return the same by the operators of torch."""
+    scores = at_least_float32(logits)
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    normaliser, counts = scores.logsumexp(-1, keepdim=True), labels != IGNORE
+    loss = (normaliser - scores.gather(1, labels.clamp(min=0)[:, None]))[:, 0].masked_fill(~counts, 0.0).sum()
+    spread = (normaliser[:, 0] - scores.mean(-1)).masked_fill(~counts, 0.0).sum() if smoothing else loss
+    sums = torch.stack(((1 - smoothing) * loss + smoothing * spread, loss))
+    if not derives:
+        return sums, logits[:0]
     is_label = torch.arange(logits.shape[1], device=logits.device) == labels[:, None]
     wanted = (1 - smoothing) * is_label.to(scores.dtype) + smoothing / logits.shape[1]
     gradient = (scores - normaliser).exp() - wanted
     if cap is not None:
         gradient = gradient * (1 - (scores / cap).square())
-    return sums, torch.where((labels != IGNORE)[:, None], gradient, 0.0).to(logits.dtype)
+    return sums, torch.where(counts[:, None], gradient, 0.0).to(logits.dtype)
 
 
-def _sums(scores: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Return objective and loss, and log sum_v exp(score[v]) of every position."""
-    normaliser, counts = scores.logsumexp(-1, keepdim=True), labels != IGNORE
-    loss = (normaliser - scores.gather(1, labels.clamp(min=0)[:, None]))[:, 0].masked_fill(~counts, 0.0).sum()
-    if smoothing == 0.0:
-        return torch.stack((loss, loss)), normaliser
-    spread = (normaliser[:, 0] - scores.mean(-1)).masked_fill(~counts, 0.0).sum()
-    return torch.stack(((1 - smoothing) * loss + smoothing * spread, loss)), normaliser
+@torch.library.custom_op("regard::compare_with_labels", mutates_args=())
+def compare_by_kernel(
+    logits: Tensor, labels: Tensor, smoothing: float, cap: float, derives: bool
+) -> tuple[Tensor, Tensor]:
+    """Run the kernel as one operator, which torch.compile does not look into; the sums are those of each position."""
+    from regard.tasks.loss_kernel import compare
+
+    sums, gradient = compare(logits.contiguous(), labels.contiguous(), smoothing, cap, IGNORE, derives)
+    return sums, gradient
 
 
-def _capped(logits: Tensor, cap: float | None) -> Tensor:
-    return logits if cap is None else cap * torch.tanh(logits / cap)
+@compare_by_kernel.register_fake
+def _(logits: Tensor, labels: Tensor, smoothing: float, cap: float, derives: bool) -> tuple[Tensor, Tensor]:
+    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if derives else logits.new_empty(0)
+    return logits.new_empty(len(logits), 2, dtype=torch.float32), gradient.reshape(-1, logits.shape[1])

@@ -17,7 +17,14 @@ from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
 from regard.training import capture
 from regard.training.capture import WAITS, CapturedUpdates, Recorder, can_capture
-from regard.training.execution import LEAST_SECONDS, SPEED, Execution, choose_execution, estimate_flops
+from regard.training.execution import (
+    CAPTURED_SECONDS,
+    LEAST_SECONDS,
+    SPEED,
+    Execution,
+    choose_execution,
+    estimate_flops,
+)
 from regard.training.planning import RunPlan
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
@@ -238,6 +245,15 @@ def test_a_large_update_is_compiled_and_not_captured(run: tuple[RunPlan, nn.Modu
 
 def test_a_short_run_is_not_compiled(run: tuple[RunPlan, nn.Module]) -> None:
     assert choose(run, CUDA, steps=1, tokens=2 * 10**9) == Execution(compiles=False, captures=False)
+
+
+def test_two_passes_take_twice_as_long(tmp_path: Path) -> None:
+    found = planned("translation", tmp_path, "task.r_drop=1.0", recipe="translator")
+    model = build_model(found.config, ALONE)
+    longest = CAPTURED_SECONDS - LEAST_SECONDS
+    tokens = round(0.7 * longest * SPEED / estimate_flops(model, 1))
+    assert not choose((found, model), CUDA, tokens=tokens).captures
+    assert choose((found, model), CUDA, tokens=tokens // 2).captures
 
 
 def test_what_the_user_chooses_decides(run: tuple[RunPlan, nn.Module]) -> None:
