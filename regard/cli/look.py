@@ -36,7 +36,7 @@ def look_command(
         str | None,
         typer.Argument(
             metavar="TEXT",
-            help="The text that the model reads, or an image file for a vision model.",
+            help="The text that the model reads; an image file for a vision model; FILE or FILE@FRAME for tracks.",
             show_default=False,
         ),
     ] = None,
@@ -100,6 +100,7 @@ def look_command(
       regard look "the river bank" -m runs/translation-1
       regard look "Once upon a time" -m runs/language-1 --tokens 20
       regard look photo.jpg -m runs/vision-1
+      regard look tracks.txt@7800 -m runs/trajectories-1
       regard look "a text" -m runs/a -m runs/b --export page.html
     """
     from regard.viewer.model_handle import make_handles

@@ -25,6 +25,7 @@ from regard.cli.data import data_command
 from regard.cli.embed import embed_command
 from regard.cli.evaluate import evaluate_command
 from regard.cli.fill import fill_command
+from regard.cli.forecast import forecast_command
 from regard.cli.generate import generate_command
 from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_parameters
 from regard.cli.lab import lab_command
@@ -89,6 +90,7 @@ VERBS = {
     "annotate": annotate_command,
     "embed": embed_command,
     "parse": parse_command,
+    "forecast": forecast_command,
     "evaluate": evaluate_command,
     "ablate": ablate_command,
     "look": look_command,

@@ -188,3 +188,66 @@ def hold_out_end(windows: TrackWindows, length: int, share: float) -> tuple[Trac
     begin = windows.starts[len(windows) - held_out] if held_out else np.iinfo(np.int64).max
     before = np.flatnonzero(windows.starts <= begin - length)
     return windows.select(before), windows.select(np.flatnonzero(windows.starts >= begin))
+
+
+# --- one scene -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedScene:
+    """What is seen at one time: the agents that are present, and their last positions."""
+
+    frame: int
+    step: int  # frames from one step to the next
+    agents: tuple[str, ...]
+    positions: Float[np.ndarray, "A S 2"]  # NaN where an agent is absent
+    truth: Float[np.ndarray, "A F 2"]  # the positions after that, as far as they are known
+
+    @property
+    def present(self) -> Bool[np.ndarray, "A S"]:
+        """At which steps each agent is present."""
+        return ~np.isnan(self.positions).any(-1)
+
+    def text(self) -> str:
+        """Return the observed positions as rows, separated by semicolons."""
+        steps = self.positions.shape[1]
+        return "; ".join(
+            f"{self.frame - (steps - 1 - time) * self.step} {agent} {x:g} {y:g}"
+            for time in range(steps)
+            for agent, (x, y) in zip(self.agents, self.positions[:, time].tolist(), strict=True)
+            if not np.isnan(x)
+        )
+
+
+def observe_scene(tracks: Tracks, frame: int | None, observed: int, predicted: int) -> ObservedScene:
+    """Return what is seen at a frame, by default the last one: all agents that are present then."""
+    last = int(tracks.times.max())
+    if frame is None:
+        time = last
+    else:
+        time, between = divmod(frame - tracks.first, tracks.step)
+        if between or not np.any(tracks.times == time):
+            known = f"frames {tracks.first} to {tracks.frame(last)}, every {tracks.step}"
+            raise InputError(f"{tracks.name}: no agent is in frame {frame}; it has {known}, some without agents")
+    agents = tracks.agents[tracks.times == time]
+    times = np.arange(time - observed + 1, time + predicted + 1)
+    positions = tracks.at(agents, np.broadcast_to(times, (len(agents), len(times))))
+    names = tuple(tracks.labels[agent] for agent in agents)
+    return ObservedScene(tracks.frame(time), tracks.step, names, positions[:, :observed], positions[:, observed:])
+
+
+def holds_rows(text: str) -> bool:
+    """Return whether a text holds rows of tracks, not the name of a file."""
+    return ";" in text or "\n" in text or len(re.split(r"[\s,]+", text.strip())) == len(COLUMNS)
+
+
+def parse_scene(text: str, observed: int, predicted: int) -> ObservedScene:
+    """Read a scene from rows separated by semicolons or line breaks, or from FILE or FILE@FRAME."""
+    skipped = Skipped()
+    if holds_rows(text):
+        rows = [row for row in re.split(r"[;\n]", text) if row.strip()]
+        return observe_scene(parse_tracks(rows, "the text", skipped), None, observed, predicted)
+    name, at, frame = text.strip().rpartition("@")
+    if at and re.fullmatch(r"-?\d{1,12}", frame) and not Path(text.strip()).exists():
+        return observe_scene(read_tracks(Path(name), skipped), int(frame), observed, predicted)
+    return observe_scene(read_tracks(Path(text.strip()), skipped), None, observed, predicted)

@@ -17,6 +17,7 @@ from regard.draw.heatmap import heatmap
 from regard.draw.learning_curves import Curve, Panel, curves
 from regard.draw.measurements import bars, lines
 from regard.draw.position_table import positions
+from regard.draw.scene import scene
 from regard.draw.style import DARK, LIGHT, Look, current_look, use_look
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "heatmap",
     "lines",
     "positions",
+    "scene",
     "use_look",
     "write_figure",
 ]

@@ -106,7 +106,7 @@ class Motion(nn.Module):
         own = frame.enter(tracks - frame.origin[:, :, None])
         features = torch.cat((own, frame.enter(speeds), tracks - middle[:, :, None], speeds), -1)
         features = features.masked_fill(~present[..., None], 0)
-        return self.down(self.activation(self.up(features)))
+        return self.down(self.activation(self.up(features.to(self.up.weight.dtype))))
 
 
 class FuturesHead(nn.Module):

@@ -345,6 +345,7 @@ def _next_commands(run: Run) -> list[str]:
     model = build_empty(run.config.model)
     texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
     texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" ', "annotate": "MKTAYIAKQR ", "parse": '"a sentence" '}
+    texts["forecast"] = "tracks.txt "
     name = (run.config.task.verbs or model.verbs)[0]
     text = "image.png " if model.reads == "image" else texts.get(name, "")
     verb = f"regard {name} {text}-m {folder}"

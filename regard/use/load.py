@@ -10,7 +10,9 @@ import torch
 from jaxtyping import Float
 
 from regard.data.device import choose_device
+from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
+from regard.data.tracks import ObservedScene, observe_scene, read_tracks
 from regard.data.trees import Tree
 from regard.decode.engine import Engine, eager
 from regard.decode.static import captured, compiled
@@ -33,6 +35,7 @@ from regard.use.embed import embed_lines
 from regard.use.evaluate import Evaluation, Say, evaluate_model, evaluate_task
 from regard.use.fill import fill_lines
 from regard.use.fit import as_long
+from regard.use.forecast import SceneForecast, forecast_scene, scene_steps
 from regard.use.generate import GenerateOptions, generate_lines, generate_options, stream_text
 from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
@@ -53,7 +56,8 @@ class LoadedModel:
 
     `translate`, `generate`, `classify`, `fill`, `embed` and `parse` take a list and return a list (or an array). The
     same names with `_lines` take any number of lines, also endless ones, and yield pairs of line and answer in order;
-    `feedback` is called for finished lines, and for lines that had to be cut (by default a Python warning).
+    `feedback` is called for finished lines, and for lines that had to be cut (by default a Python warning). `forecast`
+    takes one scene.
     """
 
     bundle: Bundle
@@ -254,6 +258,17 @@ class LoadedModel:
     ) -> Iterator[tuple[str, Tree | None]]:
         """Yield each line with its tree."""
         return parse_lines(self.bundle, as_chunks(lines, "texts"), beam, batch_tokens, feedback or Feedback())
+
+    # --- forecast ----------------------------------------------------------------------------------------------------
+
+    def forecast(self, scene: str | Path | ObservedScene, *, frame: int | None = None) -> SceneForecast:
+        """Return the futures of all agents of a scene: of a file with tracks, seen up to a frame, the last by default.
+
+        `.paths` are (agents, futures, steps, 2) in metres, the most likely future first; `.probabilities` are theirs.
+        """
+        if not isinstance(scene, ObservedScene):
+            scene = observe_scene(read_tracks(Path(scene), Skipped()), frame, *scene_steps(self.bundle))
+        return forecast_scene(self.bundle, scene)
 
     # --- evaluate ----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The answers of a model that does not generate text: the label of a text or image, or the masked words."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,8 +18,11 @@ TOP = 5
 
 def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[Answer]:
     """Return the most probable answers: one list for the label, or one for each mask."""
+    if prepared.agents:
+        assert isinstance(captured.output, tuple)
+        return list(_paths(prepared.agents, *captured.output))
     if model.classes is not None:
-        assert captured.output is not None
+        assert isinstance(captured.output, Tensor)
         question = "What is in this image?" if model.reads == "image" else "Which label does this text have?"
         return [_answer(question, captured.output[None], bundle.classes)]
     if not prepared.masks:
@@ -31,6 +36,13 @@ def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Cap
         questions = [f"Which word is [MASK] {number}?" for number in range(1, len(prepared.masks) + 1)]
     words = [text.strip() or text for text in texts]
     return [_answer(question, row[None], words) for question, row in zip(questions, rows, strict=True)]
+
+
+def _paths(agents: Sequence[str], paths: Tensor, logits: Tensor) -> Iterator[Answer]:
+    """Return where each agent may be at the last predicted step."""
+    for agent, ends, scores in zip(agents, paths[:, :, -1].tolist(), logits, strict=True):
+        names = [f"{x:.2f} {y:.2f}" for x, y in ends]
+        yield _answer(f"Where is agent {agent} after {paths.shape[2]} steps?", scores[None], names)
 
 
 def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:

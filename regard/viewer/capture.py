@@ -96,7 +96,7 @@ class Capture:
     memory: Float[Tensor, "_S _D"] | None  # what the keys of cross-attention are computed from
     hidden: dict[str, list[Float[Tensor, "_T _D"]]]  # of each sequence; layer 0 is the embedding
     below: Float[Tensor, "_T _D"] | None  # the input of an output layer that gives logits
-    output: Float[Tensor, "out"] | None  # of any other output layer
+    output: Tensor | tuple[Tensor, ...] | None  # of any other output layer
 
 
 def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
@@ -120,8 +120,13 @@ def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
         memory=seen.last("memory") if "memory" in seen.found else None,
         hidden=hidden,
         below=seen.last("below") if "below" in seen.found else None,
-        output=None if output is None else output[0],
+        output=None if output is None else _first_row(output),
     )
+
+
+def _first_row(output: Any) -> Any:
+    """Return the output for the only row of a batch, which may be several tensors."""
+    return tuple(each[0] for each in output) if isinstance(output, tuple) else output[0]
 
 
 def join_calls(calls: Sequence[Record]) -> AttentionTrace:

@@ -39,7 +39,7 @@ class ModelHandle:
         self.lock = Lock()  # the model does one thing at a time
         self.loaded: Any = None  # a `regard.use.bundle.Bundle`
         self.status = LoadStatus()
-        self.what, self.reads_images = "", False
+        self.what, self.reads_images, self.reads_tracks = "", False, False
         self.verbs: tuple[str, ...] = ()
 
     def load(self) -> None:
@@ -64,7 +64,7 @@ class ModelHandle:
         """Use a model that is in memory."""
         model = bundle.model
         self.what, self.verbs = bundle.description, bundle.verbs
-        self.reads_images = model.reads == "image"
+        self.reads_images, self.reads_tracks = model.reads == "image", model.reads == "tracks"
         self.loaded = bundle
 
     def load_if_possible(self) -> None:

@@ -3,12 +3,13 @@
 Translators translate, language models generate, and masks are found; then the model reads all tokens in one pass.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from regard.data.tracks import parse_scene
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
@@ -18,12 +19,13 @@ from regard.errors import InputError
 from regard.models.model import ImageInput, StepModel, writes
 from regard.use.bundle import Bundle
 from regard.use.fill import MaskedRows
+from regard.use.forecast import scene_inputs, scene_steps
 from regard.use.stream import TextStream
 from regard.use.translate import SPARE, translate_options
 from regard.viewer.manifest import Token
 from regard.viewer.patched_image import PatchedImage, image_tensor, read_image
 from regard.viewer.query import CHARACTERS, TOKENS, Query, QueryText
-from regard.viewer.tokens import describe_tokens
+from regard.viewer.tokens import describe_tokens, step_tokens
 
 
 @dataclass
@@ -38,6 +40,7 @@ class Prepared:
     written: str | None = None  # what it wrote
     masks: list[int] = field(default_factory=list)  # the indices of [MASK]
     picture: PatchedImage | None = None
+    agents: tuple[str, ...] = ()  # of a scene, by name
 
 
 def prepare_query(bundle: Bundle, query: Query) -> Prepared:
@@ -56,7 +59,9 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     if model.image is not None:
         return _prepare_image(bundle, model.image, query)
     if query.image is not None:
-        raise InputError(f"{bundle.name}: is {model.description} and reads texts; leave the image out")
+        raise InputError(f"{bundle.name}: is {model.description} and reads {model.reads}; leave the image out")
+    if model.reads == "tracks":
+        return _prepare_scene(bundle, query)
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
     reader = TextReader(bundle, query, prepared)
@@ -80,6 +85,19 @@ def _prepare_image(bundle: Bundle, shape: ImageInput, query: Query) -> Prepared:
     picture = read_image(shape, image)
     shown = text if isinstance(text, str) and text else "an image"
     return Prepared(shown, {"images": image_tensor(bundle, picture)}, {"patches": picture.tokens()}, picture=picture)
+
+
+def _prepare_scene(bundle: Bundle, query: Query) -> Prepared:
+    if not isinstance(query.text, str) or not query.text.strip():
+        raise InputError(f"{bundle.name}: is {bundle.model.description} and needs tracks; give a file, or rows")
+    scene = parse_scene(query.text, *scene_steps(bundle))
+    most = max(query.longest // scene.positions.shape[1], 1)
+    notes = []
+    if len(scene.agents) > most:
+        notes.append(f"Cut to the first {most} of {len(scene.agents)} agents; the viewer does not show more.")
+        scene = replace(scene, agents=scene.agents[:most], positions=scene.positions[:most], truth=scene.truth[:most])
+    sequences = {"steps": step_tokens(scene.agents, scene.present.tolist())}
+    return Prepared(scene.text(), scene_inputs(bundle, scene), sequences, notes, agents=scene.agents)
 
 
 class TextReader:

@@ -95,6 +95,8 @@ class Viewer:
         query = Query(**given)
         if handle.reads_images and query.image is None:  # otherwise its text would be read as the path of a file
             raise HTTPException(400, f"{handle.name} is {handle.what}; choose an image")
+        if handle.reads_tracks and not _holds_rows(str(query.text)):  # likewise
+            raise HTTPException(400, f"{handle.name} is {handle.what}; write rows: frame agent x y; frame agent x y")
 
         def work() -> str:
             with handle.lock, one_line_errors(handle.name):
@@ -108,6 +110,13 @@ class Viewer:
         except KeyError:
             remedy = "only the last ones are kept; choose another, or run the model again"
             raise HTTPException(404, f"no such recording; {remedy}") from None
+
+
+def _holds_rows(text: str) -> bool:
+    """Return whether a text holds rows of tracks; numpy is imported only for a model that is loaded."""
+    from regard.data.tracks import holds_rows
+
+    return holds_rows(text)
 
 
 def make_app(store: RecordingStore, handles: Sequence[ModelHandle], token: str | None) -> ASGIApp:

@@ -31,6 +31,18 @@ def describe_tokens(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Tok
     return [Token(text=token_text(tokenizer, id), id=id, special=mark, word=word) for id, mark, word in rows]
 
 
+def step_tokens(agents: Sequence[str], present: Sequence[Sequence[bool]]) -> list[Token]:
+    """Name the steps of agents: agent@step, counted from 1. The steps of an agent are pieces of one word.
+
+    A step at which the agent is absent is special: nothing looks at it.
+    """
+    return [
+        Token(text=f"{agent}@{step}", id=step, special=not seen, word=number if seen else -1)
+        for number, (agent, steps) in enumerate(zip(agents, present, strict=True))
+        for step, seen in enumerate(steps, 1)
+    ]
+
+
 def is_special(tokenizer: Tokenizer, id: int) -> bool:
     """Return whether a token is not part of the text; the mask and the unknown token are, unless they are padding."""
     if id in (tokenizer.pad, tokenizer.start, tokenizer.end):

@@ -34,7 +34,7 @@ from regard.viewer.live_recording import f16
 from regard.viewer.manifest import FORMAT, THUMBNAIL, AttentionShape, Cell, Manifest, Token
 from regard.viewer.patched_image import PatchedImage, cut_into_patches
 from regard.viewer.recording import ComputedRecording
-from regard.viewer.tokens import describe_tokens
+from regard.viewer.tokens import describe_tokens, step_tokens
 
 
 class TrainingRecording(ComputedRecording):
@@ -53,6 +53,9 @@ class TrainingRecording(ComputedRecording):
     def _sequences(self) -> dict[str, list[Token]]:
         if self.picture is not None:
             return {"patches": self.picture.tokens()}
+        if self.model.reads == "tracks":
+            present = self.probe.inputs["present"].reshape(-1, self.model.config.observed).tolist()
+            return {"steps": step_tokens([str(number) for number in range(1, len(present) + 1)], present)}
         ids = {name: tensor[0].tolist() for name, tensor in self.probe.inputs.items()}
         if "target" in ids and self.tokenizer is not None:
             ids["written"] = [*ids["target"][1:], self.tokenizer.end]
@@ -105,6 +108,8 @@ class TrainingRecording(ComputedRecording):
         row = next(iter(self.probe.inputs.values()))[0]
         if self.picture is not None:
             return "an image"
+        if self.model.reads == "tracks":
+            return "a scene"
         return " ".join(map(str, row.tolist())) if self.tokenizer is None else self.tokenizer.decode([row.tolist()])[0]
 
     @cached_property

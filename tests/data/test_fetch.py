@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import lzma
 import re
+import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -270,3 +272,18 @@ def test_questions_of_trec_become_tables_of_text_and_coarse_class(tmp_path, monk
     assert test.read_text() == "text\tlabel\nHow far ?\tNUM\n"
     with pytest.raises(RegardError, match="my-set: cannot be downloaded"):
         get(tmp_path / "other")
+
+
+def test_the_scenes_of_ethucy_are_unpacked(tmp_path, monkeypatch):
+    content = BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name in ("eth/test/a.txt", "eth/train/b.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            archive.addfile(member, BytesIO(b"row\n"))
+    packed = file("ethucy.tar", content.getvalue())
+    know(monkeypatch, files=(packed,), made=("eth/test/a.txt",), packer="ethucy")
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "ethucy.tar.xz").write_bytes(lzma.compress(content.getvalue()))
+    assert [path.read_bytes() for path in get(tmp_path / "to", tmp_path / "from")] == [b"row\n"]
+    assert (tmp_path / "to" / "eth" / "train" / "b.txt").read_bytes() == b"row\n"

@@ -55,6 +55,7 @@ FILES = (
     "pieces.model",
     "photo.png",
     "digits.npz",
+    "walks.txt",
     "recipe.toml",
     "part.py",
 )
@@ -64,6 +65,7 @@ FOLDERS = (
     "masked",
     "classification",
     "vision",
+    "trajectories",
     "bpe",
     "unigram",
     "char",
@@ -105,6 +107,9 @@ evaluate a.txt -m language
 evaluate a.txt b.txt -m translation
 evaluate labels.tsv -m classification
 evaluate images -m vision
+evaluate walks.txt -m trajectories
+forecast walks.txt -m trajectories --frame 100 -o out.csv --picture out.svg
+forecast walks.txt -m trajectories
 ablate language a.txt --csv out.csv
 ablate translation a.txt b.txt --json
 ablate -m trained --svg out.svg
@@ -112,6 +117,8 @@ look 'one red' -m language --csv out.csv
 look one -m translation --svg out.svg
 look -m trained --export out.html
 look photo.png -m vision --csv out.csv
+look walks.txt@100 -m trajectories --csv out.csv
+look '0 a 1 2; 10 a 2 2' -m trajectories --svg out.svg
 look --csv out.csv
 look one -m masked -m language --port 0
 convert language out --to huggingface
@@ -152,6 +159,7 @@ train classification labels.csv
 train classification rows.jsonl
 train vision images
 train vision digits.npz
+train trajectories walks.txt task.observed=3 task.predicted=2
 train recipe.toml
 train --resume trained train.steps=3
 """

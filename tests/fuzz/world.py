@@ -7,10 +7,10 @@ from pathlib import Path
 import matplotlib.font_manager  # noqa: F401  # writes its cache when it is imported
 import numpy as np
 
-from ..tasks.corpora import sentences, write
+from ..tasks.corpora import sentences, walks, write
 from ..use.made import CLASSES, image, run, tokenizer_of
 
-KINDS = ("translation", "language", "masked", "classification", "vision")
+KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories")
 RECIPE = """
 like = "gpt2"
 
@@ -71,6 +71,7 @@ def make_world(folder: Path) -> Path:
         for number in range(8):
             image(folder / "images" / name / f"{number}.png", seed=number)
     image(folder / "photo.png")
+    walks(folder / "walks.txt")
     chance = np.random.default_rng(0)
     np.savez(folder / "digits.npz", x=chance.integers(0, 255, (12, 8, 8), dtype=np.uint8), y=np.arange(12) % 3)
     (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")

@@ -4,9 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
+from regard.parts.attend import explicit, watch
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import (
+    AgentHeads,
+    AgentHeadsConfig,
     BareHeads,
     BareHeadsConfig,
     Heads,
@@ -15,7 +18,7 @@ from regard.parts.heads import (
     MultiHeads,
     MultiHeadsConfig,
 )
-from regard.parts.mask import Causal
+from regard.parts.mask import Agents, Causal
 from regard.parts.norm import LayerNormConfig, RMSNormConfig
 from regard.parts.position import Relative, RopeConfig
 
@@ -257,3 +260,71 @@ def test_the_base_class_implements_nothing():
     for undefined in (lambda: heads.query(x, identity), lambda: heads.keep(x, identity), lambda: heads.merge(x[None])):
         with pytest.raises(NotImplementedError):
             undefined()
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+def agent_attention_by_loops(heads: AgentHeads, x: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
+    """Yuan et al. 2021, equations 5 to 7, pair by pair: which projections are used depends on the two agents."""
+    rows, tokens, width = len(x), x.shape[1], heads.key_dim
+    mixed = torch.zeros(rows, tokens, heads.heads * width, dtype=x.dtype)
+    for row in range(rows):
+        for head in range(heads.heads):
+            part = slice(head * width, (head + 1) * width)
+            for i in range(tokens):
+                scores = torch.full((tokens,), -torch.inf, dtype=x.dtype)
+                for j in range(tokens):
+                    same = agents[row, i] == agents[row, j]
+                    to_query, to_key = (
+                        (heads.to_query, heads.to_key) if same else (heads.to_other_query, heads.to_other_key)
+                    )
+                    if agents[row, j] >= 0:
+                        scores[j] = to_query(x[row, i])[part] @ to_key(x[row, j])[part] / width**0.5
+                for j, weight in enumerate(scores.softmax(0)):
+                    mixed[row, i, part] += weight * heads.to_value(x[row, j])[part]
+    return heads.output(mixed)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@torch.no_grad()
+def test_agent_aware_attention_is_what_two_loops_compute(bias):
+    attention = fill(config(AgentHeadsConfig(2, head_dim=3, bias=bias)).build(6).double())
+    x, agents = random(2, 7, 6), torch.tensor([[0, 0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, -1, -1]])
+    with watch(attention) as tape:
+        found = attention(x, mask=Agents(agents))
+    close(found, agent_attention_by_loops(attention.heads, x, agents))
+    ((record,),) = tape.values()
+    close(explicit(record.query, record.key, record.value, record.terms), record.mixed)
+    assert record.weights.shape == (2, 2, 7, 7)
+    assert (record.weights[1, :, :, 5:] == 0).all()
+
+
+@torch.no_grad()
+def test_agents_that_share_their_projections_are_plain_multi_head_attention():
+    aware, plain = fill(config(AgentHeadsConfig(2)).build(6).double()), config(MultiHeadsConfig(2)).build(6).double()
+    aware.heads.to_other_query.load_state_dict(aware.heads.to_query.state_dict())
+    aware.heads.to_other_key.load_state_dict(aware.heads.to_key.state_dict())
+    shared = {name: weight for name, weight in aware.state_dict().items() if "other" not in name}
+    plain.load_state_dict(shared)
+    x = random(2, 5, 6)
+    close(aware(x, mask=Agents(torch.tensor([[0, 1, 1, 2, 0]] * 2))), plain(x))
+
+
+def test_mistakes_in_agent_aware_heads():
+    with pytest.raises(ConfigError, match=r"heads: dim=8 must be a multiple of heads=3; or give head_dim"):
+        config(AgentHeadsConfig(3)).build(8)
+    with pytest.raises(ConfigError, match="agent-aware attention needs a memory of width 8, not 4"):
+        config(AgentHeadsConfig(2)).build(8, 4)
+    with pytest.raises(InputError, match="need to know the agent of each token; use them in a trajectory model"):
+        config(AgentHeadsConfig(2)).build(8)(random(1, 3, 8, dtype=torch.float32))
+
+
+def test_columns_of_tokens_that_share_a_time_are_their_indices():
+    attention = config(AgentHeadsConfig(2)).build(8)
+    times, agents = torch.tensor([[0, 1, 0, 1, -1]]), torch.tensor([[0, 0, 1, 1, -1]])
+    with watch(attention, "*") as tape:
+        attention(random(1, 5, 8, dtype=torch.float32), mask=Agents(agents), positions=times)
+    ((name, (record,)),) = tape.items()
+    assert record.columns().tolist() == [[0, 1, 2, 3, -1]]
+    torch.testing.assert_close(tape.weights(name), record.weights[..., :4])

@@ -30,6 +30,19 @@ def write(path: Path, lines: list[str]) -> str:
     return str(path)
 
 
+def walks(path: Path, steps: int = 30, agents: int = 3, seed: int = 0) -> str:
+    """Write tracks of agents that walk on noisy lines; agent n appears n steps late. Return the name of the file."""
+    chance = np.random.default_rng(seed)
+    speeds = chance.normal(0, 0.5, (agents, 2))
+    rows = [
+        f"{10 * step}\t{agent + 1}.0\t{x:.3f}\t{y:.3f}"
+        for step in range(steps)
+        for agent in range(min(step + 1, agents))
+        for x, y in [speeds[agent] * step + chance.normal(0, 0.05, 2) + 3 * agent]
+    ]
+    return write(path, rows)
+
+
 def prepare(kind: str, tokenizer: TokenizerConfig | None = None, seed: int = 0, **values) -> Task:
     """Read the files of a task, as a run does."""
     return TASKS[kind](**values).prepare(tokenizer or TokenizerConfig("word", 50), seed, lambda text: None)

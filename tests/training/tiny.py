@@ -16,7 +16,7 @@ from regard.training.run import Run, write_config
 from regard.training.trial import build_model
 
 from ..laws.cases import SHRINK
-from ..tasks.corpora import sentences, write
+from ..tasks.corpora import sentences, walks, write
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 STILL = {  # without dropout
@@ -27,8 +27,16 @@ STILL = {  # without dropout
     "deepseek-like": (),
     "rnn-attention": ("embed.dropout", "dropout", "encoder.layers.recurrent.dropout"),
     "vit": ("dropout", "layers.block.dropout", "layers.block.mixer.dropout"),
+    "forecaster": ("layers.block.dropout",),
 }
-RECIPE = {"language": "gpt2", "masked": "bert", "classification": "bert", "translation": "translator", "vision": "vit"}
+RECIPE = {
+    "language": "gpt2",
+    "masked": "bert",
+    "classification": "bert",
+    "translation": "translator",
+    "vision": "vit",
+    "trajectories": "forecaster",
+}
 
 
 def shrunk(recipe: str, *, still: bool = False) -> list[str]:
@@ -57,6 +65,9 @@ def data(kind: str, folder: Path) -> dict[str, object]:
     if kind == "classification":
         rows = [f"{line}\t{line.split()[0][0]}" for line in lines]
         return {"kind": kind, "train": [write(folder / "table.tsv", ["text\tlabel", *rows])]}
+    if kind == "trajectories":
+        steps = {"observed": 3, "predicted": 2}
+        return {"kind": kind, "train": [walks(folder / "walks.txt", steps=60)], **steps}
     chance = np.random.default_rng(0)
     pixels = chance.integers(0, 255, (40, 8, 12, 1), dtype=np.uint8)
     np.savez(folder / "images.npz", images=pixels, labels=chance.integers(0, 5, 40))
@@ -71,7 +82,7 @@ def plan(what: object, *overrides: str, **options: object) -> RunPlan:
 def planned(kind: str, folder: Path, *changes: str, recipe: str | None = None, still: bool = False) -> RunPlan:
     """Plan a tiny run; words are tokens."""
     recipe = recipe or RECIPE[kind]
-    words = [] if kind == "vision" else ["tokenizer.kind=word"]
+    words = [] if kind in ("vision", "trajectories") else ["tokenizer.kind=word"]
     size = {"translation": 512, "vision": 60}.get(kind, 64)  # tokens of an update: at least eight rows
     overrides = [*shrunk(recipe, still=still), *words, *training(tokens=size), *changes]
     return plan(data(kind, folder), *overrides, recipe=recipe)

@@ -19,7 +19,7 @@ from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel
 
 from ..laws.cases import SHRINK
-from ..tasks.corpora import sentences, write
+from ..tasks.corpora import sentences, walks, write
 
 RECIPE = {
     "translation": "transformer-base",
@@ -27,7 +27,9 @@ RECIPE = {
     "masked": "bert",
     "classification": "bert",
     "vision": "vit",
+    "trajectories": "forecaster",
 }
+WITHOUT_TEXT = ("vision", "trajectories")
 CLASSES = ("high", "low", "middle")
 
 
@@ -44,7 +46,7 @@ def model_of(kind: str, tokenizer: str = "word", recipe: str | None = None, *cha
     """Build the shrunk model of a task, with weights that matter."""
     recipe = recipe or RECIPE[kind]
     overrides = [change for change in SHRINK[recipe] if not change.startswith("model.vocabulary")]
-    if kind != "vision":
+    if kind not in WITHOUT_TEXT:
         overrides.append(f"model.vocabulary={tokenizer_of(tokenizer).size}")
     if kind in ("classification", "vision"):
         overrides += ["model.head.kind=classes", f"model.head.classes={len(CLASSES)}"]
@@ -63,7 +65,7 @@ def loaded(
 ) -> LoadedModel:
     """A model ready to use, without a folder."""
     model = model_of(kind, tokenizer, recipe, *changes)
-    text = None if kind == "vision" else tokenizer_of(tokenizer)
+    text = None if kind in WITHOUT_TEXT else tokenizer_of(tokenizer)
     engine = eager(model) if isinstance(model, StepModel) else None
     images = {"mean": (0.5,) * 3, "std": (0.2,) * 3} if kind == "vision" else {}
     classes = CLASSES if kind in ("classification", "vision") else ()
@@ -92,12 +94,14 @@ def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
         task |= {"source": [write(folder / "a.txt", lines)], "target": [write(folder / "b.txt", turned)], "longest": 12}
     elif kind == "vision":
         task |= {"train": "nowhere", "classes": list(CLASSES), "mean": [0.5] * 3, "std": [0.2] * 3}
+    elif kind == "trajectories":
+        task |= {"train": [walks(folder / "a.txt")], "observed": 3, "predicted": 2}
     else:
         task |= {"train": [write(folder / "a.txt", lines)]}
         task |= {"classes": list(CLASSES)} if kind == "classification" else {"window": 16}
     rows = [f"{key} = {_toml(value)}" for key, value in task.items()]
     rows = ["[task]", *rows]
-    if kind != "vision":
+    if kind not in WITHOUT_TEXT:
         tokenizer_of(tokenizer).save(folder)
         rows += ["[tokenizer]", f'kind = "{tokenizer}"']
     write(folder / "recipe.toml", rows)

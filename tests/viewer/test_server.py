@@ -197,6 +197,19 @@ def test_an_image_is_sent_as_base64(model):
     assert model.queries == [Query(image=b"\x89PNG")]
 
 
+def test_the_name_of_a_file_is_not_read_as_tracks(model):
+    browser = ready(model)
+    model.reads_tracks, model.what = True, "a model of trajectories"
+    for name in ("/etc/passwd", "walks.txt@100"):
+        refused = browser.post("/record", json={"model": "run", "text": name})
+        assert (refused.status_code, refused.json()["error"]) == (
+            400,
+            "run is a model of trajectories; write rows: frame agent x y; frame agent x y",
+        )
+    assert not model.queries
+    assert browser.post("/record", json={"model": "run", "text": "0 a 1 2; 10 a 2 2"}).status_code == 200
+
+
 def test_half_a_character_and_a_long_text_do_no_harm_to_the_list(model):
     browser = ready(model)
     model.reads_images = True

@@ -29,6 +29,7 @@ CASES = {
     "masked": ("masked", "bert"),
     "classification": ("classification", "bert"),
     "vision": ("vision", "vit"),
+    "trajectories": ("trajectories", "forecaster"),
 }
 
 
@@ -58,6 +59,8 @@ def test_weights_and_statistics_are_those_of_each_step(case):
         if "images" in inputs:
             task = open_run(training.folder).config.task
             live = record(Bundle(model, mean=task.mean, std=task.std), Query(image=pixels(training)))
+        elif "tracks" in inputs:
+            live = record(model, Query(scene(inputs["tracks"][0], inputs["present"][0])))
         else:
             rows = {name: tensor[0].tolist() for name, tensor in inputs.items()}
             live = record(model, Query(rows.get("tokens") or rows["source"], target=rows.get("target"), tokens=0))
@@ -75,6 +78,12 @@ def test_weights_and_statistics_are_those_of_each_step(case):
             assert not one["arithmetic"]
         overview = blobs.numbers(live, "overview", step=0)
         assert abs(blobs.numbers(training, "overview", step=step) - overview).max() <= 1
+
+
+def scene(tracks: torch.Tensor, present: torch.Tensor) -> str:
+    """Write the rows of a scene whose agents are observed for three steps."""
+    numbered = enumerate(zip(tracks.tolist(), present.tolist(), strict=True))
+    return "; ".join(f"{index % 3} {index // 3 + 1} {x!r} {y!r}" for index, ((x, y), here) in numbered if here)
 
 
 def pixels(training: TrainingRecording) -> np.ndarray:
@@ -95,8 +104,9 @@ def test_tokens_are_those_of_the_runs_tokenizer(case):
     training, _ = case
     manifest = training.manifest()
     if training.tokenizer is None:
-        assert list(manifest["sequences"]) == ["patches"]
-        assert manifest["text"] == "an image"
+        kinds = {"patches": "an image", "steps": "a scene"}
+        (sequence,) = manifest["sequences"]
+        assert manifest["text"] == kinds[sequence]
         return
     for name, row in training.probe.inputs.items():
         assert [token["id"] for token in manifest["sequences"][name]] == row[0].tolist()

@@ -1,0 +1,59 @@
+"""`regard forecast`: where the agents of a scene may go, as a table and as a picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.cli.text import DeviceName, ModelFolder, OutputFile, PrecisionName, SavedStep, Sink, open_model
+from regard.errors import InputError
+
+
+def forecast_command(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Tracks: a row with frame, agent, x and y for each agent and step.")
+    ],
+    model: ModelFolder = None,
+    step: SavedStep = None,
+    frame: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="The last frame that is seen. Default: the last one.", show_default=False),
+    ] = None,
+    output: OutputFile = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the scene with its futures: .svg, .png or .pdf.", show_default=False),
+    ] = None,
+    device: DeviceName = "auto",
+    precision: PrecisionName = "auto",
+) -> None:
+    """Forecast the agents of a scene.
+
+    Prints a table with a row for each agent, future and step: FRAME, AGENT, FUTURE, PROBABILITY, X, Y. The futures of
+    an agent are numbered from the most likely one. All agents that are in the last frame are forecast, from as many
+    of the steps before as the model observes. If the file continues after that frame, the picture shows what happened.
+
+    Examples:
+      regard forecast tracks.txt -m runs/trajectories-1
+      regard forecast tracks.txt -m runs/trajectories-1 --frame 7800 -o futures.csv --picture scene.svg
+    """
+    from regard.data.read import Skipped
+    from regard.data.tracks import observe_scene, read_tracks
+    from regard.draw.file import REMOVED_METADATA, write_figure
+    from regard.draw.scene import scene as draw_scene
+    from regard.use.forecast import scene_steps
+
+    if picture is not None and picture.suffix.lower().removeprefix(".") not in REMOVED_METADATA:
+        raise InputError(f"{picture}: unknown picture format '{picture.suffix}'; use .svg, .png or .pdf")
+    tracks = read_tracks(file, Skipped())
+    with Sink(output) as sink:
+        loaded = open_model(model, device, precision=precision, step=step)
+        found = loaded.forecast(observe_scene(tracks, frame, *scene_steps(loaded.bundle)))
+        sink.write(found.to_csv())
+    if picture is not None:
+        seen = found.scene
+        title = f"{file.name}, frame {seen.frame}"
+        figure = draw_scene(
+            seen.positions, found.paths, found.probabilities, seen.agents, truth=seen.truth, title=title
+        )
+        write_figure(figure, picture)

@@ -1,0 +1,75 @@
+"""`regard train trajectories`, then forecast, evaluate and look; and what is wrong with files."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import regard as package
+from regard.training import start
+
+from ..laws.cases import SHRINK
+from ..tasks.corpora import walks, write
+from .command import Command
+
+BRIEF = ["train.steps=3", "train.validate_every=3", "train.checkpoint_every=3", "train.tokens=64"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder with tracks and a run."""
+    folder = tmp_path_factory.mktemp("walks")
+    task = {"kind": "trajectories", "train": [walks(folder / "a.txt")], "valid": [walks(folder / "b.txt", seed=1)]}
+    task |= {"observed": 3, "predicted": 2}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "finish", lambda *arguments: None)
+        package.train(task, *BRIEF, *SHRINK["forecaster"], run=folder / "run", console=Console(quiet=True))
+    return folder
+
+
+@pytest.fixture
+def regard(monkeypatch, capsys, folder) -> Command:
+    monkeypatch.chdir(folder)
+    return Command(monkeypatch, capsys)
+
+
+def test_a_table_and_a_picture(regard, folder):
+    done = regard("forecast", "a.txt", "-m", "run", "--frame", "100", "--picture", "scene.svg")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "frame,agent,future,probability,x,y"
+    assert len(lines) == 1 + 3 * 3 * 2
+    assert lines[1].startswith("110,1,1,0.")
+    picture = (folder / "scene.svg").read_text(encoding="utf-8")
+    assert "a.txt, frame 100" in picture
+    assert regard("forecast", "a.txt", "-m", "run", "--frame", "100", "-o", "out.csv").out == ""
+    assert (folder / "out.csv").read_text(encoding="utf-8") == done.out
+
+
+def test_it_is_measured_and_shown(regard, folder):
+    done = regard("evaluate", "b.txt", "-m", "run")
+    assert done.code == 0, done.err
+    assert "ade" in done.out
+    assert "fde" in done.out
+    done = regard("look", "a.txt@100", "-m", "run", "--csv", "head.csv")
+    assert done.code == 0, done.err
+    assert (folder / "head.csv").read_text(encoding="utf-8").startswith(",1@1,1@2,1@3,2@1,")
+    assert regard("look", "-m", "run", "--svg", "training.svg").code == 0
+    assert "regard.errors" not in done.err
+
+
+def test_what_is_refused(regard, folder):
+    write(folder / "words.txt", ["0 a x 1"])
+    assert regard.refused("forecast", "words.txt", "-m", "run").startswith("words.txt:1: x 'x' must be a number")
+    assert "no agent is in frame 5; it has frames 0 to 290" in regard.refused(
+        "forecast", "a.txt", "-m", "run", "--frame", "5"
+    )
+    assert "unknown picture format '.gif'" in regard.refused("forecast", "a.txt", "-m", "run", "--picture", "x.gif")
+    assert "nowhere.txt" in regard.refused("forecast", "nowhere.txt", "-m", "run")
+    assert "name a model" in regard.refused("forecast", "a.txt")
+    assert "words.txt:1" in regard.refused("train", "trajectories", "words.txt")
+    assert "cannot classify; use `forecast`" in regard.refused("classify", "a", "-m", "run")
+    assert "the text:2: has 3 columns" in regard.refused("look", "0 a 1 1; 10 a 2", "-m", "run", "--csv", "x.csv")
+    assert "no agent is present for 20 consecutive" in regard.refused(
+        "train", "trajectories", write(folder / "short.txt", ["0 a 0 0", "10 a 1 1"])
+    )
