@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
 from regard.training.capture import WAITS
-from regard.training.planning import RunPlan
+from regard.training.draft import RunPlan
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
 from regard.training.update import Update

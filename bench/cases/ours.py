@@ -11,9 +11,10 @@ from rich.console import Console
 from bench.case import Prepared, Setting
 from regard.models.count import flops_per_token
 from regard.models.recipe import build_empty, load_recipe
+from regard.training.draft import RunPlan
 from regard.training.log import Log
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan, plan_run
+from regard.training.planning import plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from regard.data.columns import FileReading
-    from regard.training.planning import RunPlan
+    from regard.training.draft import RunPlan
     from regard.training.start import PlannedRun
 
 GAP = 2  # characters after each column of the plan

@@ -37,7 +37,8 @@ from regard.runs.layout import LOCK
 from regard.tasks.defaults import TaskConfig
 from regard.tasks.metric import HIGHER_IS_BETTER
 from regard.terminal import plain_console, show_status
-from regard.training.planning import RunPlan, plan_run
+from regard.training.draft import RunPlan
+from regard.training.planning import plan_run
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.request import RunRequest, with_absolute_paths, with_plain_paths
 from regard.training.result import read_result

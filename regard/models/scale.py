@@ -151,7 +151,7 @@ def part_sizes(kind: object, dim: int, heads: int, longest: int) -> Table:
         "mlp": {"hidden": 4 * dim},
         "glu": {"hidden": gated_width(dim)},
         "moe": {"experts": 8, "chosen": 2, "hidden": gated_width(dim) // 2},
-        "multi": {"heads": heads},
+        **{name: {"heads": heads} for name in ("multi", "linear-attention", "gated-deltanet", "mamba2", "rwkv7")},
         "latent": {"heads": heads, "rank": 4 * head, "plain": head, "turned": ceil(head / 4) * 2, "value": head},
         "learned": {"length": longest},
     }

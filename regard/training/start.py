@@ -29,10 +29,11 @@ from regard.tasks.task import Task
 from regard.terminal import plain_console, show_status
 from regard.training.callbacks import check_callbacks
 from regard.training.config import RunConfig
+from regard.training.draft import RunPlan, Say
 from regard.training.loop import Trainer
 from regard.training.memory import split_to_fit
 from regard.training.notebook_progress import NotebookProgress
-from regard.training.planning import RunPlan, Say, plan_run, suggest_intervals
+from regard.training.planning import plan_run
 from regard.training.pretrained import Pretrained
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks, was_restarted
@@ -43,6 +44,7 @@ from regard.training.result import RunResult, write_result
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
+from regard.training.suggestions import suggest_intervals
 from regard.training.trial import Trial, build_model, time_updates
 from regard.use.evaluate import Evaluation
 

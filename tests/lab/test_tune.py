@@ -25,7 +25,8 @@ from regard.lab.tune import (
     tune,
 )
 from regard.training import start
-from regard.training.planning import RunPlan, plan_run
+from regard.training.draft import RunPlan
+from regard.training.planning import plan_run
 from regard.training.ranks import join_ranks
 from regard.training.request import RunRequest
 from regard.training.trial import Trial

@@ -17,6 +17,7 @@ from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
 from regard.training import capture
 from regard.training.capture import WAITS, CapturedUpdates, Recorder, can_capture
+from regard.training.draft import RunPlan
 from regard.training.execution import (
     CAPTURED_SECONDS,
     LEAST_SECONDS,
@@ -25,7 +26,6 @@ from regard.training.execution import (
     choose_execution,
     estimate_flops,
 )
-from regard.training.planning import RunPlan
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
 from regard.training.update import Update

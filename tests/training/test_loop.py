@@ -21,8 +21,8 @@ from regard.runs.records import read_metrics
 from regard.tasks import translation
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
+from regard.training.draft import RunPlan
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan
 from regard.training.trial import build_model
 from regard.training.update import Outcome
 

@@ -20,18 +20,12 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.vision import fit_patches
 from regard.training import memory, planning
 from regard.training.config import TrainConfig
+from regard.training.draft import RunPlan
 from regard.training.memory import bytes_of_state, bytes_of_token
 from regard.training.model_table import check_kind, fit_to_data
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
-from regard.training.planning import (
-    RunPlan,
-    choose_size,
-    count_affordable,
-    suggest_intervals,
-    suggest_steps,
-    suggest_tokens,
-)
 from regard.training.schedule import SCHEDULES
+from regard.training.suggestions import choose_size, count_affordable, suggest_intervals, suggest_steps, suggest_tokens
 from regard.training.trial import Trial
 
 from ..tasks.corpora import sentences, write
@@ -364,6 +358,8 @@ def test_every_value_of_the_plan_names_where_it_comes_from(tmp_path, kind: str):
             "latent",
             {"heads": 4, "rank": 128, "plain": 32, "turned": 16, "value": 32},
         ),
+        ("language", f"{BLOCK}.mixer", "gated-deltanet", {"heads": 4}),
+        ("language", f"{BLOCK}.mixer", "rwkv7", {"heads": 4}),
         ("language", "model.embed.position", "learned", {"length": 8}),
         ("translation", "model.embed.position", "learned", {"length": 128}),
     ],

@@ -24,8 +24,8 @@ from regard.parts.attend import watch
 from regard.runs.checkpoint import load_checkpoint
 from regard.runs.ownership import check_free
 from regard.training import probe
+from regard.training.draft import RunPlan
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan
 from regard.training.probe import (
     GAPS,
     LIMIT,

@@ -17,7 +17,7 @@ from regard.parts.moe import Router
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch
 from regard.training.config import RunConfig
-from regard.training.planning import RunPlan
+from regard.training.draft import RunPlan
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
 from regard.training.update import Update, step_seed

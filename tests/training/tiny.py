@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from regard.training.draft import RunPlan
 from regard.training.loop import Trainer
-from regard.training.planning import RunPlan, plan_run
+from regard.training.planning import plan_run
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest

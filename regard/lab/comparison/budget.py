@@ -8,9 +8,11 @@ from regard.errors import ConfigError
 from regard.models.count import forward_flops
 from regard.models.recipe import build_empty
 from regard.training.config import RunConfig
-from regard.training.planning import Draft, Say, count_affordable, plan_run, suggest_steps
+from regard.training.draft import Draft, Say
+from regard.training.planning import plan_run
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
+from regard.training.suggestions import count_affordable, suggest_steps
 
 UNITS = {"steps": "updates", "tokens": "tokens", "flops": "FLOPs", "minutes": "minutes"}
 SUFFIXES = {"k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}

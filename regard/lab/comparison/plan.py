@@ -21,20 +21,13 @@ from regard.recipe_files import read_recipe
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
+from regard.training.draft import Draft, Say
 from regard.training.memory import bytes_of_token
-from regard.training.planning import (
-    STAGES,
-    Draft,
-    Say,
-    choose_length,
-    choose_model,
-    choose_size,
-    choose_training,
-    plan_run,
-    prepare_data,
-)
+from regard.training.model_choice import choose_model
+from regard.training.planning import STAGES, choose_length, choose_training, plan_run, prepare_data
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest, with_absolute_paths
+from regard.training.suggestions import choose_size
 
 DECIDED = ("train.seed", "train.steps", "train.minutes", "train.patience")  # by the comparison, the same for all
 WIDTH_STEP = 8  # widths that are tried for a number of parameters are multiples of it

@@ -1,0 +1,70 @@
+"""Sizes and lengths of runs that suit the data and the device, where the user says nothing."""
+
+from math import ceil
+
+from regard.config import Table
+from regard.errors import ConfigError, choices
+from regard.models.scale import SIZES
+from regard.tasks.defaults import Amount, TaskConfig
+
+SPEED = {"cpu": 8e10, "cuda": 1e14}  # FLOPs per second that are assumed for it
+LEAST_STEPS = 100  # updates of a run, however little data there is
+ACCELERATED = 4  # factor for the tokens of an update on an accelerator
+PATIENCE = 0.4  # the share of a run without a better validation after which it stops
+PASS_UPDATES = 40  # updates of a pass over the data that an accelerator leaves at least
+LEAST_PATIENCE = 5  # validations without a better one, however few there are
+LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
+VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
+AUTO_SIZES = {
+    "tiny": 200_000,
+    "small": 20_000_000,
+    "base": 1_000_000_000,
+    "big": None,
+}  # the size for fewer tokens than this
+AUTO_SIZES_CPU = {"tiny": 10_000_000, "small": None}  # larger ones would take days
+
+
+def choose_size(size: str, amount: Amount, device: str) -> str:
+    """Return the name of a size: the user's choice, or one that suits the amount of data and the device."""
+    if size not in ("auto", *SIZES):
+        raise ConfigError(f"{size!r} is unknown; {choices(size, ('auto', *SIZES))}", "size")
+    if size != "auto":
+        return size
+    limits = AUTO_SIZES_CPU if device == "cpu" else AUTO_SIZES
+    return next(name for name, limit in limits.items() if limit is None or amount.tokens < limit)
+
+
+def suggest_tokens(config: TaskConfig, amount: Amount, device: str) -> int:
+    """Return the tokens of an update: what the task suggests, but at most an eighth of the data.
+
+    An accelerator gets more, unless a pass over little data would then be too few updates to learn from.
+    """
+    least = min(config.update_tokens, max(64, amount.tokens // 8))
+    return least if device == "cpu" else min(ACCELERATED * least, max(least, amount.tokens // PASS_UPDATES))
+
+
+def count_affordable(seconds: float, flops: float, tokens: int, device: str) -> float:
+    """Return how many updates the time allows; `flops` are those of a forward pass for one token."""
+    return seconds * SPEED["cpu" if device == "cpu" else "cuda"] / (3 * flops * tokens)
+
+
+def suggest_steps(wanted: float, affordable: float) -> int:
+    """Return the number of updates: those that the data is worth, limited by the time."""
+    steps = ceil(max(LEAST_STEPS, min(wanted, affordable)))
+    return round(steps, -2) if steps > 1000 else steps
+
+
+def suggest_intervals(steps: int) -> Table:
+    """Return the number of updates between validations and between checkpoints."""
+    every = max(10, ceil(steps / VALIDATIONS))
+    return {"validate_every": every, "checkpoint_every": every}
+
+
+def suggest_patience(steps: int, every: int) -> int:
+    """Return after how many validations without a better one a run stops: a share of all, but not too few.
+
+    A run must not stop before the rate has fallen, which is when the loss falls most.
+    """
+    if type(every) is not int or every < 1:  # a mistake, which is reported later
+        return LEAST_PATIENCE
+    return max(LEAST_PATIENCE, ceil(max(PATIENCE * steps, LEAST_PATIENT_STEPS) / every))
