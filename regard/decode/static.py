@@ -188,8 +188,12 @@ class StaticShape:
                 work()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.shapes.pool):
-            work()
+        try:
+            with torch.cuda.graph(graph, pool=self.shapes.pool):
+                work()
+        except RuntimeError:  # out of memory; torch cannot capture into the pool of a capture that failed
+            self.shapes.pool = torch.cuda.graph_pool_handle()
+            raise
         return graph.replay
 
     def apply(self, work: Work, count: int, rows: tuple[Tensor, ...], fixed: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
