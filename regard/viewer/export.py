@@ -8,12 +8,12 @@ from io import StringIO
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError, RegardError, choices
 from regard.viewer.blobs import all_blobs, blob_name, weights_size
 from regard.viewer.html import page_with_recordings
-from regard.viewer.manifest import AttentionInfo, Cell, Manifest
+from regard.viewer.manifest import AttentionInfo, Cell, ChangeResult, Manifest, WrittenResult
 from regard.viewer.recording import PartialRecording, Recording, pack_recordings
 
 if TYPE_CHECKING:
@@ -47,6 +47,14 @@ class ChangedRecording(Recording):
     def blob(self, name: str) -> bytes:
         """Return the bytes of a blob."""
         return self.recording.blob(name)
+
+    def change(self, given: Any) -> tuple[Recording, ChangeResult]:
+        """Run the changed model on the same tokens."""
+        return self.recording.change(given)
+
+    def write(self, given: Any) -> WrittenResult:
+        """Return what the model writes by itself, unchanged and changed."""
+        return self.recording.write(given)
 
 
 def with_note(recording: Recording, note: str) -> Recording:

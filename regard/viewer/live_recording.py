@@ -6,11 +6,14 @@ time, for statistics and thumbnails. Nothing as large as the weights is kept.
 
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import InputError
+from regard.models.intervention import Intervention, find_places
 from regard.models.model import Model
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
@@ -18,7 +21,8 @@ from regard.use.bundle import Bundle
 from regard.viewer.answers import best_answers, vocabulary_scores
 from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
-from regard.viewer.capture import AttentionTrace, Capture
+from regard.viewer.capture import AttentionTrace, Capture, capture
+from regard.viewer.change import Changes, capture_changed, moved_weights, text_loss, write_changed
 from regard.viewer.head_statistics import (
     HeadStatistics,
     choose_first_cell,
@@ -29,10 +33,20 @@ from regard.viewer.head_statistics import (
     rollout,
     with_statistics,
 )
-from regard.viewer.manifest import FORMAT, THUMBNAIL, Cell, Manifest, NextInfo, Token
+from regard.viewer.manifest import (
+    FORMAT,
+    THUMBNAIL,
+    Cell,
+    ChangeResult,
+    Manifest,
+    NextInfo,
+    Token,
+    WrittenResult,
+)
 from regard.viewer.positions import PositionTable, position_tables
-from regard.viewer.prepare import Prepared
-from regard.viewer.recording import ComputedRecording, encode_json
+from regard.viewer.prepare import Prepared, prepare_query
+from regard.viewer.query import Query
+from regard.viewer.recording import ComputedRecording, Recording, encode_json
 from regard.viewer.tokens import describe_tokens, token_text
 
 TOGETHER = 1 << 16  # weights of a head that are explained together, since the page often requests other rows too
@@ -42,9 +56,15 @@ class LiveRecording(ComputedRecording):
     """A recording of a model in memory."""
 
     def __init__(
-        self, bundle: Bundle, model: Model, prepared: Prepared, captured: Capture, title: str | None = None
+        self,
+        bundle: Bundle,
+        model: Model,
+        prepared: Prepared,
+        captured: Capture,
+        title: str | None = None,
+        query: Query | None = None,
     ) -> None:
-        self.bundle, self.model, self.prepared, self.captured = bundle, model, prepared, captured
+        self.bundle, self.model, self.prepared, self.captured, self.query = bundle, model, prepared, captured, query
         self.title = title or Path(bundle.name).name
         self.attentions = describe_attentions(model, captured)
         queries = {one["queries"] for one in self.attentions}
@@ -87,6 +107,7 @@ class LiveRecording(ComputedRecording):
             "image": None if image is None else image.info(),
             "rollout": self._has_rollout(),
             "thumbnail": THUMBNAIL,
+            "places": [] if self.query is None else list(find_places(self.model)),
             "blobs": PATTERNS,
         }
 
@@ -145,6 +166,38 @@ class LiveRecording(ComputedRecording):
         rows = torch.stack([self.weights(one["id"], head)[0, 1:] for head in range(one["heads"])])
         head, key = divmod(int(rows.argmax()), rows.shape[1])
         return {"attention": one["id"], "head": head, "query": 0, "key": key + 1}
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def change(self, given: Any) -> tuple[Recording, ChangeResult]:
+        """Run the changed model on the same tokens; return its recording, and how it differs from this one."""
+        changes = Changes(self.model, given)
+        captured = capture_changed(self.model, self.prepared.arguments, self._interventions(changes))
+        changed = LiveRecording(self.bundle, self.model, self.prepared, captured, f"{self.title} (changed)")
+        moved = moved_weights(self.captured, captured)
+        before, after = (text_loss(self.model, self.prepared, one) for one in (self.captured, captured))
+        result: ChangeResult = {
+            "moved": {one["id"]: moved[one["name"]] for one in self.attentions},
+            "loss": None if before is None or after is None else [before, after],
+            "code": changes.code(),
+        }
+        return changed, result
+
+    def write(self, given: Any) -> WrittenResult:
+        """Return what the model writes by itself, unchanged and changed."""
+        assert self.query is not None
+        changes = self._interventions(Changes(self.bundle.model, given))
+        return {"written": [write_changed(self.bundle, self.query, each) for each in ([], changes)]}
+
+    def _interventions(self, changes: Changes) -> list[Intervention]:
+        if self.query is None:
+            raise InputError("this is a changed model already; change the original instead")
+
+        def elsewhere(text: str) -> Capture:
+            prepared = prepare_query(self.bundle, Query(text, tokens=0))
+            return capture(self.model, prepared.arguments)
+
+        return changes.interventions(self.captured, elsewhere)
 
     # --- blobs -------------------------------------------------------------------------------------------------------
 

@@ -171,7 +171,22 @@ class Manifest(TypedDict):
     image: ImageInfo | None
     rollout: bool
     thumbnail: int  # rows and columns of a head in the overview, at most
+    places: list[str]  # where the model can be changed; empty: there is no model to change
     blobs: dict[BlobKind, str]  # the pattern of each kind of blob's name
+
+
+class ChangeResult(TypedDict):
+    """How a changed model differs from the original, on the same tokens."""
+
+    moved: dict[str, list[float]]  # of each head of each attention: total variation of its weights
+    loss: list[float] | None  # of the text, before and after
+    code: str  # the changes in Python
+
+
+class WrittenResult(TypedDict):
+    """What a model writes by itself, before and after a change."""
+
+    written: list[str | None]
 
 
 class RecordingInfo(TypedDict):

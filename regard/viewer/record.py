@@ -38,10 +38,10 @@ def record(
     prepared = prepare_query(bundle, query)
     observed = in_full_precision(bundle.model)
     dtype = next(observed.parameters()).dtype
-    arguments = {
+    prepared.arguments = {
         name: value.to(dtype) if value.is_floating_point() else value for name, value in prepared.arguments.items()
     }
-    return LiveRecording(bundle, observed, prepared, capture(observed, arguments), title)
+    return LiveRecording(bundle, observed, prepared, capture(observed, prepared.arguments), title, query)
 
 
 def make_bundle(model: LoadedModel | Bundle | nn.Module, tokenizer: Tokenizer | None) -> Bundle:

@@ -13,14 +13,16 @@ from regard.errors import InputError
 from regard.untrusted import JsonError, parse_json
 from regard.viewer.archive import pack_archive, unpack_archive
 from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size, weights_size
-from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, Manifest, RecordingInfo
+from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, ChangeResult, Manifest, RecordingInfo, WrittenResult
 
 LIST = "recordings.json"
 LISTED_TEXT = 200  # characters of a text in the list
+NO_MODEL = "this recording has no model that could be changed; open the model itself: regard look TEXT -m RUN"
 OMISSIBLE = ("arithmetic", "hidden", "next")  # what a stored recording may lack
-ADDED = {
+ADDED: dict[str, Any] = {
     "written": None,
     "thumbnail": THUMBNAIL,
+    "places": [],
     "blobs": PATTERNS,
 }  # keys that older files lack, with the values they imply
 
@@ -35,6 +37,14 @@ class Recording(ABC):
     @abstractmethod
     def blob(self, name: str) -> bytes:
         """Return the bytes of a blob; raise a KeyError if it does not exist."""
+
+    def change(self, given: Any) -> "tuple[Recording, ChangeResult]":
+        """Run the changed model on the same tokens; a recording without its model cannot."""
+        raise InputError(NO_MODEL)
+
+    def write(self, given: Any) -> WrittenResult:
+        """Return what the model writes by itself, unchanged and changed; a recording without its model cannot."""
+        raise InputError(NO_MODEL)
 
     def names(self) -> Iterator[str]:
         """Yield the names of all blobs."""

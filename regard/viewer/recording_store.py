@@ -22,6 +22,7 @@ class StoreEntry:
     lock: AbstractContextManager[Any]
     info: RecordingInfo
     bundled: bool = False
+    listed: bool = True
 
 
 class RecordingStore:
@@ -38,18 +39,24 @@ class RecordingStore:
         self.seen = Event()  # set when a blob was requested, so a browser has drawn a picture
 
     def put(
-        self, recording: Recording, lock: AbstractContextManager[Any], *, keep: bool = False, after: str | None = None
+        self,
+        recording: Recording,
+        lock: AbstractContextManager[Any],
+        *,
+        keep: bool = False,
+        after: str | None = None,
+        listed: bool = True,
     ) -> str:
         """Add a recording and return its id, which is random, so that browsers may cache blobs by it.
 
-        It is listed first, or directly `after` another one.
+        It is listed first, or directly `after` another one, or not at all.
         """
         id = token_hex(6)
         (info,) = list_recordings({id: recording})
         with self._lock:
             ids = list(self._entries)
             ids.insert(ids.index(after) + 1 if after in self._entries else 0, id)
-            self._entries[id] = StoreEntry(recording, lock, info)
+            self._entries[id] = StoreEntry(recording, lock, info, listed=listed)
             self._entries = {each: self._entries[each] for each in ids}
             if not keep:
                 self._used[id] = None
@@ -68,4 +75,4 @@ class RecordingStore:
     def listing(self) -> list[RecordingInfo]:
         """List the recordings: the newest first (but see `put`), the bundled ones last."""
         with self._lock:
-            return [entry.info for entry in self._entries.values()]
+            return [entry.info for entry in self._entries.values() if entry.listed]

@@ -104,9 +104,29 @@ class Viewer:
 
         return _json({"id": await run_in_threadpool(work)})
 
+    async def change(self, request: Request) -> Response:
+        """Change the model of a recording: return the id of what it does with the same tokens, and the differences.
+
+        With `write`, return what the model writes by itself instead, which takes longer.
+        """
+        given = _object(await _body(request))
+        entry, write = self._entry(str(given.get("recording"))), bool(given.get("write"))
+
+        def work() -> Any:
+            with entry.lock, one_line_errors(entry.info["title"]):
+                if write:
+                    return entry.recording.write(given.get("changes"))
+                recording, result = entry.recording.change(given.get("changes"))
+                return {"id": self.store.put(recording, entry.lock, listed=False), **result}
+
+        return _json(await run_in_threadpool(work))
+
     def _find(self, request: Request) -> StoreEntry:
+        return self._entry(request.path_params["id"])
+
+    def _entry(self, id: str) -> StoreEntry:
         try:
-            return self.store.find(request.path_params["id"])
+            return self.store.find(id)
         except KeyError:
             remedy = "only the last ones are kept; choose another, or run the model again"
             raise HTTPException(404, f"no such recording; {remedy}") from None
@@ -135,6 +155,7 @@ def make_open_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGI
             Route("/recordings/{id}/{name:path}", viewer.blob),
             Route("/export/{id}.html", viewer.export),
             Route("/record", viewer.record, methods=["POST"]),
+            Route("/change", viewer.change, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _client_error, RegardError: _client_error, Exception: _server_error},
     )
@@ -178,15 +199,21 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
-    """Return the fields of a query, checked."""
-    kinds: Mapping[str, type] = {"model": str, "text": str, "target": str, "tokens": int, "image": str}
-    names = {str: "a string", int: "a whole number"}
+def _object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a request."""
     try:
         given = parse_json(body, "query")
     except JsonError:
         raise HTTPException(400, "a query must be JSON") from None
-    if not isinstance(given, dict) or not isinstance(given.get("model"), str):
+    return given if isinstance(given, dict) else {}
+
+
+def _fields(body: bytes) -> dict[str, Any]:
+    """Return the fields of a query, checked."""
+    kinds: Mapping[str, type] = {"model": str, "text": str, "target": str, "tokens": int, "image": str}
+    names = {str: "a string", int: "a whole number"}
+    given = _object(body)
+    if not isinstance(given.get("model"), str):
         raise HTTPException(400, 'a query must be an object with the name of a "model"')
     given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():

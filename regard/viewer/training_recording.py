@@ -101,6 +101,7 @@ class TrainingRecording(ComputedRecording):
             "image": None if self.picture is None else self.picture.info(),
             "rollout": False,
             "thumbnail": THUMBNAIL,
+            "places": [],
             "blobs": PATTERNS,
         }
 

@@ -88,6 +88,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "image": None,
         "rollout": False,
         "thumbnail": THUMBNAIL,
+        "places": [],
         "blobs": PATTERNS,
     }
 

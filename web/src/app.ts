@@ -9,7 +9,8 @@ import { Recording } from "./recording";
 import { read, Selection, write, type Choice } from "./selection";
 import { getJson, type Source } from "./source";
 import { watchTheme } from "./theme";
-import type { Manifest, ModelInfo, RecordingInfo } from "./types";
+import type { Change } from "./change";
+import type { ChangeResult, Manifest, ModelInfo, RecordingInfo, WrittenResult } from "./types";
 import { groupOf, type Group } from "./word-groups";
 
 /** Makes the picture that Export saves: a complete SVG document. */
@@ -111,6 +112,16 @@ export class App {
     const { id } = (await this.source.post?.("record", query)) as { id: string };
     await this.list();
     return id;
+  }
+
+  /** Run the changed model on the tokens of a recording; return the id of that recording, and how the two differ. */
+  async change(recording: string, changes: readonly Change[]): Promise<ChangeResult & { id: string }> {
+    return (await this.source.post?.("change", { recording, changes })) as ChangeResult & { id: string };
+  }
+
+  /** What the model writes by itself, unchanged and changed. */
+  async written(recording: string, changes: readonly Change[]): Promise<WrittenResult> {
+    return (await this.source.post?.("change", { recording, changes, write: true })) as WrittenResult;
   }
 
   /** The model that made a recording, if it can be run on another text. */

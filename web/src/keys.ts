@@ -20,6 +20,7 @@ export const table: Key[] = [
   { keys: ["1", "2", "3", "4", "5", "6", "7", "8"], shown: "1 – 8", what: "view", act: showView },
   { keys: ["/"], shown: "/", what: "go to the text box", act: () => undefined },
   { keys: ["p"], shown: "P", what: "pin or unpin the word that looks", act: (app) => app.pin(app.selection.query.value) },
+  { keys: ["x"], shown: "X", what: "change the model", act: showView },
   { keys: ["c"], shown: "C", what: "compare", act: showView },
   { keys: ["e"], shown: "E", what: "export", act: (app) => (app.exportOpen.value = !app.exportOpen.value) },
   { keys: ["?"], shown: "?", what: "this help", act: (app) => (app.helpOpen.value = !app.helpOpen.value) },

@@ -27,6 +27,8 @@ export interface Choice {
   map: boolean;
   /** What Compare shows beside this selection, in the notation of comparison-side.ts; "" for nothing. */
   partner: string;
+  /** What Change changes in the model, as JSON (see change.ts); "" for nothing. */
+  changes: string;
 }
 
 export const nothing: Choice = {
@@ -44,6 +46,7 @@ export const nothing: Choice = {
   root: false,
   map: false,
   partner: "",
+  changes: "",
 };
 
 const within = (value: number, size: number): number => Math.max(0, Math.min(Math.trunc(value) || 0, size - 1));
@@ -86,6 +89,7 @@ export function write(choice: Choice): string {
   if (choice.pinned.length) fields.set("pinned", choice.pinned.join("."));
   for (const flag of FLAGS) if (choice[flag]) fields.set(flag, "1");
   if (choice.partner) fields.set("with", choice.partner);
+  if (choice.changes) fields.set("changes", choice.changes);
   return fields.toString();
 }
 
@@ -105,6 +109,7 @@ export function read(hash: string): Partial<Choice> {
   choice.pinned = (fields.get("pinned") ?? "").split(".").filter((text) => /^\d{1,9}$/.test(text)).map(Number);
   for (const flag of FLAGS) choice[flag] = fields.get(flag) === "1";
   choice.partner = fields.get("with") ?? "";
+  choice.changes = fields.get("changes") ?? "";
   return choice;
 }
 
@@ -127,6 +132,7 @@ export class Selection {
   readonly root = computed(() => this.state.value.root);
   readonly map = computed(() => this.state.value.map);
   readonly partner = computed(() => this.state.value.partner);
+  readonly changes = computed(() => this.state.value.changes);
 
   /** Change the selection. Another recording begins where its manifest says, unless the change names an attention. */
   choose(change: Partial<Choice>): void {
@@ -135,6 +141,7 @@ export class Selection {
     if (after.recording !== before.recording) {
       this.manifest = null;
       if (change.attention === undefined) after = { ...after, attention: "" };
+      if (change.changes === undefined) after = { ...after, changes: "" };
     }
     this.state.value = this.manifest ? clamp(after, this.manifest) : after;
   }

@@ -155,8 +155,25 @@ export interface Manifest {
   rollout: boolean;
   /** Rows and columns of a head in the overview, at most. */
   thumbnail: number;
+  /** Where the model can be changed; empty: there is no model to change. */
+  places: string[];
   /** The pattern of each kind of blob's name, with fields in braces. */
   blobs: Record<BlobKind, string>;
+}
+
+/** How a changed model differs from the original, on the same tokens. */
+export interface ChangeResult {
+  /** Of each head of each attention: total variation of its weights. */
+  moved: Record<string, number[]>;
+  /** Of the text, before and after. */
+  loss: number[] | null;
+  /** The changes in Python. */
+  code: string;
+}
+
+/** What a model writes by itself, before and after a change. */
+export interface WrittenResult {
+  written: (string | null)[];
 }
 
 /** One entry of recordings.json. */

@@ -194,6 +194,7 @@ const bare: Manifest = {
   image: null,
   rollout: false,
   thumbnail: 32,
+  places: [],
   blobs: {
     all_weights: "attention/{step}.f16",
     weights: "attention/{step}/{attention}/{head}.f16",

@@ -44,6 +44,7 @@ describe("the address", () => {
       root: true,
       map: true,
       partner: "other&x",
+      changes: '[{"place":"self.1"}]',
     };
     expect(read(`#${write(choice)}`)).toEqual(choice);
     const plain = { ...nothing, recording: "x", attention: "self.1" };

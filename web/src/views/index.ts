@@ -3,6 +3,7 @@ import type { ComponentType } from "preact";
 import type { Recording } from "../recording";
 import type { Manifest } from "../types";
 import { Arithmetic, whyNoArithmetic } from "./arithmetic";
+import { Change, whyNoChange } from "./change";
 import { Compare } from "./compare";
 import { Heads } from "./heads";
 import { Image, whyNoImage } from "./image";
@@ -36,5 +37,6 @@ export const views: View[] = [
   { name: "position", key: "6", title: "Position", component: Position, whyNot: whyNoPositions, says: true },
   { name: "training", key: "7", title: "Training", component: Training, whyNot: whyNoSteps },
   { name: "image", key: "8", title: "Image", component: Image, whyNot: whyNoImage },
+  { name: "change", key: "x", title: "Change", component: Change, whyNot: whyNoChange, says: true },
   { name: "compare", key: "c", title: "Compare", component: Compare, whyNot: whyNoAttention, says: true },
 ];

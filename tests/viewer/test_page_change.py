@@ -1,0 +1,124 @@
+"""The page in a real browser: changes of a model, and what it does then, beside what it did before."""
+
+import json
+
+import numpy as np
+import torch
+from playwright.sync_api import Locator, expect
+
+import regard
+
+from .browser import Tab, close, number, rows
+from .shown import Shown
+
+
+def chips(tab: Tab) -> Locator:
+    return tab.page.get_by_role("list", name="Changes").get_by_role("listitem")
+
+
+def pair(tab: Tab, name: str) -> tuple[list[str], np.ndarray]:
+    """Return the names and the two columns of a table of shares before and after."""
+    found = rows(tab.page.get_by_role("table", name=name))
+    return [row[0] for row in found], np.array([[number(cell) for cell in row[1:]] for row in found])
+
+
+def test_a_head_is_switched_off_and_probabilities_and_heads_follow(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "change", attention="self.1", head=3, query=4, key=1)
+    expect(tab.page.get_by_text("Nothing is changed")).to_be_visible()
+    tab.page.get_by_role("button", name="Switch off").click()
+    expect(chips(tab).locator("label")).to_have_text(["Self-attention L1.H3: off"])
+    model, inputs = shown.models["writer"].model, shown.inputs("writer")
+    with torch.no_grad():
+        before = model(**inputs)[0, 4].softmax(-1)
+        with regard.intervene(model, "self.1", heads=2, attention="zero"):
+            after = model(**inputs)[0, 4].softmax(-1)
+    word = shown.words("writer", "tokens")[4]
+    _, shares = pair(tab, f"After {word}, the most likely next tokens")
+    close(np.sort(shares[:, 0])[::-1][:6], before.sort(descending=True).values[:6].numpy(), 3)
+    close(np.sort(shares[:, 1])[::-1][:6], after.sort(descending=True).values[:6].numpy(), 3)
+    moved = tab.page.get_by_role("region", name="Heads that moved").get_by_role("button")
+    expect(moved.filter(has_text="changed")).to_have_count(1)
+    expect(moved.filter(has_text="changed")).to_contain_text("L1.H3")
+    expect(moved.filter(has_text="L2.")).to_have_count(4)  # every head above
+    expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
+    assert json.loads(tab.chosen()["changes"]) == [{"place": "self.1", "heads": [2], "attention": "zero"}]
+
+
+def test_changes_are_in_the_address_and_can_be_switched_off_and_removed(tab: Tab, shown: Shown):
+    changes = [{"place": "self.1", "attention": "uniform"}, {"place": "self.2", "heads": [0], "weight": [3, 1, 0.5]}]
+    tab.open(shown.ids["writer"], "change", changes=json.dumps(changes))
+    expect(chips(tab)).to_have_count(2)
+    expect(chips(tab).first).to_contain_text("Self-attention L1, all heads: looks evenly")
+    expect(tab.page.get_by_role("region", name="Heads that moved")).to_be_visible()
+    for box in chips(tab).get_by_role("checkbox").all():
+        box.uncheck()
+    expect(tab.page.get_by_text("Nothing is changed")).to_be_visible()
+    expect(tab.page.get_by_role("region", name="Heads that moved")).to_be_hidden()
+    tab.page.get_by_role("button", name="Move up").click()
+    expect(chips(tab).first).to_contain_text("is 0.5")
+    tab.page.get_by_role("button", name="Remove").first.click()
+    expect(chips(tab)).to_have_count(1)
+    assert json.loads(tab.chosen()["changes"]) == [{"place": "self.1", "attention": "uniform", "off": True}]
+
+
+def test_a_weight_is_set_for_the_chosen_words(tab: Tab, shown: Shown):
+    tab.open(shown.ids["translator"], "change", attention="cross.2", head=2, query=1, key=0)
+    field = tab.page.get_by_label("Weight of")
+    field.fill("2")
+    expect(tab.page.get_by_role("button", name="Set", exact=True)).to_be_disabled()
+    field.fill("0.75")
+    tab.page.get_by_role("button", name="Set", exact=True).click()
+    expect(chips(tab)).to_contain_text("is 0.75")
+    expect(tab.page.get_by_role("heading", name="Cross L2.H2, after")).to_be_visible()
+    expect(tab.page.locator("dl.written dd")).to_have_count(2)
+
+
+def test_a_vector_comes_from_another_text(tab: Tab, shown: Shown):
+    tab.open(shown.ids["recurrent"], "change")
+    tab.page.get_by_text("Replace a vector").click()
+    tab.field("in another text (optional)").fill("two blue cats")
+    tab.field("token number").fill("3")
+    tab.page.get_by_role("button", name="Replace", exact=True).click()
+    expect(chips(tab)).to_contain_text("from “two blue cats”")
+    expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
+
+
+def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "change", attention="self.1", head=1, query=4, key=1)
+    tab.page.get_by_role("button", name="Look at", exact=False).last.click()
+    expect(chips(tab)).to_have_count(1)
+    tab.page.get_by_role("button", name="Copy as Python").click()
+    expect(tab.page.get_by_role("button", name="Copied")).to_be_visible()
+    code = tab.page.evaluate("navigator.clipboard.readText()")
+    assert code == "with regard.intervene(model, 'self.1', heads=[0], attention=1):\n    ..."
+    tab.page.get_by_role("button", name="Open the changed model").click()
+    expect(tab.main("look")).to_be_visible()
+    key = shown.words("writer", "tokens")[1]
+    expect(tab.page.locator(".sentence")).to_contain_text(f"looks mostly at {key} (1.00)")
+    tab.press("x")  # a changed model is not changed again
+    expect(tab.page.get_by_text("This recording has no model that could be changed")).to_be_visible()
+    tab.page.go_back()
+    expect(tab.main("change")).to_be_visible()
+
+
+def test_answers_are_compared_too(tab: Tab, shown: Shown):
+    tab.open(shown.ids["seer"], "change", attention="self.1", head=1)
+    tab.page.get_by_role("button", name="Look evenly").click()
+    (answer,) = shown.manifest("seer")["answers"]
+    names, shares = pair(tab, answer["question"])
+    wanted = {guess["text"]: guess["probability"] for guess in answer["guesses"]}
+    close(shares[:, 0], [wanted[name] for name in names], 3)
+
+
+def test_an_impossible_change_is_one_sentence(tab: Tab, shown: Shown):
+    tab.refused.append("/change")
+    changes = [{"place": "self.1", "heads": [99], "attention": "zero"}]
+    tab.open(shown.ids["writer"], "change", changes=json.dumps(changes))
+    expect(tab.page.locator(".failure")).to_have_text("self.1: no head 99; the heads are 0 to 3")
+
+
+def test_the_view_is_accessible(tab: Tab, shown: Shown):
+    changes = [{"place": "self.1", "heads": [0], "attention": "zero"}]
+    tab.open(shown.ids["writer"], "change", changes=json.dumps(changes))
+    expect(tab.page.get_by_role("region", name="Heads that moved")).to_be_visible()
+    assert tab.violations() == []

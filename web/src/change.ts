@@ -1,0 +1,114 @@
+// Changes of a model: the arguments of regard.intervene, as the address keeps them and as people read them.
+import { headName, kindTitles } from "./sentence";
+import type { Manifest } from "./types";
+import { readable } from "./word-groups";
+
+/** Where a vector comes from: a place and a token, of this text or of another one. */
+export interface Origin {
+  place: string;
+  position: number;
+  head?: number;
+  text?: string;
+}
+
+/** Heads and positions are counted from 0; without them, all are changed. */
+export interface Change {
+  place: string;
+  heads?: number[];
+  positions?: number[];
+  /** "zero", "uniform", "previous", "first", or the position of a key. */
+  attention?: string | number;
+  /** Query, key, value. */
+  weight?: [number, number, number];
+  vector?: Origin;
+  /** It is in the list, but switched off. */
+  off?: boolean;
+}
+
+const FIELDS = ["place", "heads", "positions", "attention", "weight", "vector", "off"];
+
+/** The changes in an address; what is not a list of changes is left out. */
+export function readChanges(text: string): Change[] {
+  try {
+    const found: unknown = JSON.parse(text || "[]");
+    return Array.isArray(found) ? found.filter(isChange) : [];
+  } catch {
+    return [];
+  }
+}
+
+function isChange(value: unknown): value is Change {
+  if (typeof value !== "object" || value === null) return false;
+  return typeof (value as Change).place === "string" && Object.keys(value).every((field) => FIELDS.includes(field));
+}
+
+export function writeChanges(changes: readonly Change[]): string {
+  return changes.length ? JSON.stringify(changes) : "";
+}
+
+/** The changes that count, as the server takes them. */
+export function active(changes: readonly Change[]): Change[] {
+  return changes.filter((change) => !change.off).map(({ off: _, ...change }) => change);
+}
+
+const PATTERNS: Record<string, string> = {
+  zero: "off",
+  uniform: "looks evenly",
+  previous: "looks at the previous token",
+  first: "looks at the first token",
+};
+
+/** "Cross L2.H3: off", "tokens after layer 2, river: from tokens after layer 1, bank". */
+export function describe(change: Change, manifest: Manifest): string {
+  const attention = manifest.attentions.find((each) => each.id === change.place);
+  if (!attention) return `${vectorName(change.place)}${tokensOf(change.place, change.positions, manifest)}: ${originText(change.vector, manifest)}`;
+  const heads = change.heads?.length ? change.heads.map((head) => headName(attention, head)).join(", ") : `L${attention.layer}, all heads`;
+  const name = `${kindTitles[attention.kind]} ${heads}`;
+  const word = (sequence: string, at: number) => readable(manifest.sequences[sequence]?.[at]?.text ?? `#${at}`);
+  if (change.weight) {
+    const [query, key, value] = change.weight;
+    return `${name}: ${word(attention.queries, query)} → ${word(attention.keys, key)} is ${value}`;
+  }
+  const rows = change.positions?.length ? `, ${change.positions.map((at) => word(attention.queries, at)).join(", ")}` : "";
+  if (change.vector) return `${name}${rows}: ${originText(change.vector, manifest)}`;
+  const what = typeof change.attention === "number" ? `looks at ${word(attention.keys, change.attention)}` : (PATTERNS[change.attention ?? ""] ?? "changed");
+  return `${name}${rows}: ${what}`;
+}
+
+/** "tokens.2" as "tokens after layer 2". */
+export function vectorName(place: string): string {
+  const [sequence, layer] = place.split(".");
+  return layer === "0" ? `${sequence} in the embedding` : `${sequence} after layer ${layer}`;
+}
+
+function tokensOf(place: string, positions: readonly number[] | undefined, manifest: Manifest): string {
+  const tokens = manifest.sequences[place.split(".")[0]] ?? [];
+  return positions?.length ? `, ${positions.map((at) => readable(tokens[at]?.text ?? `#${at}`)).join(", ")}` : "";
+}
+
+function originText(origin: Origin | undefined, manifest: Manifest): string {
+  if (!origin) return "changed";
+  const head = origin.head === undefined ? "" : `, head ${origin.head + 1}`;
+  if (origin.text !== undefined) return `from “${origin.text}”, ${vectorName(origin.place)}${head}, token ${origin.position + 1}`;
+  return `from ${vectorName(origin.place)}${head}${tokensOf(origin.place, [origin.position], manifest)}`;
+}
+
+/** Which words of a text are not in another: those outside a longest common subsequence. */
+export function newWords(before: readonly string[], after: readonly string[]): boolean[] {
+  const lengths = Array.from({ length: before.length + 1 }, () => new Uint16Array(after.length + 1));
+  for (let i = before.length - 1; i >= 0; i--) {
+    for (let j = after.length - 1; j >= 0; j--) {
+      lengths[i][j] = before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    }
+  }
+  const found = after.map(() => true);
+  for (let i = 0, j = 0; i < before.length && j < after.length; ) {
+    if (before[i] === after[j]) {
+      found[j] = false;
+      i++;
+      j++;
+    } else if (lengths[i + 1][j] >= lengths[i][j + 1]) i++;
+    else j++;
+  }
+  return found;
+}

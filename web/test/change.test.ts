@@ -1,0 +1,41 @@
+// Changes in the address, as sentences, and the words that are new in a text.
+import { describe as group, expect, test } from "vitest";
+import { active, describe, newWords, readChanges, writeChanges, type Change } from "../src/change";
+import type { AttentionInfo, Manifest } from "../src/types";
+
+const words = (text: string) => text.split(" ").map((each, id) => ({ text: each, id, special: false, word: id }));
+const attention = { id: "cross.2", kind: "cross", layer: 2, heads: 4, queries: "target", keys: "source" } as AttentionInfo;
+const manifest = { attentions: [attention], sequences: { source: words("the river bank"), target: words("la rivière") } } as unknown as Manifest;
+
+group("changes in the address", () => {
+  test("are read as they were written", () => {
+    const changes: Change[] = [
+      { place: "cross.2", heads: [3], attention: "zero" },
+      { place: "target.1", positions: [1], vector: { place: "target.0", position: 0, text: "a" }, off: true },
+    ];
+    expect(readChanges(writeChanges(changes))).toEqual(changes);
+    expect(writeChanges([])).toBe("");
+    expect(active(changes)).toEqual([changes[0]]);
+  });
+
+  test.each(["", "x", "{}", "null", "[1, null]", '[{"place": 3}]', '[{"place": "a", "evil": 1}]'])("%s is no change", (text) => {
+    expect(readChanges(text)).toEqual([]);
+  });
+});
+
+test.each<[Change, string]>([
+  [{ place: "cross.2", heads: [3], attention: "zero" }, "Cross L2.H4: off"],
+  [{ place: "cross.2", attention: "uniform", positions: [1] }, "Cross L2, all heads, rivière: looks evenly"],
+  [{ place: "cross.2", heads: [0], attention: 1 }, "Cross L2.H1: looks at river"],
+  [{ place: "cross.2", heads: [0], weight: [1, 2, 0.25] }, "Cross L2.H1: rivière → bank is 0.25"],
+  [{ place: "target.1", positions: [0], vector: { place: "source.0", position: 2 } }, "target after layer 1, la: from source in the embedding, bank"],
+  [{ place: "target.1", positions: [0], vector: { place: "target.1", position: 2, text: "il" } }, "target after layer 1, la: from “il”, target after layer 1, token 3"],
+])("%j", (change, text) => {
+  expect(describe(change, manifest)).toBe(text);
+});
+
+test("new words are those outside of what both texts share", () => {
+  expect(newWords(["a", "b", "c", "d"], ["a", "x", "c", "d", "e"])).toEqual([false, true, false, false, true]);
+  expect(newWords([], ["a"])).toEqual([true]);
+  expect(newWords(["a"], [])).toEqual([]);
+});
