@@ -79,5 +79,5 @@ def _counted_words(made: Tree, wanted: Tree, number: int) -> list[bool]:
     return [tag.label not in PUNCTUATION for tag in wanted.tags()]
 
 
-def _percent(part: float, whole: float) -> float:
+def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
