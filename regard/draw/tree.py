@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from regard.draw.labels import short_label, text_width, visible
 from regard.draw.style import (
@@ -30,6 +30,7 @@ LEVEL = 0.36  # from a label to those below it
 EDGE = 0.11  # between a label and the lines to it
 
 
+@runtime_checkable
 class TreeNode(Protocol):
     """A node of a tree: its label, and its parts, which are nodes or words."""
 

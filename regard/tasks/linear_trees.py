@@ -211,5 +211,5 @@ def _tokens_left(pieces: Pieces) -> list[int]:
 
 
 def tree_limit(pieces: Pieces) -> int:
-    """Return the most tokens of a tree: some constituents more than words; sentences have fewer than words."""
-    return _tokens_left(pieces)[0] + 4 * len(pieces) + 21
+    """Return the most tokens of a tree: half as many constituents again as words; sentences have fewer than words."""
+    return _tokens_left(pieces)[0] + 3 * len(pieces) + 21

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data.tracks import parse_scene
+from regard.data.trees import split_words
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
@@ -17,6 +18,8 @@ from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.errors import InputError
 from regard.models.model import ImageInput, StepModel, writes
+from regard.tasks.linear_trees import word_pieces
+from regard.tasks.tree_search import TreeSearch
 from regard.use.bundle import Bundle
 from regard.use.fill import MaskedRows
 from regard.use.forecast import scene_inputs, scene_steps
@@ -26,6 +29,8 @@ from regard.viewer.manifest import Token
 from regard.viewer.patched_image import PatchedImage, image_tensor, read_image
 from regard.viewer.query import CHARACTERS, TOKENS, Query, QueryText
 from regard.viewer.tokens import describe_tokens, step_tokens
+
+WORD_TOKENS = 5  # tokens of a tree for each of its words, about
 
 
 @dataclass
@@ -65,7 +70,9 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
     reader = TextReader(bundle, query, prepared)
-    if writes(model) and model.has_source:
+    if writes(model) and "parse" in bundle.verbs and isinstance(text, str) and not query.target:
+        reader.write_tree(model, text)
+    elif writes(model) and model.has_source:
         reader.translate(model, text)
     elif query.target is not None:
         raise InputError(f"{bundle.name}: is {model.description}, not a translator; leave the target out")
@@ -164,6 +171,21 @@ class TextReader:
         if self.bundle.tokenizer is not None:
             forced = [*begin, *written][1:]
             self.prepared.written = self.bundle.tokenizer.decode([forced])[0]
+
+    def write_tree(self, model: StepModel, text: str) -> None:
+        """Read a sentence, and the tree that the model finds for it."""
+        words, most = split_words(text), max(self.context // WORD_TOKENS, 1)
+        if not words:
+            raise InputError("the text is empty; write at least one word")
+        if len(words) > most:
+            self.prepared.notes.append(f"Cut to the first {most} of {len(words)} words; the viewer does not show more.")
+        search = TreeSearch.of(self.bundle.need_tokenizer(), self.bundle.name)
+        with in_use(model):
+            ((best, *_),) = search(self.engine(model), model, [words[:most]], self.bundle.device, self.query.beam or 1)
+        self.add_sequence("source", search.source(word_pieces(search.tokenizer, words[:most])))
+        self.add_sequence("target", [*self.beginning(), *best.ids])
+        self.prepared.begin = 1
+        self.prepared.written = str(best.tree)
 
     def search(self, model: StepModel, source: list[int], begin: list[int]) -> list[int]:
         """Translate as `regard translate` does, but keep the end token, which is read too."""

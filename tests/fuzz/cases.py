@@ -56,6 +56,7 @@ FILES = (
     "photo.png",
     "digits.npz",
     "walks.txt",
+    "trees.mrg",
     "recipe.toml",
     "part.py",
 )
@@ -66,6 +67,7 @@ FOLDERS = (
     "classification",
     "vision",
     "trajectories",
+    "parsing",
     "bpe",
     "unigram",
     "char",
@@ -102,6 +104,10 @@ fill -f masks.txt -m hf-masked
 embed 'one red dog' -m masked -o out.npy
 embed -f a.txt -m language -o out.npy
 embed photo.png -m vision -o out.npy
+parse 'one red dog' -m parsing --beam 2
+parse -f a.txt -m parsing --beam 1
+parse 'one red dog' --grammar trees.mrg --svg out.svg
+evaluate trees.mrg -m parsing
 evaluate -m trained
 evaluate a.txt -m language
 evaluate a.txt b.txt -m translation
@@ -157,6 +163,8 @@ train masked a.txt
 train classification labels.tsv
 train classification labels.csv
 train classification rows.jsonl
+train parsing trees.mrg
+train parsing trees.mrg --recipe rnn-attention
 train vision images
 train vision digits.npz
 train trajectories walks.txt task.observed=3 task.predicted=2

@@ -8,9 +8,9 @@ import matplotlib.font_manager  # noqa: F401  # writes its cache when it is impo
 import numpy as np
 
 from ..tasks.corpora import sentences, walks, write
-from ..use.made import CLASSES, image, run, tokenizer_of
+from ..use.made import CLASSES, TREES, image, run, tokenizer_of
 
-KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories")
+KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories", "parsing")
 RECIPE = """
 like = "gpt2"
 
@@ -54,6 +54,7 @@ def make_world(folder: Path) -> Path:
     write(folder / "a.txt", lines)
     write(folder / "b.txt", turned)
     write(folder / "empty.txt", [])
+    write(folder / "trees.mrg", [*TREES] * 9)
     write(folder / "masks.txt", [f"{line} [MASK]" for line in lines[:9]])
     (folder / "a.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
     write(folder / "pairs.tsv", ["de\ten", *map("\t".join, zip(lines, turned, strict=True))])

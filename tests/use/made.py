@@ -9,12 +9,14 @@ import numpy as np
 import torch
 
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from regard.data.trees import parse_tree
 from regard.data.vocabulary import SPECIAL
 from regard.decode.engine import eager
 from regard.models.model import Model, StepModel
 from regard.models.recipe import build
 from regard.models.store import save_model
 from regard.models.template import Template
+from regard.tasks.linear_trees import symbol_names
 from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel
 
@@ -28,8 +30,14 @@ RECIPE = {
     "classification": "bert",
     "vision": "vit",
     "trajectories": "forecaster",
+    "parsing": "transformer-base",
 }
 WITHOUT_TEXT = ("vision", "trajectories")
+TREES = (
+    "(S (NP (CD one) (JJ red) (NN dog)) (VP (VBZ runs)))",
+    "(S (NP (NP (CD two) (JJ blue) (NN cat)) (PP (IN three))) (VP (VBZ sleeps)))",
+    "(NP (JJ green) (NN dog) (NN cat))",
+)
 CLASSES = ("high", "low", "middle")
 
 
@@ -38,6 +46,8 @@ def tokenizer_of(kind: str = "word") -> Tokenizer:
     """A tokenizer of a few words, with some letters that take several bytes."""
     sizes = {"bpe": 300, "unigram": 60}
     texts = [*sentences(200), "grüne Bäume, schöne Häuser. 日本語 😀"] * 2
+    if kind == "trees":
+        return tokenizer_of("bpe").adding(symbol_names(map(parse_tree, TREES)))
     return train_tokenizer(texts, TokenizerConfig(kind, sizes.get(kind)))
 
 
@@ -86,12 +96,15 @@ def answers(pairs: Iterator[tuple[str, Any]]) -> Iterator[Any]:
 def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
     """Write what a run leaves and using it needs: the recipe, the tokenizer, the model."""
     folder.mkdir(parents=True)
+    tokenizer = "trees" if kind == "parsing" else tokenizer
     save_model(model_of(kind, tokenizer), folder)
     lines = sentences(80, seed=5)
     task: dict[str, object] = {"kind": kind}
     if kind == "translation":
         turned = [" ".join(reversed(line.split())) for line in lines]
         task |= {"source": [write(folder / "a.txt", lines)], "target": [write(folder / "b.txt", turned)], "longest": 12}
+    elif kind == "parsing":
+        task |= {"train": [write(folder / "a.mrg", [*TREES] * 9)], "valid": [write(folder / "b.mrg", [*TREES])]}
     elif kind == "vision":
         task |= {"train": "nowhere", "classes": list(CLASSES), "mean": [0.5] * 3, "std": [0.2] * 3}
     elif kind == "trajectories":
@@ -102,8 +115,9 @@ def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
     rows = [f"{key} = {_toml(value)}" for key, value in task.items()]
     rows = ["[task]", *rows]
     if kind not in WITHOUT_TEXT:
+        kinds = {"trees": "bpe"}
         tokenizer_of(tokenizer).save(folder)
-        rows += ["[tokenizer]", f'kind = "{tokenizer}"']
+        rows += ["[tokenizer]", f'kind = "{kinds.get(tokenizer, tokenizer)}"']
     write(folder / "recipe.toml", rows)
     return folder
 
