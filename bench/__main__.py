@@ -57,7 +57,7 @@ def main() -> None:
             print(f"{case.name:40}{case.about}")
         return
     cases = [chosen(case, asked.seconds, asked.peers) for case in cases]
-    result: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d")}
+    result: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "cases": {}}
 
     def measure_machine() -> dict[str, float]:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:  # no CUDA here

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -59,10 +60,18 @@ def save_model(model: nn.Module, folder: str | Path) -> None:
         config.write_text(to_json({"model": model.config}), encoding="utf-8")
 
 
+Shapes = dict[str, tuple[int, ...]]
+# of models that were saved, their config and the shapes it describes: a training run saves its model many times
+_DESCRIBED: WeakKeyDictionary[Model, tuple[ModelConfig, Shapes]] = WeakKeyDictionary()
+
+
 def _check_described(model: Model) -> None:
     """Reject a model in which a part was replaced by hand: its config would build another model."""
     found = {name: tuple(tensor.shape) for name, tensor in tensors(model).items()}
-    described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(model.config)).items()}
+    config, described = _DESCRIBED.get(model, (None, {}))
+    if config is not model.config:
+        described = {name: tuple(tensor.shape) for name, tensor in tensors(build_empty(model.config)).items()}
+        _DESCRIBED[model] = model.config, described
     if found != described:
         name = min(name for name in found.keys() | described.keys() if found.get(name) != described.get(name))
         rule = (

@@ -2,14 +2,13 @@
 
 For GPT-2 and 32 rows of 1,024 tokens they would take 3.3 GB, as much again for their gradient, and would be read or
 written five times. The gradient of the loss at a position needs only the logits of that position, so it is computed in
-the forward pass, right after them, by one kernel on CUDA (Hsu et al. 2024, "Liger kernel", do the same): with targets
-q_t = (1 - e) [v = y_t] + e / V,
+the forward pass, right after them (Hsu et al. 2024, "Liger kernel", do the same); compiled, both are one kernel. With
+targets q_t = (1 - e) [v = y_t] + e / V,
 
     dL/dlogits_t = softmax(logits_t) - q_t,    dL/dx_t = W' dL/dlogits_t,    dL/dW = sum_t dL/dlogits_t x_t'
 """
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -24,9 +23,8 @@ from regard.parts.precision import at_least_float32, autocast_dtype, without_aut
 from regard.parts.region import region
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 
-LARGE = 2**25  # logits from which they are not held in full
-CHUNK = 2**29  # logits of a chunk, at most
-HAS_TRITON = find_spec("triton") is not None
+LARGE = 2**28  # logits from which they are not held in full
+CHUNK = 2**28  # logits of a chunk, at most
 
 
 def model_loss(
@@ -104,7 +102,8 @@ class _ChunkedCrossEntropy(Function):
         with without_autocast(x):
             matrix, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
             for rows, marks in _chunks(x.to(dtype), labels, target.chunks):
-                found, gradient = _compare(F.linear(rows, matrix, offset), marks, target)
+                logits = F.linear(rows, matrix, offset)
+                found, gradient = _compare(logits, marks, target.smoothing, target.cap, target.learns)
                 sums.append(found)
                 if target.learns:
                     to_x.append(gradient @ matrix)
@@ -134,21 +133,11 @@ def _added(total: Tensor | None, more: Tensor, dtype: torch.dtype) -> Tensor:
     return more.to(dtype) if total is None else total.add_(more)
 
 
-def _compare(
-    logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], target: Target
-) -> tuple[Float[Tensor, "2"], Float[Tensor, "_rows V"]]:
-    """Return objective and loss, and the gradient of the objective by the logits before they are capped."""
-    if logits.is_cuda and HAS_TRITON and logits.dtype != torch.float64:
-        sums, gradient = compare_by_kernel(logits, labels, target.smoothing, target.cap or 0.0, target.learns)
-        return sums.sum(0), gradient
-    return _compare_plainly(logits, labels, target.smoothing, target.cap, target.learns)
-
-
 @region
-def _compare_plainly(
+def _compare(
     logits: Float[Tensor, "rows V"], labels: Int[Tensor, "rows"], smoothing: float, cap: float | None, derives: bool
 ) -> tuple[Float[Tensor, "2"], Float[Tensor, "_rows V"]]:
-    """Return the same by the operators of torch."""
+    """Return objective and loss, and the gradient of the objective by the logits before they are capped."""
     scores = at_least_float32(logits)
     scores = scores if cap is None else cap * torch.tanh(scores / cap)
     normaliser, counts = scores.logsumexp(-1, keepdim=True), labels != IGNORE
@@ -163,20 +152,3 @@ def _compare_plainly(
     if cap is not None:
         gradient = gradient * (1 - (scores / cap).square())
     return sums, torch.where(counts[:, None], gradient, 0.0).to(logits.dtype)
-
-
-@torch.library.custom_op("regard::compare_with_labels", mutates_args=())
-def compare_by_kernel(
-    logits: Tensor, labels: Tensor, smoothing: float, cap: float, derives: bool
-) -> tuple[Tensor, Tensor]:
-    """Run the kernel as one operator, which torch.compile does not look into; the sums are those of each position."""
-    from regard.tasks.loss_kernel import compare
-
-    sums, gradient = compare(logits.contiguous(), labels.contiguous(), smoothing, cap, IGNORE, derives)
-    return sums, gradient
-
-
-@compare_by_kernel.register_fake
-def _(logits: Tensor, labels: Tensor, smoothing: float, cap: float, derives: bool) -> tuple[Tensor, Tensor]:
-    gradient = torch.empty_like(logits, memory_format=torch.contiguous_format) if derives else logits.new_empty(0)
-    return logits.new_empty(len(logits), 2, dtype=torch.float32), gradient.reshape(-1, logits.shape[1])

@@ -26,6 +26,7 @@ from regard.runs.layout import step_name
 from regard.training.ranks import Ranks
 from regard.training.shard import write_shards
 
+TOGETHER = 2**26  # bytes that are copied from an accelerator at once
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -132,8 +133,25 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little")
     yield text
-    for name in names:
-        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    for group in _groups([tensors[name] for name in names]):
+        parts = [tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in group]
+        yield (parts[0] if len(parts) == 1 else torch.cat(parts)).cpu().numpy().data
+
+
+def _groups(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield tensors that are copied together: those of an accelerator up to `TOGETHER` bytes, others one by one.
+
+    A model has hundreds of small ones, and each copy waits for the accelerator.
+    """
+    group: list[Tensor] = []
+    for tensor in tensors:
+        more = tensor.device.type != "cpu" and sum(each.nbytes for each in group) + tensor.nbytes <= TOGETHER
+        if group and not more:
+            yield group
+            group = []
+        group.append(tensor)
+    if group:
+        yield group
 
 
 def _sync(folder: Path) -> None:

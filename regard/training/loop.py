@@ -7,7 +7,7 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf, isfinite
@@ -361,8 +361,7 @@ class Trainer:
         """Save a checkpoint, unless the weights are not finite."""
         self._check_updates()
         state, facts = self.state(), self.facts()
-        is_good = all(bool(local(tensor).isfinite().all()) for tensor in state.values() if tensor.is_floating_point())
-        if self.ranks.largest(int(not is_good)):
+        if self.ranks.largest(int(not _are_finite(state.values()))):
             raise RegardError(f"step {self.step}: the weights are no longer finite; {self._how_to_continue()}")
         keep = max(KEPT, self.config.keep)
         if self.update.sharded:
@@ -422,6 +421,12 @@ class Trainer:
         finally:
             if log is not None:
                 log.close()
+
+
+def _are_finite(values: Iterable[Tensor]) -> bool:
+    """Return whether all numbers are finite; an accelerator is waited for once."""
+    found = [local(tensor).isfinite().all() for tensor in values if tensor.is_floating_point()]
+    return bool(torch.stack(found).all())
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -1,7 +1,5 @@
 """The cross-entropy of a head in chunks: the same losses and gradients as from all logits at once."""
 
-import os
-
 import pytest
 import torch
 from torch import Tensor
@@ -144,24 +142,3 @@ def test_it_compiles_into_one_graph() -> None:
     found = learned(compiled(x, head, table, labels, 0.1, 250), x, table, head.bias)
     for a, b in zip(found, whole, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("cap", [None, 2.0])
-@pytest.mark.parametrize("derives", [True, False])
-def test_the_kernel_is_the_formula(
-    smoothing: float, cap: float | None, derives: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On CUDA, or with TRITON_INTERPRET=1 on the CPU; with two blocks of columns, the second of them not full."""
-    pytest.importorskip("triton", reason="triton comes with torch for CUDA")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("set TRITON_INTERPRET=1 to run the kernel without CUDA")
-    from regard.tasks import loss_kernel
-
-    monkeypatch.setattr(loss_kernel, "WIDEST", 32)
-    logits, labels = 3 * draw(7, WORDS).to(device), labels_of(7).to(device)
-    sums, gradient = chunked_loss.compare_by_kernel(logits.float(), labels, smoothing, cap or 0.0, derives)
-    wanted, derived = chunked_loss._compare_plainly(logits, labels, smoothing, cap, derives)
-    torch.testing.assert_close(sums.sum(0).double(), wanted, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(gradient.double(), derived, rtol=1e-5, atol=1e-6)

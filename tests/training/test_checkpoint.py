@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load as load_bytes
 from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.atomic import sha256
 from regard.errors import RegardError
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, is_good, load_checkpoint
+from regard.training import checkpoint
 from regard.training.checkpoint import save_checkpoint
 
 from ..processes import Forked
@@ -452,3 +454,21 @@ def test_a_run_that_is_killed_repeatedly_continues(tmp_path: Path) -> None:
         assert found.step >= reached
         reached = found.step
     assert reached > 40
+
+
+def test_tensors_of_an_accelerator_are_copied_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "TOGETHER", 100)
+    sizes = [10, 10, 5, 30, 1, 1]  # of four bytes each
+    away = [torch.empty(size, device="meta") for size in sizes]
+    assert [[len(each) for each in group] for group in checkpoint._groups(away)] == [[10, 10, 5], [30], [1, 1]]
+    assert [len(group) for group in checkpoint._groups([torch.empty(size) for size in sizes])] == [1] * 6
+
+
+def test_a_file_does_not_depend_on_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+    tensors = {str(kind): (10 * torch.randn(3, 4)).to(kind).T for kind in kinds}
+    alone = b"".join(bytes(piece) for piece in checkpoint._safetensors(tensors))
+    monkeypatch.setattr(checkpoint, "_groups", lambda tensors: [tensors])
+    assert b"".join(bytes(piece) for piece in checkpoint._safetensors(tensors)) == alone
+    found = load_bytes(alone)
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
