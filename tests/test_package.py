@@ -1,6 +1,7 @@
 """What `import regard` and `from regard.parts import ...` offer."""
 
 import ast
+import re
 from pathlib import Path
 
 import regard
@@ -41,3 +42,10 @@ def test_parts_offers_every_public_class_of_its_modules() -> None:
     assert defined - internal <= set(parts.__all__)
     for name in parts.__all__:
         assert hasattr(parts, name)
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    root = ROOT.parent
+    version = re.search(r'^version = "(.+)"$', (root / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version is not None
+    assert f"\nversion: {version[1]}\n" in (root / "CITATION.cff").read_text(encoding="utf-8")
