@@ -1,11 +1,21 @@
 """Mixers: the sublayers in which tokens interact. Attention, recurrence and convolution are called alike."""
 
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
 from torch import Tensor, nn
 
 from regard.config import Config
 from regard.parts.cache import Memo
 from regard.parts.mask import Rule
 from regard.parts.state import LayerState
+
+
+class Signal(NamedTuple):
+    """What a vector is that a recurrence computes at each token."""
+
+    about: str  # "forget gate: how much of the cell state stays"
+    is_gate: bool = False  # whether its numbers are between 0 and 1
 
 
 class Mixer(nn.Module):
@@ -21,6 +31,7 @@ class Mixer(nn.Module):
 
     follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart
     uses_memo = False  # whether it keeps something for the layers above, such as what it makes of a mask
+    signals: ClassVar[Mapping[str, Signal]] = {}  # the state and the gates of a recurrence, by name
     carries_state = False  # whether training can carry its state from one window of a text to the next
 
     def share(self, memo: Memo, x: Tensor, mask: Rule | None, positions: Tensor | None) -> None:
@@ -28,6 +39,13 @@ class Mixer(nn.Module):
 
     def start(self, batch: int, capacity: int | None = None) -> LayerState:
         """Return the state before the first token; with a `capacity`, of static shape."""
+        raise NotImplementedError
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """Return the `signals` of a recurrence at each token, as (B, T, width), in their order.
+
+        They are computed by the equations, from the input and the values of the state before it.
+        """
         raise NotImplementedError
 
     def start_values(self) -> None:

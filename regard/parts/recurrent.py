@@ -12,7 +12,7 @@ The recurrence runs in the dtype of its weights; autocast lowers only the input 
 Shapes: B batch, T time, D width of the input, H width of the hidden state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -24,17 +24,32 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.config import Kinds, Rate
 from regard.errors import ConfigError, InputError
+from regard.parts.cache import Memo
 from regard.parts.mask import Documents, Padding, Prefix, Rule, includes
-from regard.parts.mixer import Mixer, MixerConfig
+from regard.parts.mixer import Mixer, MixerConfig, Signal
 from regard.parts.precision import without_autocast
 from regard.parts.recurrence import KERNELS, fused_recurrence, gated_recurrence, run_kernel
 from regard.parts.state import Hidden
+
+
+def gated_signals(update: str) -> dict[str, Signal]:
+    """Return the signals of GRU and MUT; `update` says what the update gate is a share of."""
+    return {
+        "h": Signal("hidden state"),
+        "z": Signal(f"update gate: how much of the {update}", True),
+        "r": Signal("reset gate: how much of the old state the candidate sees", True),
+        "h~": Signal("candidate"),
+    }
+
+
+KEEPING_GATE, TAKING_GATE = gated_signals("old state stays"), gated_signals("candidate is taken")
 
 
 class Recurrent(Mixer):
     """What all recurrent layers share: the call and the hidden state. A layer supplies `run`."""
 
     carries_state = True
+    signals: ClassVar[Mapping[str, Signal]] = {"h": Signal("hidden state")}
     state_names: ClassVar[tuple[str, ...]] = ("h",)
 
     def __init__(self, input_dim: int, hidden: int) -> None:
@@ -76,6 +91,10 @@ class Recurrent(Mixer):
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
         """Return the hidden states, and the state after each row's first `lengths` tokens (None: after all)."""
         raise NotImplementedError
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`."""
+        return (self.run(x, start, None)[0],)
 
     def flops(self, tokens: int, keys: int) -> int | None:
         """Return 0: all products are counted in the children."""
@@ -196,6 +215,20 @@ class TorchGRU(Fused):
 
     kind = "GRU"
     gates = 3
+    signals = KEEPING_GATE
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`."""
+        W_x, W_h, b_x, b_h = self.weights()
+        h, found = start[0], []
+        for product in (x.to(W_x.dtype) @ W_x.t() + b_x).unbind(1):
+            own_r, own_z, own_n = product.chunk(3, -1)
+            by_r, by_z, by_n = (h @ W_h.t() + b_h).chunk(3, -1)
+            r, z = (own_r + by_r).sigmoid(), (own_z + by_z).sigmoid()
+            n = (own_n + r * by_n).tanh()
+            h = torch.lerp(n, h, z)
+            found.append((h, z, r, n))
+        return tuple(torch.stack(values, 1) for values in zip(*found, strict=True))
 
 
 class LSTM(Fused):
@@ -206,8 +239,28 @@ class LSTM(Fused):
 
     kind = "LSTM"
     gates = 4
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "h": Signal("hidden state"),
+        "c": Signal("cell state"),
+        "i": Signal("input gate: how much of the candidate is added", True),
+        "f": Signal("forget gate: how much of the cell state stays", True),
+        "o": Signal("output gate: how much of the cell state is shown", True),
+        "g": Signal("candidate"),
+    }
     state_names = ("h", "c")
     weight_dropout = 0.0
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`."""
+        W_x, W_h, b_x, b_h = self.weights()
+        (h, c), found = start, []
+        for product in (x.to(W_x.dtype) @ W_x.t() + b_x + b_h).unbind(1):
+            i, f, g, o = (product + h @ W_h.t()).chunk(4, -1)
+            i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+            c = f * c + i * g
+            h = o * c.tanh()
+            found.append((h, c, i, f, o, g))
+        return tuple(torch.stack(values, 1) for values in zip(*found, strict=True))
 
     def weights_used(self) -> tuple[Tensor, ...]:
         """Return the weights of one call: in training, some of those from state to state are zero."""
@@ -250,6 +303,7 @@ class Gated(Recurrent):
     """A layer of the form of `gated_recurrence`; a subclass supplies `products` and `update_weight`."""
 
     squash: ClassVar[bool] = False
+    signals = TAKING_GATE
 
     def __init__(self, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim, hidden)
@@ -268,12 +322,21 @@ class Gated(Recurrent):
         self, x: Float[Tensor, "B T D"], start: tuple[Tensor, ...], lengths: Int[Tensor, "B"] | None
     ) -> tuple[Float[Tensor, "B T H"], tuple[Tensor, ...]]:
         """See `Recurrent.run`."""
+        out, *_ = self._recurrence(x, start)
+        out = out.transpose(0, 1)
+        return out, (after_last_real(out, start[0].to(out.dtype), lengths),)
+
+    def _recurrence(self, x: Tensor, start: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return h, r, z and the candidate of all steps, time first; z is the share of the candidate."""
         dtype = self.W_hr.weight.dtype
         products = (product.to(dtype) for product in self.products(x.transpose(0, 1)))
-        h = start[0].to(dtype)
-        out, *_ = gated_recurrence(*products, h, self.W_hr.weight, self.update_weight(), self.W_hh.weight, self.squash)
-        out = out.transpose(0, 1)
-        return out, (after_last_real(out, h, lengths),)
+        weights = self.W_hr.weight, self.update_weight(), self.W_hh.weight
+        return gated_recurrence(*products, start[0].to(dtype), *weights, self.squash)
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`."""
+        h, r, z, n = (values.transpose(0, 1) for values in self._recurrence(x, start))
+        return h, 1 - z if self.signals is KEEPING_GATE else z, r, n
 
 
 class GRU(Gated):
@@ -282,6 +345,8 @@ class GRU(Gated):
     r, z = σ(W_x x_t + W_h h_{t-1} + b); h~ = tanh(W_xh x_t + W_hh (r * h_{t-1}) + b); h_t = z * h_{t-1} + (1 - z) * h~.
     `W_x` holds the rows of r, z and h~ in this order.
     """
+
+    signals = KEEPING_GATE
 
     def __init__(self, input_dim: int, hidden: int) -> None:
         super().__init__(input_dim, hidden)

@@ -6,8 +6,10 @@ what it has stored. Each layer of a model has two such parts: one that mixes tok
 feed-forward that also sees the token before (`ChannelMix`).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ from regard.parts.cache import Memo
 from regard.parts.linear import Linear
 from regard.parts.linear_recurrence import state_recurrence, weighted_average
 from regard.parts.mask import Rule
-from regard.parts.mixer import Mixer, MixerConfig
+from regard.parts.mixer import Mixer, MixerConfig, Signal
 from regard.parts.precision import at_least_float32
 from regard.parts.recurrent import after_last_real, check_looks_back, real_lengths
 from regard.parts.state import Hidden
@@ -103,6 +105,13 @@ class RWKV4(Shifting):
     wkv_t is the average of all values, with the weight e^{k_i - (t-1-i) e^d} for token i and e^{u + k_t} for t itself.
     """
 
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "wkv": Signal("state: the average of the values so far"),
+        "r": Signal("receptance, σ(r): how much of the state is shown", True),
+        "k": Signal("key: the logarithm of the token's own weight"),
+        "v": Signal("value"),
+    }
+
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
         self.mix_r, self.mix_k, self.mix_v = (nn.Parameter(torch.empty(dim)) for _ in range(3))
@@ -132,6 +141,12 @@ class RWKV4(Shifting):
         self, x: Tensor, before: Tensor, sums: list[Tensor], lengths: Tensor | None, memo: Memo | None
     ) -> tuple[Tensor, list[Tensor]]:
         """See `Shifting.run`."""
+        r, k, v = self._projections(x, before)
+        average, after = self._average(k, v, sums, lengths)
+        return self.to_output(r.sigmoid() * average.to(r.dtype)), list(after)
+
+    def _projections(self, x: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gate before its sigmoid, the keys and the values."""
         r, k, v = (
             project(torch.lerp(before, x, mix.to(x.dtype)))
             for project, mix in (
@@ -140,10 +155,21 @@ class RWKV4(Shifting):
                 (self.to_value, self.mix_v),
             )
         )
+        return r, k, v
+
+    def _average(
+        self, k: Tensor, v: Tensor, sums: Sequence[Tensor], lengths: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return wkv, and the sums after each row's last real token."""
         m, total, weight = sums
         decay = at_least_float32(self.decay).exp()
-        average, after = weighted_average(k, v, decay, self.bonus, (m, total, weight), lengths)
-        return self.to_output(r.sigmoid() * average.to(r.dtype)), list(after)
+        return weighted_average(k, v, decay, self.bonus, (m, total, weight), lengths)
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`."""
+        r, k, v = self._projections(x, torch.cat((start[0][:, None].to(x.dtype), x[:, :-1]), 1))
+        average, _ = self._average(k, v, start[1:], None)
+        return average, r.sigmoid(), k, v
 
 
 class LowRank(nn.Module):
@@ -158,6 +184,18 @@ class LowRank(nn.Module):
         return self.up(self.down(x))
 
 
+class RWKV7Parts(NamedTuple):
+    """What RWKV-7 computes from each token."""
+
+    queries: Float[Tensor, "B T D"]
+    keys: Float[Tensor, "B T D"]
+    values: Float[Tensor, "B T D"]
+    log_w: Float[Tensor, "B T D"]
+    rate: Float[Tensor, "B T D"]
+    direction: Float[Tensor, "B T H E"]
+    gate: Float[Tensor, "B T D"]
+
+
 class RWKV7(Shifting):
     """A matrix S for each head: S_t = S_{t-1} (diag(w_t) - κ_t (a_t * κ_t)') + v_t k_t';  o_t = S_t r_t.
 
@@ -167,6 +205,12 @@ class RWKV7(Shifting):
     """
 
     uses_memo = True
+    signals: ClassVar[Mapping[str, Signal]] = {
+        "S": Signal("state: the length of each row of the matrices"),
+        "w": Signal("decay: how much of the state stays", True),
+        "a": Signal("rate: how much of the old value is replaced", True),
+        "g": Signal("gate of the output"),
+    }
 
     def __init__(self, dim: int, heads: int, rank: int, gate_rank: int, value_rank: int | None) -> None:
         super().__init__(dim)
@@ -205,6 +249,21 @@ class RWKV7(Shifting):
         self, x: Tensor, before: Tensor, sums: list[Tensor], lengths: Tensor | None, memo: Memo | None
     ) -> tuple[Tensor, list[Tensor]]:
         """See `Shifting.run`."""
+        parts = self._parts(x, before, memo)
+        log_w, keys, direction = parts.log_w, parts.keys, parts.direction
+        if lengths is not None:  # padding changes no state
+            real = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
+            log_w, keys, direction = log_w * real, keys * real, direction * real[..., None]
+        r, k, v = (self._split(part) for part in (parts.queries, keys, parts.values))
+        removal = (-direction, direction * self._split(parts.rate))
+        out, state = state_recurrence(r, self._split(log_w), k, v, removal, sums[0], SHORTEST)
+        out = self.norm(rearrange(out, "B T H E -> (B T) (H E)").to(x.dtype)).reshape(x.shape)
+        strength = (r * k * self._split(self.bonus)).sum(-1, keepdim=True)
+        out = out + rearrange(strength * v, "B T H E -> B T (H E)").to(out.dtype)
+        return self.to_output(out * parts.gate), [state]
+
+    def _parts(self, x: Tensor, before: Tensor, memo: Memo | None) -> "RWKV7Parts":
+        """Compute from each token what changes the matrices, and what reads them."""
         r, w, k, v, a, g = (torch.lerp(before, x, self.mix[name].to(x.dtype)) for name in MIXTURES)
         values = self._with_first(self.to_value(v), v, memo)
         queries, keys = self.to_query(r), self.to_key(k)
@@ -212,17 +271,21 @@ class RWKV7(Shifting):
         rate = self.rate(a).sigmoid()
         direction = F.normalize(at_least_float32(self._split(keys * self.removal_scale)), dim=-1)
         keys = keys * (1 + (rate - 1) * self.rate_scale)
-        if lengths is not None:  # padding changes no state
-            real = (torch.arange(x.shape[1], device=x.device) < lengths[:, None])[..., None]
-            log_w, keys, direction = log_w * real, keys * real, direction * real[..., None]
-        r, k, v = (self._split(part) for part in (queries, keys, values))
-        removal = (-direction, direction * self._split(rate))
-        out, state = state_recurrence(r, self._split(log_w), k, v, removal, sums[0], SHORTEST)
-        out = self.norm(rearrange(out, "B T H E -> (B T) (H E)").to(x.dtype)).reshape(x.shape)
-        strength = (r * k * self._split(self.bonus)).sum(-1, keepdim=True)
-        out = out + rearrange(strength * v, "B T H E -> B T (H E)").to(out.dtype)
         gate = self.gate.up(self.gate.down(g).sigmoid())
-        return self.to_output(out * gate), [state]
+        return RWKV7Parts(queries, keys, values, log_w, rate, direction, gate)
+
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`. Of the matrices S, the length of each row is shown."""
+        parts = self._parts(x, torch.cat((start[0][:, None].to(x.dtype), x[:, :-1]), 1), memo)
+        r, k, v, log_w, rate = map(self._split, (parts.queries, parts.keys, parts.values, parts.log_w, parts.rate))
+        state, lengths = start[1], []
+        for t in range(x.shape[1]):
+            now = slice(t, t + 1)
+            removal = (-parts.direction[:, now], parts.direction[:, now] * rate[:, now])
+            one = (r[:, now], log_w[:, now], k[:, now], v[:, now])
+            _, state = state_recurrence(*one, removal, state, SHORTEST)
+            lengths.append(state.norm(dim=-1).flatten(1))
+        return torch.stack(lengths, 1), parts.log_w.exp(), parts.rate, parts.gate
 
     def _with_first(self, values: Tensor, x: Tensor, memo: Memo | None) -> Tensor:
         """Mix the values with those of the first layer, which leaves them in the memo of the pass."""

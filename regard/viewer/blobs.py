@@ -50,6 +50,8 @@ FIELDS: dict[str, Callable[[Manifest, Mapping[str, Any]], Mapping[str, Any] | Se
     "layer": lambda manifest, chosen: range(chosen["sequence"]["layers"]),
     "token": lambda manifest, chosen: range(_next_tokens(manifest)),
     "table": lambda manifest, chosen: range(len(manifest["positions"])),
+    "recurrence": lambda manifest, chosen: {one["id"]: one for one in manifest["recurrences"]},
+    "signal": lambda manifest, chosen: range(len(chosen["recurrence"]["signals"])),
 }
 
 
@@ -140,9 +142,14 @@ BLOBS: dict[BlobKind, BlobSpec] = {
         lambda manifest: 2 * manifest["attentions"][0]["rows"] * manifest["attentions"][0]["columns"],
         lambda manifest, _: manifest["rollout"],
     ),
+    "signal": BlobSpec(
+        "signal/{recurrence}/{signal}.f16",
+        lambda manifest, recurrence, signal: 2 * recurrence["rows"] * recurrence["width"],
+    ),
 }
 PATTERNS: dict[BlobKind, str] = {kind: spec.pattern for kind, spec in BLOBS.items()}
 _NAMES = {"attention": r"[a-z]+\.[1-9][0-9]*", "mask": "[a-z0-9-]+", "sequence": "[a-z]+"}
+_NAMES["recurrence"] = _NAMES["mask"]
 _NUMBER = "0|[1-9][0-9]{0,8}"
 _REGEXES = {
     kind: re.compile(re.sub(r"\{(\w+)\}", lambda field: f"(?P<{field[1]}>{_NAMES.get(field[1], _NUMBER)})", pattern))

@@ -6,7 +6,7 @@ Everything kept is linear in the length of the input. Weights are computed from 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from regard.decode.engine import in_use
 from regard.models.model import Model
 from regard.parts.attend import Explanation, Record, Tape, Terms, explain, watch
+from regard.parts.cache import Memo
 from regard.parts.mask import explicit_positions
+from regard.parts.mixer import Mixer
+from regard.parts.state import Hidden
 
 BLOCK = 1 << 20  # numbers that are computed at a time
 
@@ -97,6 +100,7 @@ class Capture:
     hidden: dict[str, list[Float[Tensor, "_T _D"]]]  # of each sequence; layer 0 is the embedding
     below: Float[Tensor, "_T _D"] | None  # the input of an output layer that gives logits
     output: Tensor | tuple[Tensor, ...] | None  # of any other output layer
+    recurrences: dict[str, list["RecurrentCall"]] = field(default_factory=dict)  # by the names of the modules
 
 
 def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
@@ -121,6 +125,7 @@ def capture(model: Model, arguments: Mapping[str, Tensor]) -> Capture:
         hidden=hidden,
         below=seen.last("below") if "below" in seen.found else None,
         output=None if output is None else _first_row(output),
+        recurrences=seen.recurrent,
     )
 
 
@@ -156,11 +161,25 @@ class _StopError(Exception):
     """Raised to end the pass below the output layer; logits are computed when they are requested."""
 
 
+class RecurrentCall(NamedTuple):
+    """One call of a recurrent layer: its input, and the state and the memo that it was given."""
+
+    x: Float[Tensor, "1 T D"]
+    start: tuple[Tensor, ...]
+    memo: Memo | None
+
+    def trace(self, module: Mixer) -> tuple[Float[Tensor, "1 T _H"], ...]:
+        """Compute the state and the gates at each token."""
+        with torch.inference_mode():
+            return module.trace(self.x, self.start, self.memo)
+
+
 @dataclass
 class Observations:
     """Tensors seen by hooks, by name; one for each call."""
 
     found: dict[str, list[Tensor]] = field(default_factory=dict)
+    recurrent: dict[str, list["RecurrentCall"]] = field(default_factory=dict)
 
     def __call__(self, name: str, vectors: Tensor) -> None:
         """Keep a tensor."""
@@ -206,6 +225,10 @@ def observed(model: Model, seen: Observations, tape: Tape) -> Iterator[None]:
             attention = model.get_submodule(name)
             before(attention, note(f"input {name}"))
             after(attention, _sharing_keys(tape[name]))
+        for name, module in model.named_modules():
+            if isinstance(module, Mixer) and module.signals:
+                calls = seen.recurrent.setdefault(name, [])
+                hooks.callback(module.register_forward_pre_hook(_noting_call(calls), with_kwargs=True).remove)
         if model.memory is not None:
             after(model.memory, note("memory"))
         if model.vocabulary_head() is not None:
@@ -220,3 +243,15 @@ def _sharing_keys(calls: list[Record]) -> Callable[[Tensor], None]:
         calls[-1] = replace(calls[-1], key=calls[0].key, value=calls[0].value)
 
     return share
+
+
+def _noting_call(calls: list[RecurrentCall]) -> Callable[[Mixer, tuple[Any, ...], dict[str, Any]], None]:
+    """Keep what a recurrent layer is called with; only the first row of a batch, as `join_calls` does."""
+
+    def hook(module: Mixer, inputs: tuple[Any, ...], given: dict[str, Any]) -> None:
+        state = given.get("state")
+        start = module.start(1) if state is None else state
+        assert isinstance(start, Hidden)
+        calls.append(RecurrentCall(inputs[0][:1], tuple(value[:1] for value in start.values), given.get("memo")))
+
+    return hook

@@ -26,6 +26,7 @@ HOPELESS = 5 * CAP  # more bytes than this never compress enough, so they are no
 OPTIONAL = {  # what is left out if the page is too large, in this order, and what it is called
     "next": "the scores of the Next view",
     "hidden": "the vectors of the Words view",
+    "recurrences": "the numbers of the States view",
     "arithmetic": "the numbers of the Arithmetic view",
 }
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins with that a spreadsheet evaluates
@@ -97,8 +98,10 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
     If the page would be too large, optional parts are left out, and the page says so.
     """
     size = 0
-    for count in range(len(OPTIONAL) + 1):
-        without, note = list(OPTIONAL)[:count], _note(list(OPTIONAL.values())[:count])
+    recurrent = any(one.manifest()["recurrences"] for one in recordings.values())
+    optional = {part: name for part, name in OPTIONAL.items() if recurrent or part != "recurrences"}
+    for count in range(len(optional) + 1):
+        without, note = list(optional)[:count], _note(list(optional.values())[:count])
         shown = {id: with_note(one, note) if note else one for id, one in recordings.items()}
         size = sum(
             bytes or 0

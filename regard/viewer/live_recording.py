@@ -40,6 +40,7 @@ from regard.viewer.manifest import (
     ChangeResult,
     Manifest,
     NextInfo,
+    RecurrenceInfo,
     Token,
     WrittenResult,
 )
@@ -47,6 +48,7 @@ from regard.viewer.positions import PositionTable, position_tables
 from regard.viewer.prepare import Prepared, prepare_query
 from regard.viewer.query import Query
 from regard.viewer.recording import ComputedRecording, Recording, encode_json
+from regard.viewer.recurrences import RecurrenceTrace, trace_recurrences
 from regard.viewer.tokens import describe_tokens, token_text
 
 TOGETHER = 1 << 16  # weights of a head that are explained together, since the page often requests other rows too
@@ -106,6 +108,7 @@ class LiveRecording(ComputedRecording):
             "positions": [one.info() for one in self._positions],
             "image": None if image is None else image.info(),
             "rollout": self._has_rollout(),
+            "recurrences": [info for info, _ in self._recurrences.values()],
             "thumbnail": THUMBNAIL,
             "places": [] if self.query is None else list(find_places(self.model)),
             "blobs": PATTERNS,
@@ -114,8 +117,10 @@ class LiveRecording(ComputedRecording):
     def _notes(self) -> list[str]:
         if self.attentions:
             return []
-        useful = {"Words": True, "Next": self.prepared.begin is not None, "Position": bool(self._positions)}
-        views = " and ".join(view for view, is_useful in useful.items() if is_useful)
+        useful = {"States": bool(self._recurrences), "Words": True, "Next": self.prepared.begin is not None}
+        useful |= {"Position": bool(self._positions)}
+        names = [view for view, is_useful in useful.items() if is_useful]
+        views = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
         return [f"This model has no attention, so there are no weights to show. Available views: {views}."]
 
     def _next(self) -> NextInfo | None:
@@ -138,6 +143,10 @@ class LiveRecording(ComputedRecording):
     @cached_property
     def _positions(self) -> list[PositionTable]:
         return position_tables(self.model, max(map(len, self.sequences.values())))
+
+    @cached_property
+    def _recurrences(self) -> dict[str, tuple[RecurrenceInfo, RecurrenceTrace]]:
+        return trace_recurrences(self.model, self.captured.recurrences, self.prepared.sequences)
 
     @cached_property
     def _statistics(self) -> list[HeadStatistics]:
@@ -265,6 +274,10 @@ class LiveRecording(ComputedRecording):
         """Encode the logits of the token after a token."""
         assert self.captured.below is not None
         return f32(vocabulary_scores(self.model, self.captured.below[token]))
+
+    def make_signal(self, recurrence: str, signal: int) -> bytes:
+        """Encode the state or a gate of a recurrent layer at each token."""
+        return f16(self._recurrences[recurrence][1].signals[signal])
 
     def make_vocabulary(self) -> bytes:
         """Encode the texts of all tokens."""

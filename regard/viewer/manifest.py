@@ -28,6 +28,7 @@ BlobKind = Literal[
     "similarity",
     "image",
     "rollout",
+    "signal",
 ]
 
 
@@ -150,6 +151,28 @@ class ImageInfo(TypedDict):
     height: int
 
 
+class SignalInfo(TypedDict):
+    """One vector that a recurrent layer computes at each token: its state, or a gate."""
+
+    name: str
+    about: str
+    gate: bool  # its numbers are between 0 and 1
+
+
+class RecurrenceInfo(TypedDict):
+    """One recurrent layer."""
+
+    id: str  # sequence and layer: "source-1-backward"
+    name: str  # of the module
+    cell: str  # its class: "LSTM"
+    sequence: str
+    layer: int
+    backward: bool  # it reads from the end
+    rows: int  # tokens
+    width: int  # numbers of a signal
+    signals: list[SignalInfo]
+
+
 class Manifest(TypedDict):
     """Everything about a recording except its numbers, which are in blobs."""
 
@@ -170,6 +193,7 @@ class Manifest(TypedDict):
     positions: list[PositionInfo]
     image: ImageInfo | None
     rollout: bool
+    recurrences: list[RecurrenceInfo]
     thumbnail: int  # rows and columns of a head in the overview, at most
     places: list[str]  # where the model can be changed; empty: there is no model to change
     blobs: dict[BlobKind, str]  # the pattern of each kind of blob's name

@@ -18,9 +18,10 @@ from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, ChangeResult,
 LIST = "recordings.json"
 LISTED_TEXT = 200  # characters of a text in the list
 NO_MODEL = "this recording has no model that could be changed; open the model itself: regard look TEXT -m RUN"
-OMISSIBLE = ("arithmetic", "hidden", "next")  # what a stored recording may lack
+OMISSIBLE = ("arithmetic", "hidden", "next", "recurrences")  # what a stored recording may lack
 ADDED: dict[str, Any] = {
     "written": None,
+    "recurrences": [],
     "thumbnail": THUMBNAIL,
     "places": [],
     "blobs": PATTERNS,
@@ -99,6 +100,7 @@ class PartialRecording(Recording):
             "begin": _first_cell(manifest, attentions),
             "hidden": [] if "hidden" in without else manifest["hidden"],
             "next": None if "next" in without else manifest["next"],
+            "recurrences": [] if "recurrences" in without else manifest["recurrences"],
         }
 
     def manifest(self) -> Manifest:
@@ -160,7 +162,8 @@ def pack_recordings(
 ) -> bytes:
     """Pack recordings by their ids into an archive, with all layers of attention or only these `layers`.
 
-    Large parts can be left out by `without`: the numbers of "arithmetic", "hidden" states, scores of "next" tokens.
+    Large parts can be left out by `without`: the numbers of "arithmetic", "hidden" states, scores of "next" tokens,
+    states of "recurrences".
     """
     parts = {id: PartialRecording(recording, layers, without) for id, recording in recordings.items()}
 

@@ -100,6 +100,7 @@ class TrainingRecording(ComputedRecording):
             "positions": [],
             "image": None if self.picture is None else self.picture.info(),
             "rollout": False,
+            "recurrences": [],
             "thumbnail": THUMBNAIL,
             "places": [],
             "blobs": PATTERNS,

@@ -87,6 +87,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "positions": [],
         "image": None,
         "rollout": False,
+        "recurrences": [],
         "thumbnail": THUMBNAIL,
         "places": [],
         "blobs": PATTERNS,

@@ -126,6 +126,9 @@ def large() -> StoredRecording:
     said["attentions"] = [one | {"arithmetic": True} for one in said["attentions"]]
     said["hidden"] = [{"sequence": "target", "layers": 2, "width": 500}]
     said["next"] = {"sequence": "target", "begin": 1, "vocabulary": 5000}
+    gate = {"name": "f", "about": "forget gate", "gate": True}
+    layer = {"id": "target-1", "name": "cells.0", "cell": "LSTM", "sequence": "target", "layer": 1, "backward": False}
+    said["recurrences"] = [layer | {"rows": 3, "width": 700, "signals": [gate]}]
     return recording(said)
 
 
@@ -137,9 +140,10 @@ def test_a_large_page_leaves_out_what_is_not_attention_and_says_so(monkeypatch):
     for without, words in (
         (["next"], "the scores of the Next view were left out"),
         (["next", "hidden"], "the scores of the Next view and the vectors of the Words view were"),
+        (["next", "hidden", "recurrences"], "the vectors of the Words view and the numbers of the States view were"),
         (
-            ["next", "hidden", "arithmetic"],
-            "the scores of the Next view, the vectors of the Words view and the numbers of the Arithmetic view were",
+            ["next", "hidden", "recurrences", "arithmetic"],
+            "the vectors of the Words view, the numbers of the States view and the numbers of the Arithmetic view were",
         ),
     ):
         monkeypatch.setattr(export, "LARGEST", sizes[-1] - 1)
@@ -149,6 +153,7 @@ def test_a_large_page_leaves_out_what_is_not_attention_and_says_so(monkeypatch):
         assert said["notes"] == [note]
         assert (said["next"] is None) == ("next" in without)
         assert (said["hidden"] == []) == ("hidden" in without)
+        assert (said["recurrences"] == []) == ("recurrences" in without)
         assert any(one["arithmetic"] for one in said["attentions"]) == ("arithmetic" not in without)
         sizes.append(len(archive))
     assert sizes == sorted(sizes, reverse=True)

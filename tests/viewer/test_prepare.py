@@ -199,11 +199,11 @@ def test_a_model_without_attention_names_the_available_views():
     said = "This model has no attention, so there are no weights to show. Available views: "
     manifest = record(loaded("language", "word", "lstm"), Query("one red dog")).manifest()
     assert (manifest["attentions"], manifest["begin"]) == ([], None)
-    assert manifest["notes"] == [said + "Words and Next."]
+    assert manifest["notes"] == [said + "States, Words and Next."]
     tables = record(
         loaded("classification", "word", "bert", "model.layers.block.mixer={kind='lstm'}"), Query("red")
     ).manifest()
-    assert tables["notes"] == [said + "Words and Position."]
+    assert tables["notes"] == [said + "States, Words and Position."]
 
 
 def test_a_bare_model_reads_text_with_a_tokenizer_or_ids_without():

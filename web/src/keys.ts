@@ -17,7 +17,7 @@ export const table: Key[] = [
   { keys: ["h", "l"], shown: "H L", what: "the word looked at: previous, next", act: (app, key) => app.move("key", key === "h" ? -1 : 1) },
   { keys: ["[", "]"], shown: "[ ]", what: "training step", act: (app, key) => moveStep(app, key === "[" ? -1 : 1) },
   { keys: [" "], shown: "Space", what: "play: step by step, or word by word", act: (app) => (app.playing.value = !app.playing.value) },
-  { keys: ["1", "2", "3", "4", "5", "6", "7", "8"], shown: "1 – 8", what: "view", act: showView },
+  { keys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"], shown: "1 – 9", what: "view", act: showView },
   { keys: ["/"], shown: "/", what: "go to the text box", act: () => undefined },
   { keys: ["p"], shown: "P", what: "pin or unpin the word that looks", act: (app) => app.pin(app.selection.query.value) },
   { keys: ["x"], shown: "X", what: "change the model", act: showView },

@@ -210,6 +210,11 @@ export class Recording {
     return this.kept(this.name("image"), (buffer) => new Blob([buffer], { type: "image/png" }));
   }
 
+  /** T x width numbers of a recurrent layer: its state, or a gate. */
+  signal(recurrence: string, signal: number): Promise<Float32Array> {
+    return this.float16(this.name("signal", { recurrence, signal }));
+  }
+
   rollout(): Promise<Float32Array> {
     return this.float16(this.name("rollout"));
   }

@@ -20,7 +20,8 @@ export type BlobKind =
   | "position"
   | "similarity"
   | "image"
-  | "rollout";
+  | "rollout"
+  | "signal";
 
 export interface Token {
   text: string;
@@ -130,6 +131,32 @@ export interface ImageInfo {
   height: number;
 }
 
+/** One vector that a recurrent layer computes at each token: its state, or a gate. */
+export interface SignalInfo {
+  name: string;
+  about: string;
+  /** Its numbers are between 0 and 1. */
+  gate: boolean;
+}
+
+export interface RecurrenceInfo {
+  /** Sequence and layer: "source-1-backward". */
+  id: string;
+  /** Of the module. */
+  name: string;
+  /** Its class: "LSTM". */
+  cell: string;
+  sequence: string;
+  layer: number;
+  /** It reads from the end. */
+  backward: boolean;
+  /** Tokens. */
+  rows: number;
+  /** Numbers of a signal. */
+  width: number;
+  signals: SignalInfo[];
+}
+
 export interface Manifest {
   format: number;
   title: string;
@@ -153,6 +180,7 @@ export interface Manifest {
   positions: PositionInfo[];
   image: ImageInfo | null;
   rollout: boolean;
+  recurrences: RecurrenceInfo[];
   /** Rows and columns of a head in the overview, at most. */
   thumbnail: number;
   /** Where the model can be changed; empty: there is no model to change. */

@@ -193,6 +193,7 @@ const bare: Manifest = {
   positions: [],
   image: null,
   rollout: false,
+  recurrences: [],
   thumbnail: 32,
   places: [],
   blobs: {
@@ -211,6 +212,7 @@ const bare: Manifest = {
     similarity: "similarity/{table}.f32",
     image: "image.png",
     rollout: "rollout.f16",
+    signal: "signal/{recurrence}/{signal}.f16",
   },
 };
 

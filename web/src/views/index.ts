@@ -10,6 +10,7 @@ import { Image, whyNoImage } from "./image";
 import { Look } from "./look";
 import { Next, whyNoNext } from "./next";
 import { Position, whyNoPositions } from "./position";
+import { States, whyNoStates } from "./states";
 import { Training, whyNoSteps } from "./training";
 import { Words, whyNoWords } from "./words";
 
@@ -37,6 +38,7 @@ export const views: View[] = [
   { name: "position", key: "6", title: "Position", component: Position, whyNot: whyNoPositions, says: true },
   { name: "training", key: "7", title: "Training", component: Training, whyNot: whyNoSteps },
   { name: "image", key: "8", title: "Image", component: Image, whyNot: whyNoImage },
+  { name: "states", key: "9", title: "States", component: States, whyNot: whyNoStates, says: true },
   { name: "change", key: "x", title: "Change", component: Change, whyNot: whyNoChange, says: true },
   { name: "compare", key: "c", title: "Compare", component: Compare, whyNot: whyNoAttention, says: true },
 ];

@@ -1,0 +1,58 @@
+"""The states and gates that recurrent layers show are those that they compute."""
+
+import pytest
+import torch
+
+from regard.parts.recurrent import RECURRENT
+from regard.parts.rwkv import RWKV4Config, RWKV7Config
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [*RECURRENT])
+@pytest.mark.parametrize("begin", [0.0, 0.5])
+def test_the_hidden_state_is_the_output_and_the_gates_make_it(kind, begin):
+    layer = RECURRENT[kind]().build(6).double()
+    x = torch.randn(2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    start = tuple(value + begin for value in layer.start(2).values)
+    found = dict(zip(layer.signals, layer.trace(x, start), strict=True))
+    out, _ = layer.run(x, start, None)
+    close(found["h"], out)
+    assert all(values.shape == out.shape for values in found.values())
+    for name, signal in layer.signals.items():
+        assert bool(((found[name] > 0) & (found[name] < 1)).all()) or not signal.is_gate
+    before = torch.cat((start[0][:, None], out[:, :-1]), 1)
+    if kind == "lstm":
+        cells = torch.cat((start[1][:, None], found["c"][:, :-1]), 1)
+        close(found["f"] * cells + found["i"] * found["g"], found["c"])
+        close(found["o"] * found["c"].tanh(), out)
+    elif "z" in found:
+        old, new = (
+            (found["z"], 1 - found["z"]) if "old state" in layer.signals["z"].about else (1 - found["z"], found["z"])
+        )
+        close(old * before + new * found["h~"], out)
+
+
+def test_rwkv_shows_what_its_output_is_made_of():
+    x = torch.randn(2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layer = RWKV4Config().build(8).double()
+    torch.manual_seed(0)
+    for weight in layer.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    average, gate, _, _ = layer.trace(x, layer.start(2).values)
+    close(layer.to_output(gate * average), layer(x))
+
+
+def test_the_matrices_of_rwkv_7_are_those_of_its_state():
+    x = torch.randn(2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layer = RWKV7Config(heads=2, rank=3, gate_rank=3).build(8).double()
+    torch.manual_seed(0)
+    for weight in layer.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    lengths, *_ = layer.trace(x, layer.start(2).values)
+    state = layer.start(2)
+    for t in range(5):
+        layer(x[:, t : t + 1], state=state)
+        close(lengths[:, t], state.values[1].norm(dim=-1).flatten(1))
