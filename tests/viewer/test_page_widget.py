@@ -27,7 +27,7 @@ COLUMNS = "element => getComputedStyle(element).gridTemplateColumns.split(' ').l
 
 def render(tab: Tab, shown: Shown, width: int) -> None:
     archive = pack_recordings({"one": shown.recording("writer")}, without=["arithmetic", "hidden", "next"])
-    tab.page.goto(f"{shown.address}/")
+    tab.open(shown.ids["writer"], "look")
     tab.page.evaluate(RENDER, [base64.b64encode(archive).decode(), width])
     expect(tab.page.locator(".ribbons svg")).to_be_visible()
 
