@@ -194,9 +194,9 @@ def test_a_model_without_attention_names_the_available_views(tab: Tab, shown: Sh
     expect(tab.page.locator(".note")).to_have_text(shown.manifest("recurrent")["notes"][0])
     expect(tab.page.locator(".note")).to_contain_text("Available views: States, Words and Next.")
     tabs = tab.page.get_by_role("tab")
-    expect(tabs).to_have_count(10)
+    expect(tabs).to_have_count(11)
     found = tabs.evaluate_all("all => all.map(each => [each.textContent.split(' ')[0], each.ariaDisabled, each.title])")
-    assert [name for name, disabled, _ in found if disabled == "false"] == ["Words", "Next", "States"]
+    assert [name for name, disabled, _ in found if disabled == "false"] == ["Words", "Next", "States", "Change"]
     reasons = {name: why for name, disabled, why in found if disabled == "true"}
     assert {reasons[name] for name in ("Look", "Heads", "Arithmetic", "Compare")} == {"This model has no attention."}
     assert reasons["Position"] == "This model has no position encoding: its recurrence carries the order."

@@ -135,7 +135,7 @@ def test_the_help_lists_every_key_and_switches_them_off(begun: Tab):
     begun.press("?")
     dialog = begun.page.get_by_role("dialog", name="Help")
     expect(dialog).to_be_visible()
-    keys = ["← →", "↑ ↓", "J K", "H L", "[ ]", "Space", "1 – 9", "/", "P", "C", "E", "?", "Esc"]
+    keys = ["← →", "↑ ↓", "J K", "H L", "[ ]", "Space", "1 – 9", "/", "P", "X", "C", "E", "?", "Esc"]
     assert dialog.locator("kbd").all_inner_texts() == keys
     dialog.get_by_label("Keyboard shortcuts").uncheck()
     dialog.get_by_role("button", name="Close").click()
