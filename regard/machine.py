@@ -1,8 +1,13 @@
-"""The memory and the CPU cores that this process may use: limits of containers, limits of the shell, other programs."""
+"""The memory and the CPU cores that this process may use: limits of containers, limits of the shell, other programs.
+
+And whether it has what kernels of Triton need.
+"""
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from statistics import median
 from time import sleep
 
@@ -119,3 +124,9 @@ def _first(*paths_or_names: Path | str) -> int | None:
         if words and words[0].lstrip("-").isdigit():
             return int(words[0])
     return None
+
+
+def has_triton() -> bool:
+    """Return whether kernels of Triton can run on CUDA: it is installed, and it finds the C compiler that it needs."""
+    compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
+    return find_spec("triton") is not None and any(map(which, compilers))

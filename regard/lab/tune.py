@@ -8,40 +8,31 @@ run of its own, trained by `regard train`, and the state is in the folder: the s
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
 from hashlib import sha256
-from io import StringIO
-from math import isnan
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as Grid
-from torch.quasirandom import SobolEngine
 
 from regard.atomic import lock, make_folder, write_text
 from regard.config import Table, from_table, to_table
-from regard.data.tokenizer import LEAST
 from regard.errors import ConfigError, RegardError
-from regard.extend import IMPORTED
 from regard.lab.comparison.compare import devices_for
-from regard.lab.comparison.runs import ComparedRun, ComparisonStopError, is_finished, say, train_runs
+from regard.lab.comparison.runs import say
+from regard.lab.halving import SEARCH, TASK, TRIALS, Halving, Search, TunedSetting, count_settings
+from regard.lab.search_space import changes_for, draw_settings, search_space
 from regard.machine import suggest_threads
 from regard.recipe_files import override
-from regard.runs.folder import is_run
 from regard.runs.layout import LOCK
 from regard.tasks.defaults import TaskConfig
-from regard.tasks.metric import HIGHER_IS_BETTER
 from regard.terminal import plain_console, show_status
 from regard.training.draft import RunPlan
 from regard.training.planning import plan_run
 from regard.training.ranks import Ranks, join_ranks
 from regard.training.request import RunRequest, with_absolute_paths, with_plain_paths
-from regard.training.result import read_result
 from regard.training.run import open_run
 from regard.training.settings import left_as_found
 from regard.training.trial import time_updates
@@ -51,87 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 TUNED = Path("tuned")  # where searches are that the user gives no folder
-TASK, SEARCH, TRIALS, FOUND = "task.toml", "search.json", "trials.csv", "found.toml"
-KEPT = 3  # one in three settings of a rung continues
-COUNTS = (27, 9, 3)  # settings of a search: the most for which each gets enough time in the first rung
-ENOUGH = 30.0  # seconds of a run in the first rung
-STARTING = 15.0  # seconds that a run takes to start and to measure, until that is known
-LEAST_UPDATES = 20
-LEAST_SHARE = 0.05  # of the time that must be left for another rung
-SUGGESTED = "as suggested"
-
-
-@dataclass
-class TunedSetting:
-    """One of the settings: what was drawn, the arguments of `regard train`, and what it reached in each rung."""
-
-    number: int
-    settings: dict[str, str | float]
-    arguments: list[str]
-    seconds: float  # of an update
-    updates: list[int] = field(default_factory=list)  # at the end of each rung that was begun
-    scores: list[float] = field(default_factory=list)  # at the end of each rung that is finished
-    failure: str = ""
-
-    @property
-    def words(self) -> str:
-        """What was drawn, in words."""
-        return ", ".join(_setting_words(name, value) for name, value in self.settings.items()) or SUGGESTED
-
-
-def _setting_words(name: str, value: str | float) -> str:
-    factor = "" if isinstance(value, str) or name == "dropout" else "x "
-    return f"{name} {factor}{value if isinstance(value, str) else format(value, 'g')}"
-
-
-@dataclass
-class Search:
-    """A search, as it is kept in its folder."""
-
-    metric: str
-    candidates: list[TunedSetting]
-    spent: float = 0.0  # seconds of all rungs so far
-    starting: float = STARTING  # seconds of a run that are not for updates
-
-    def members(self, rung: int) -> list[TunedSetting]:
-        """Return the candidates of a rung: all, or the best third of the rung before."""
-        if rung == 0:
-            return self.candidates
-        before = [candidate for candidate in self.candidates if len(candidate.updates) >= rung]
-        ranked = sorted(
-            (each for each in before if len(each.scores) >= rung), key=lambda each: self.rank(each, rung - 1)
-        )
-        return ranked[: -(-len(before) // KEPT)]
-
-    def rank(self, candidate: TunedSetting, rung: int) -> float:
-        """Return a number that is lower for a better score."""
-        score = candidate.scores[rung]
-        return float("inf") if isnan(score) else -score if HIGHER_IS_BETTER[self.metric] else score
-
-    def best(self) -> TunedSetting | None:
-        """Return the candidate that came furthest, and of these the best."""
-        known = [candidate for candidate in self.candidates if candidate.scores]
-        return min(known, key=lambda each: (-len(each.scores), self.rank(each, -1)), default=None)
-
-
-@dataclass(frozen=True)
-class TunedRun(ComparedRun):
-    """The run of a candidate up to the end of a rung."""
-
-    changes: tuple[str, ...]
-    words: str
-
-    @property
-    def title(self) -> str:
-        """Its number and settings, for messages."""
-        return f"{self.name} ({self.words})"
-
-    def arguments(self) -> list[str]:
-        """Return the arguments of `regard` that train it, or continue it from the rung before."""
-        if is_run(self.folder):
-            return ["train", "--resume", str(self.folder), f"train.steps={self.steps}"]
-        length = f"train.steps={self.steps}", "train.patience=none"
-        return ["train", str(self.recipe), *self.changes, *length, "--run", str(self.folder)]
+FOUND = "found.toml"
 
 
 def tune(
@@ -177,7 +88,7 @@ def tune(
                 search = _begin(request, recipe is not None, count, at_once, ranks, status)
         say(console, f"{len(search.candidates)} settings, {at_once} at a time, about {minutes:g} minutes: {folder}")
         try:
-            _Halving(folder, search, 60 * minutes, at_once, devices, console).run()
+            Halving(folder, search, 60 * minutes, at_once, devices, console).run()
         finally:  # also of a search that is stopped
             _write_found(folder, search, base, overrides)
         print_search(console, search, folder)
@@ -196,9 +107,6 @@ def _write_task(folder: Path, base: Table, key: str) -> None:
         if any(item.name != LOCK for item in folder.iterdir()):
             raise RegardError(f"{folder}: is not empty, and holds no search; choose another --out")
         write_text(path, text)
-
-
-# --- what is searched ------------------------------------------------------------------------------------------------
 
 
 def _begin(request: RunRequest, named: bool, count: int, jobs: int, ranks: Ranks, status: Any) -> Search:
@@ -221,175 +129,6 @@ def _begin(request: RunRequest, named: bool, count: int, jobs: int, ranks: Ranks
     return Search(first.task.metric, candidates)
 
 
-def search_space(plan: RunPlan, request: RunRequest, named: bool, device: str) -> Mapping[str, Sequence[Any]]:
-    """Return what is searched: the space of the task, without what the user has decided."""
-    space = dict(plan.config.task.suggest_search(device))
-    decided = [change.partition("=")[0].strip() for change in request.overrides]
-    tokenizer = plan.config.tokenizer
-    fixed = {
-        "rate": any(path.startswith("train.optimizer") for path in decided),
-        "size": named or request.size != "auto" or any(path in ("model.dim", "model.depth") for path in decided),
-        "dropout": any(path.endswith("dropout") for path in decided) or not dropout_paths(plan),
-        "vocabulary": any(path.startswith("tokenizer.") for path in decided)
-        or tokenizer is None
-        or tokenizer.path is not None
-        or tokenizer.kind not in LEAST,
-    }
-    found = {name: values for name, values in space.items() if not fixed.get(name, False)}
-    if not found:
-        raise ConfigError("nothing is left to search; leave out some of the settings that you have decided")
-    return found
-
-
-def draw_settings(space: Mapping[str, Sequence[Any]], count: int) -> list[dict[str, Any]]:
-    """Return different settings, spread evenly over the space; the first is empty: what the task suggests."""
-    found: list[dict[str, Any]] = [{}]
-    points = SobolEngine(len(space), scramble=True, seed=0).draw(64 * count).tolist()
-    for point in points:
-        settings = {
-            name: values[int(place * len(values))] for place, (name, values) in zip(point, space.items(), strict=True)
-        }
-        if settings not in found:
-            found.append(settings)
-        if len(found) == count:
-            break
-    return found
-
-
-def dropout_paths(plan: RunPlan) -> list[str]:
-    """Return where a model has the dropout of a layer or of its embedding."""
-
-    def walk(table: Mapping[str, Any], path: str) -> Iterator[str]:
-        for key, value in table.items():
-            place = path.split(".")
-            if key == "dropout" and (place[-1] in ("embed", "model") or place[-2:-1] == ["layers"]):
-                yield f"{path}.{key}"
-            elif isinstance(value, Mapping):
-                yield from walk(value, f"{path}.{key}")
-
-    return [] if plan.config.model is None else list(walk(to_table(plan.config.model), "model"))
-
-
-def changes_for(settings: Mapping[str, Any], plan: RunPlan) -> list[str]:
-    """Return the overrides that settings stand for; rate and vocabulary are factors of what is suggested."""
-    changes: list[str] = []
-    if "rate" in settings:
-        optimizer = to_table(plan.config.train.optimizer)
-        rates = {"rate": optimizer["rate"], **({"rest.rate": optimizer["rest"]["rate"]} if "rest" in optimizer else {})}
-        changes += [f"train.optimizer.{key}={settings['rate'] * rate:.4g}" for key, rate in rates.items()]
-    if "dropout" in settings:
-        changes += [f"{path}={settings['dropout']}" for path in dropout_paths(plan)]
-    if "vocabulary" in settings:
-        assert plan.config.tokenizer is not None
-        assert plan.config.tokenizer.vocabulary is not None
-        pieces = round(settings["vocabulary"] * plan.config.tokenizer.vocabulary)
-        changes.append(f"tokenizer.vocabulary={max(pieces, LEAST[plan.config.tokenizer.kind][0])}")
-    return changes
-
-
-# --- halving ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Halving:
-    """Trains the rungs of a search, one after the other."""
-
-    folder: Path
-    search: Search
-    seconds: float
-    jobs: int
-    devices: Sequence[str]
-    console: "Console"
-
-    def run(self) -> None:
-        sizes = rung_sizes(len(self.search.candidates))
-        for rung in range(len(sizes)):
-            members = self.search.members(rung)
-            if not members:
-                failure = next((each.failure for each in self.search.candidates if each.failure), "")
-                raise RegardError(f"{self.folder}: no setting could be trained: {failure}")
-            if any(len(member.updates) <= rung for member in members):
-                if rung and self.seconds - self.search.spent < LEAST_SHARE * self.seconds:
-                    say(self.console, f"the time is over after {rung} of {len(sizes)} rungs", "yellow")
-                    return
-                self._plan(len(sizes) - rung, members)
-            if any(len(member.scores) <= rung and not member.failure for member in members):
-                say(self.console, f"rung {rung + 1} of {len(sizes)}: {len(members)} settings")
-                self._train(rung, members)
-
-    def _plan(self, left: int, members: Sequence[TunedSetting]) -> None:
-        """Choose the updates of a rung: an even share of the time that is left, the same time for each setting."""
-        share = (self.seconds - self.search.spent) / left
-        each = share * min(self.jobs, len(members)) / len(members) - self.search.starting
-        for member in members:
-            before = member.updates[-1] if member.updates else 0
-            member.updates.append(before + max(LEAST_UPDATES, int(each / member.seconds)))
-        self._save()
-
-    def _train(self, rung: int, members: Sequence[TunedSetting]) -> None:
-        runs = {member.number: self._run(member, rung) for member in members if not member.failure}
-        began, failures = monotonic(), {}
-        try:
-            failures = train_runs(list(runs.values()), self.jobs, self.devices, list(map(str, IMPORTED)), self.console)
-        except ComparisonStopError as stopped:
-            stopped.args = (f"{stopped}: {self.folder}",)
-            raise
-        finally:
-            self._note_time(monotonic() - began, rung, members)
-            for member in members:
-                run = runs.get(member.number)
-                if run is None or len(member.scores) > rung:
-                    continue
-                member.failure = failures.get(run.title, "")
-                result = read_result(run.folder)
-                if not member.failure and is_finished(run) and result is not None:
-                    member.scores.append(result.evaluation[self.search.metric])
-            self._save()
-
-    def _note_time(self, seconds: float, rung: int, members: Sequence[TunedSetting]) -> None:
-        """Note the time of a rung, and what its runs took besides updates."""
-        self.search.spent += seconds
-        each = seconds * min(self.jobs, len(members)) / len(members)
-        updating = [
-            (member.updates[rung] - sum(member.updates[rung - 1 : rung])) * member.seconds for member in members
-        ]
-        self.search.starting = max(each - sum(updating) / len(members), 0.0)
-
-    def _run(self, member: TunedSetting, rung: int) -> TunedRun:
-        name = f"trial-{member.number:02d}"
-        return TunedRun(
-            name=name,
-            seed=0,
-            steps=member.updates[rung],
-            recipe=self.folder / TASK,
-            folder=self.folder / name,
-            log=self.folder / f"{name}.log",
-            metric=self.search.metric,
-            changes=tuple(member.arguments),
-            words=member.words,
-        )
-
-    def _save(self) -> None:
-        write_text(self.folder / SEARCH, json.dumps(asdict(self.search), indent=1) + "\n")
-        write_text(self.folder / TRIALS, trials_table(self.search))
-
-
-def count_settings(seconds: float, jobs: int) -> int:
-    """Return how many settings are searched: as many as get enough time in the first rung."""
-    for count in COUNTS:
-        if seconds / len(rung_sizes(count)) * min(jobs, count) / count >= ENOUGH:
-            return count
-    return COUNTS[-1]
-
-
-def rung_sizes(count: int) -> list[int]:
-    """Return how many settings each rung has: 9, 3, 1."""
-    sizes = [count]
-    while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] // KEPT))
-    return sizes
-
-
 # --- the folder ------------------------------------------------------------------------------------------------------
 
 
@@ -404,22 +143,6 @@ def _open(folder: Path) -> Search | None:
         return Search(candidates=candidates, **table)
     except (KeyError, TypeError):
         raise RegardError(f"{path}: is not the state of a search; remove the folder, or choose another --out") from None
-
-
-def trials_table(search: Search) -> str:
-    """Return all measurements as CSV: a row for each setting and rung."""
-    names = list(dict.fromkeys(name for candidate in search.candidates for name in candidate.settings))
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "rung", "updates", search.metric, "state", *names])
-    for candidate in search.candidates:
-        for rung, updates in enumerate(candidate.updates):
-            done = rung < len(candidate.scores)
-            state = "done" if done else f"failed: {candidate.failure}" if candidate.failure else "not finished"
-            score = f"{candidate.scores[rung]:.6g}" if done else ""
-            own = [candidate.settings.get(name, "") for name in names]
-            writer.writerow([candidate.number, rung + 1, updates, score, state, *own])
-    return text.getvalue()
 
 
 def _write_found(folder: Path, search: Search, base: Table, overrides: Sequence[str]) -> None:

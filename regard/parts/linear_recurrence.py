@@ -11,9 +11,6 @@ Shapes: B batch, T time, H heads, K width of keys, V width of values, W decays o
 a chunk, D channels.
 """
 
-import os
-from importlib.util import find_spec
-from shutil import which
 from typing import Any
 
 import torch
@@ -23,11 +20,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
+from regard.machine import has_triton
 from regard.parts.precision import at_least_float32, without_autocast
 from regard.parts.recurrent import after_last_real
 
-COMPILERS = (os.environ.get("CC", "cc"), "gcc", "clang")  # one of which triton needs
-HAS_TRITON = find_spec("triton") is not None and any(map(which, COMPILERS))
+HAS_TRITON = has_triton()
 
 CHUNK = 64  # tokens, if the decays allow it
 RANGE = 80.0  # of the logarithms of decays in a chunk: e^40 and e^-40 are far from the limits of float32

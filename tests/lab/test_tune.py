@@ -9,21 +9,12 @@ from rich.console import Console
 
 import regard
 from regard.errors import ConfigError, RegardError
+from regard.lab import halving
 from regard.lab import tune as module
 from regard.lab.comparison.runs import ComparisonStopError, is_finished
-from regard.lab.tune import (
-    Search,
-    TunedRun,
-    TunedSetting,
-    changes_for,
-    count_settings,
-    draw_settings,
-    dropout_paths,
-    rung_sizes,
-    search_space,
-    trials_table,
-    tune,
-)
+from regard.lab.halving import Halving, Search, TunedRun, TunedSetting, count_settings, rung_sizes, trials_table
+from regard.lab.search_space import changes_for, draw_settings, dropout_paths, search_space
+from regard.lab.tune import tune
 from regard.training import start
 from regard.training.draft import RunPlan
 from regard.training.planning import plan_run
@@ -147,14 +138,14 @@ class Trainer:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Settings of a tiny model, and rungs of a few updates."""
-    monkeypatch.setattr(module, "LEAST_UPDATES", 2)
+    monkeypatch.setattr(halving, "LEAST_UPDATES", 2)
     monkeypatch.setattr(module, "time_updates", lambda *facts: Trial(1e9, 0))  # so slow that each rung has the least
     return ["model.dim=16", "model.depth=1", "train.tokens=64", "train.validate_every=2"]
 
 
 def test_the_best_continues_from_its_checkpoint_and_becomes_a_recipe(text, short, monkeypatch) -> None:
     trainer = Trainer(fails="trial-02")
-    monkeypatch.setattr(module, "train_runs", trainer)
+    monkeypatch.setattr(halving, "train_runs", trainer)
     folder = tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET)
     assert folder.parent.name == "tuned"
     search = module._open(folder)
@@ -180,13 +171,13 @@ def test_the_best_continues_from_its_checkpoint_and_becomes_a_recipe(text, short
 
 def test_the_same_command_continues_a_search_and_trains_nothing_twice(text, short, monkeypatch) -> None:
     first, second = Trainer(stop_before=2), Trainer()
-    monkeypatch.setattr(module, "train_runs", first)
+    monkeypatch.setattr(halving, "train_runs", first)
     with pytest.raises(ComparisonStopError, match="the same command continues: b$") as stopped:
         tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
     assert stopped.value.exit_code == 130
     assert [len(each.scores) for each in module._open(Path("b")).candidates] == [1, 1, 0]
     assert Path("b/found.toml").exists()  # the best so far
-    monkeypatch.setattr(module, "train_runs", second)
+    monkeypatch.setattr(halving, "train_runs", second)
     folder = tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
     assert [words[1] == "--resume" for words in (*first.begun, *second.begun)] == [False, False, False, True]
     assert trials_table(module._open(folder)).count("done") == 4
@@ -197,13 +188,13 @@ def test_the_same_command_continues_a_search_and_trains_nothing_twice(text, shor
 def test_a_rung_gets_an_even_share_of_the_time_and_every_setting_the_same() -> None:
     slow, fast = TunedSetting(1, {}, [], 0.2), TunedSetting(2, {}, [], 0.1)
     search = Search("loss", [slow, fast], starting=10.0)
-    halving = module._Halving(Path(), search, 200.0, 2, ["cpu"], QUIET)
-    halving._save = lambda: None
-    halving._plan(2, [slow, fast])
+    rungs = Halving(Path(), search, 200.0, 2, ["cpu"], QUIET)
+    rungs._save = lambda: None
+    rungs._plan(2, [slow, fast])
     assert (slow.updates, fast.updates) == ([450], [900])  # 100 s for the rung, of which starting takes 10
-    halving._note_time(120.0, 0, [slow, fast])
+    rungs._note_time(120.0, 0, [slow, fast])
     assert (search.spent, search.starting) == (120.0, pytest.approx(30.0))
-    halving._plan(1, [fast])
+    rungs._plan(1, [fast])
     assert fast.updates == [900, 900 + 500]
 
 
