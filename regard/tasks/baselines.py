@@ -26,7 +26,7 @@ DISCOUNT = 0.75  # of Kneser-Ney smoothing
 Labels = Int[np.ndarray, "_"]
 Pixels = Integer[np.ndarray, "_ H W C"]
 Paths = Float[np.ndarray, "..."]  # positions of agents at several steps: (agents, steps, 2)
-Profile = tuple[Float[np.ndarray, "T V"], Labels]  # numbers of each residue of a chain, and its label
+Profile = tuple[Float[np.ndarray, "_T _V"], Labels]  # numbers of each residue of a chain, and its label
 Texts = tuple[Indices, Indices]  # the tokens of all texts one after the other, and the length of each text
 
 

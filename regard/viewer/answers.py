@@ -1,4 +1,4 @@
-"""The answers of a model that does not generate text: the label of a text or image, or the masked words."""
+"""The answers of a model that does not generate text: the label of a text or image, masked words, what is annotated."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from regard.models.model import Model
+from regard.models.residues import UNKNOWN
+from regard.use.annotate import Annotation, ContactMap, answer
 from regard.use.bundle import Bundle
 from regard.use.guess import most_likely
 from regard.viewer.capture import Capture
@@ -25,6 +27,9 @@ def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Cap
         assert isinstance(captured.output, Tensor)
         question = "What is in this image?" if model.reads == "image" else "Which label does this text have?"
         return [_answer(question, captured.output[None], bundle.classes)]
+    if "annotate" in model.verbs:
+        assert isinstance(captured.output, Tensor)
+        return [_annotation(answer(bundle, captured.output, "".join(token_texts(bundle, prepared))))]
     if not prepared.masks:
         return []
     assert captured.below is not None
@@ -49,6 +54,28 @@ def vocabulary_scores(model: Model, vectors: Tensor) -> Tensor:
     """Return the logits over the vocabulary for vectors below the output layer."""
     with torch.no_grad():
         return model.logits(vectors)
+
+
+def token_texts(bundle: Bundle, prepared: Prepared) -> list[str]:
+    """Return the residues that a model of proteins reads, each a letter; X for a token that is not one."""
+    (row,) = prepared.arguments["tokens"].tolist()
+    texts = [token_text(bundle.tokenizer, id) for id in row]
+    return [text if len(text) == 1 else UNKNOWN for text in texts]
+
+
+def _annotation(found: Annotation | ContactMap) -> Answer:
+    """Return the states of all residues with their mean probability, or the most likely contacts."""
+    if isinstance(found, ContactMap):
+        letters = found.sequence
+        best = [
+            (f"{letters[first - 1]}{first} and {letters[second - 1]}{second}", chance)
+            for first, second, chance in found.best()[:TOP]
+        ]
+        question = "Which residues are closer than 8 angstrom?"
+    else:
+        best = [(found.states, sum(found.probabilities) / len(found.probabilities))]
+        question = "Which secondary structure does it have? (The probability is the mean of its residues.)"
+    return {"question": question, "guesses": [{"text": text, "probability": chance} for text, chance in best]}
 
 
 def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Answer:

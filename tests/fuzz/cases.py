@@ -51,6 +51,8 @@ FILES = (
     "labels.csv",
     "rows.jsonl",
     "books.jsonl",
+    "chains.tsv",
+    "structures.jsonl",
     "rows.parquet",
     "pieces.model",
     "photo.png",
@@ -101,6 +103,8 @@ classify photo.png -m vision
 classify -f a.txt -m classification
 fill 'one [MASK] dog' -m masked
 fill -f masks.txt -m hf-masked
+annotate ACDEFGH -m language
+annotate -f chains.tsv --alignment a.txt -m masked
 embed 'one red dog' -m masked -o out.npy
 embed -f a.txt -m language -o out.npy
 embed photo.png -m vision -o out.npy
@@ -154,6 +158,9 @@ train translation --source a.txt --target b.txt
 train language a.txt
 train language a.txt.gz b.txt
 train language rows.jsonl
+train residues chains.tsv
+train residues chains.tsv task.alignment=alignment
+train distances structures.jsonl
 train language a.txt --recipe lstm
 train language rows.parquet
 train language a.txt tokenizer.path=pieces.model --dry-run

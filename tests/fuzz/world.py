@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.font_manager  # noqa: F401  # writes its cache when it is imported
 import numpy as np
 
-from ..tasks.corpora import sentences, walks, write
+from ..tasks.corpora import sentences, walks, write, write_chains, write_structures
 from ..use.made import CLASSES, TREES, image, run, tokenizer_of
 
 KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories", "parsing")
@@ -71,6 +71,8 @@ def make_world(folder: Path) -> Path:
         (folder / "images" / name).mkdir(parents=True)
         for number in range(8):
             image(folder / "images" / name / f"{number}.png", seed=number)
+    write_chains(folder / "chains.tsv")
+    write_structures(folder / "structures.jsonl")
     image(folder / "photo.png")
     walks(folder / "walks.txt")
     chance = np.random.default_rng(0)

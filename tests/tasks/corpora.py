@@ -1,5 +1,6 @@
 """Tiny corpora, and models that fit them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from regard.data.tokenizer import TokenizerConfig
 from regard.models.model import Model
 from regard.models.recipe import build
+from regard.models.residues import AMINO_ACIDS
 from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 
@@ -62,3 +64,30 @@ def model_for(task: Task, recipe: str, *changes: str) -> Model:
 def nll(logits: Tensor, labels: Tensor) -> float:
     """Sum -log p of the labels, directly from the definition."""
     return -sum(float(F.log_softmax(row, -1)[label]) for row, label in zip(logits, labels.tolist(), strict=True))
+
+
+def write_chains(path: Path, count: int = 12, seed: int = 0, rows: int = 3) -> str:
+    """Write random chains as a table: alanine, leucine and glutamate are helix, valine and isoleucine strand."""
+    chance = np.random.default_rng(seed)
+    lines = ["id\tsequence\tstructure\talignment"]
+    for number in range(count):
+        letters = chance.choice(list(AMINO_ACIDS), chance.integers(9, 30))
+        states = "".join("H" if letter in "ALE" else "E" if letter in "VI" else "_" for letter in letters)
+        others = []
+        for _ in range(int(chance.integers(0, rows + 1))):
+            changed = np.where(chance.random(len(letters)) < 0.2, chance.choice(list("ACD-"), len(letters)), letters)
+            others.append("".join(changed))
+        lines.append(f"c{number}\t{''.join(letters)}\t{states}\t{' '.join(others)}")
+    return write(path, lines)
+
+
+def write_structures(path: Path, count: int = 8, seed: int = 0) -> str:
+    """Write random walks as structures, one in each line."""
+    chance = np.random.default_rng(seed)
+    lines = []
+    for number in range(count):
+        length = int(chance.integers(28, 40))
+        places = np.cumsum(chance.normal(size=(length, 3)) * 2.2, 0).round(2).tolist()
+        sequence = "".join(chance.choice(list(AMINO_ACIDS), length))
+        lines.append(json.dumps({"id": f"s{number}", "chain": "A", "seq": sequence, "CA": places}))
+    return write(path, lines)

@@ -1,0 +1,81 @@
+"""The Evoformer: single sequences and alignments, what reaches what, and its heads."""
+
+import pytest
+import torch
+
+import regard
+from regard.models.evoformer import Evoformer
+from regard.models.recipe import build
+
+from ..laws.cases import SHRINK, VOCABULARY
+
+
+def made(*changes: str, recipe: str = "evoformer") -> Evoformer:
+    model = build(recipe, *SHRINK[recipe], *changes, dtype=torch.float64, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model.eval()
+
+
+def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def test_a_sequence_alone_is_an_alignment_of_one_row():
+    model, x = made(), tokens(2, 7)
+    profile = torch.nn.functional.one_hot(x, VOCABULARY).double()
+    none = torch.zeros(2, 0, 7, dtype=torch.long)
+    torch.testing.assert_close(model(x), model(x, alignment=none, profile=profile))
+
+
+@torch.no_grad()
+def test_the_order_of_the_other_rows_does_not_matter():
+    model, x, rows = made(), tokens(2, 7), tokens(2, 5, 7, seed=1)
+    index = torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(model(x, alignment=rows), model(x, alignment=rows[:, index]))
+
+
+@torch.no_grad()
+def test_the_other_rows_and_the_profile_reach_the_states():
+    model, x, rows = made(), tokens(1, 7), tokens(1, 3, 7, seed=1)
+    alone, aligned = model(x), model(x, alignment=rows)
+    assert not torch.allclose(alone, aligned)
+    profile = torch.full((1, 7, VOCABULARY), 1 / VOCABULARY, dtype=torch.float64)
+    assert not torch.allclose(aligned, model(x, alignment=rows, profile=profile))
+
+
+@torch.no_grad()
+def test_distances_are_symmetric():
+    model = made("model.head.kind=distances", "model.head.classes=6")
+    found = model(tokens(2, 7))
+    assert found.shape == (2, 7, 7, 6)
+    torch.testing.assert_close(found, found.transpose(1, 2))
+
+
+@torch.no_grad()
+def test_without_positions_of_pairs_the_order_of_residues_does_not_matter():
+    model, x, index = made("model.alignment=none"), tokens(1, 9), torch.tensor([3, 0, 8, 5, 1, 7, 2, 6, 4])
+    assert not torch.allclose(model(x)[:, index], model(x[:, index]))
+    model.positions.table.weight.zero_()
+    torch.testing.assert_close(model(x)[:, index], model(x[:, index]))
+
+
+def test_a_model_of_single_sequences_refuses_alignments():
+    with pytest.raises(regard.RegardError, match="reads single sequences; leave the alignment out"):
+        made("model.alignment=none")(tokens(1, 7), alignment=tokens(1, 3, 7))
+
+
+def test_it_describes_itself():
+    model = made()
+    assert model.task == "residues"
+    assert model.verbs == ("annotate", "embed")
+    assert [role.id for role in model.attentions()] == ["self.1", "self.2"]
+    assert model.sequences()["tokens"].layers == 2
+    assert model.clean_text("acD b") == "ACDX"
+    assert not model.packs_documents
+    other = made("model.head.kind=distances", "model.head.classes=6")
+    assert other.task == "distances"
+    assert "distances" in other.description

@@ -1,0 +1,131 @@
+"""Annotate proteins: states and contacts, alone, in batches, and with an alignment."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.cli.main import app
+from regard.data.tokenizer import TokenizerConfig
+from regard.errors import InputError
+from regard.models.residues import STATES
+from regard.models.template import Template
+from regard.tasks.distances import EDGES, contact_chances
+from regard.tasks.proteins import protein_tokenizer
+from regard.use.annotate import Annotation, ContactMap
+from regard.use.batches import Feedback
+from regard.use.bundle import Bundle
+from regard.use.load import LoadedModel
+from regard.viewer.query import Query
+from regard.viewer.record import record
+
+from ..cli.command import Command
+from ..laws.cases import SHRINK
+from ..tasks.corpora import write, write_chains
+from ..training.tiny import shrunk
+from .made import build, loaded
+
+TOKENIZER = protein_tokenizer(TokenizerConfig("char"))
+DISTANCES = ("model.head.kind=distances", f"model.head.classes={len(EDGES) + 1}")
+
+
+def annotator(*changes: str) -> LoadedModel:
+    sizes = [change for change in SHRINK["annotator"] if "vocabulary" not in change]
+    model = build("annotator", *sizes, f"model.vocabulary={TOKENIZER.size}", *changes, dtype=torch.float64, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return LoadedModel(Bundle(model=model.eval(), name="here", tokenizer=TOKENIZER, template=Template()))
+
+
+@torch.no_grad()
+def test_states_are_those_of_the_model_whatever_is_in_the_batch():
+    here = annotator("model.alignment=none")
+    texts = ["ACDEFGHIK", "", "wyw yv", "MKX"]
+    found = here.annotate(texts)
+    assert found[1] is None
+    for text, each in zip(("ACDEFGHIK", "WYWYV", "MKX"), (found[0], *found[2:]), strict=True):
+        assert isinstance(each, Annotation)
+        logits = here.bundle.model(torch.from_numpy(TOKENIZER.encode(text).astype(np.int64))[None])[0]
+        assert each.sequence == text
+        assert each.states == "".join(STATES[state] for state in logits.argmax(-1).tolist())
+        assert each.probabilities == pytest.approx(logits.softmax(-1).max(-1).values.tolist(), abs=1e-5)
+    assert set(found[0].three_states) <= set("HEC")
+
+
+@torch.no_grad()
+def test_contacts_are_the_most_likely_pairs():
+    here = annotator("model.alignment=none", *DISTANCES)
+    (found,) = here.annotate(["ACDEFGHIKLMNP"])
+    assert isinstance(found, ContactMap)
+    chances = contact_chances(here.bundle.model(torch.from_numpy(TOKENIZER.encode("ACDEFGHIKLMNP"))[None].long())[0])
+    np.testing.assert_allclose(found.chances, chances, rtol=1e-5)
+    best = found.best()
+    assert len(best) == 13
+    assert all(second - first >= 6 for first, second, _ in best)
+    assert [chance for *_, chance in best] == sorted((chance for *_, chance in best), reverse=True)
+    assert found.as_json()["contacts"][0][:2] == list(best[0][:2])
+    assert found.text().startswith(f"{best[0][0]}-{best[0][1]} ")
+
+
+def test_an_alignment_changes_the_answer(tmp_path: Path):
+    here = annotator()
+    path = write(tmp_path / "a.fasta", [">a", "ACDEFGHIK", ">b", "ACD-FGHLK", ">c", "WCDEWGHLK"])
+    aligned = here.annotate_alignment(path)
+    heard: list[str] = []
+    ((_, alone),) = here.annotate_lines(["ACDEFGHIK"], Feedback(warn=heard.append))
+    assert aligned.sequence == "ACDEFGHIK"
+    assert aligned.probabilities != pytest.approx(alone.probabilities)
+    assert heard == [
+        "the model was trained with alignments and is less exact without; give an aligned FASTA file with --alignment"
+    ]
+    with pytest.raises(InputError, match="here: reads single sequences; leave the alignment out"):
+        annotator("model.alignment=none").annotate_alignment(path)
+
+
+def test_wrong_residues_and_other_models_are_refused():
+    with pytest.raises(InputError, match="'1' at place 3 is not a residue"):
+        annotator("model.alignment=none").annotate(["AC1"])
+    with pytest.raises(InputError, match="is a masked language model and cannot annotate"):
+        loaded("masked").annotate(["ACD"])
+    with pytest.raises(InputError, match="'Ö' at place 1 is not a residue"):
+        annotator("model.alignment=none").embed(["ÖCD"])
+
+
+def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    regard = Command(monkeypatch, capsys)
+    assert app
+    write_chains(tmp_path / "chains.tsv", 20)
+    short = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", "train.tokens=128"]
+    settings = ["task.alignment=alignment", "task.fold=1", "task.folds=3", *shrunk("annotator"), *short]
+    done = regard("train", "residues", "chains.tsv", *settings, "--run", "run")
+    assert done.code == 0, done.err
+    assert "linear: q3" in done.out + done.err
+    done = regard("annotate", "acdefgh", "WYW", "-m", "run")
+    assert [len(line) for line in done.out.splitlines()] == [7, 3]
+    done = regard("annotate", "ACD", "-m", "run", "--three", "--json")
+    assert done.out.startswith('{"text": "ACD", "states": "')
+    write(tmp_path / "a.fasta", [">a", "ACDEF", ">b", "AC-EF"])
+    assert len(regard("annotate", "-m", "run", "--alignment", "a.fasta").out.strip()) == 5
+    wrong = regard("annotate", "ACD", "-m", "run", "--alignment", "a.fasta")
+    assert wrong.code == 2
+    assert "leave texts and --file out" in wrong.err
+    assert "q3_strict" in regard("evaluate", "chains.tsv", "-m", "run").out
+    assert regard("look", "acdefgh", "-m", "run", "--svg", "a.svg").code == 0
+    assert (tmp_path / "a.svg").exists()
+
+
+def test_the_viewer_shows_attention_with_its_bias_and_the_answers():
+    text = "acdefghiklmnp"
+    recorded = record(annotator("model.alignment=none"), Query(text))
+    manifest = recorded.manifest()
+    assert [token["text"] for token in manifest["sequences"]["tokens"]] == list(text.upper())
+    ((answer,),) = (each["guesses"] for each in manifest["answers"])
+    assert len(answer["text"]) == 13
+    contacts = record(annotator("model.alignment=none", *DISTANCES), Query(text)).manifest()["answers"]
+    assert contacts[0]["question"] == "Which residues are closer than 8 angstrom?"
+    assert len(contacts[0]["guesses"]) == 5
