@@ -27,13 +27,13 @@ def test_a_head_is_switched_off_and_probabilities_and_heads_follow(tab: Tab, sho
     expect(tab.page.get_by_text("Nothing is changed")).to_be_visible()
     tab.page.get_by_role("button", name="Switch off").click()
     expect(chips(tab).locator("label")).to_have_text(["Self-attention L1.H3: off"])
+    word = shown.words("writer", "tokens")[4]
+    _, shares = pair(tab, f"After {word}, the most likely next tokens")
     model, inputs = shown.models["writer"].model, shown.inputs("writer")
     with torch.no_grad():
         before = model(**inputs)[0, 4].softmax(-1)
         with regard.intervene(model, "self.1", heads=2, attention="zero"):
             after = model(**inputs)[0, 4].softmax(-1)
-    word = shown.words("writer", "tokens")[4]
-    _, shares = pair(tab, f"After {word}, the most likely next tokens")
     close(np.sort(shares[:, 0])[::-1][:6], before.sort(descending=True).values[:6].numpy(), 3)
     close(np.sort(shares[:, 1])[::-1][:6], after.sort(descending=True).values[:6].numpy(), 3)
     moved = tab.page.get_by_role("region", name="Heads that moved").get_by_role("button")
