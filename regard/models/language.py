@@ -97,6 +97,10 @@ class LanguageModel(StepModel):
         """Return the end token before a text: one text starts after the end of another."""
         return Template((tokenizer.end,), never=unwritable(tokenizer))
 
+    def layer_logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary for vectors of any layer, through the norm after the last one."""
+        return self.logits(self.stack.norm(x))
+
     def sequences(self) -> dict[str, ModelSequence]:
         """Return the one sequence of tokens."""
         return {"tokens": ModelSequence(stack_taps(self.stack), self.embed.tokens.table.num_embeddings)}

@@ -265,6 +265,13 @@ class TokenModel(Model):
         """Score the vocabulary for vectors below the head."""
         return self.head(x, self.embed.tokens.table.weight)
 
+    def layer_logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary for vectors of any layer, as if it were the last one (logit lens, nostalgebraist 2020).
+
+        A model with a norm after its last layer applies it first.
+        """
+        return self.logits(x)
+
     def maybe_logits(self, x: Float[Tensor, "*rows D"], scores: bool) -> Float[Tensor, "*rows _V"]:
         """Return the scores of the vocabulary, or the vectors themselves, as `forward` is asked for."""
         return self.logits(x) if scores else x

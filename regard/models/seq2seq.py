@@ -104,6 +104,10 @@ class Seq2Seq(EncoderDecoder):
         x = self.embed(tokens, step.positions)
         return self.decoder(x, mask=step.mask, positions=step.positions, state=step.layers)
 
+    def layer_logits(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
+        """Score the vocabulary for vectors of any layer, through the norm after the last one."""
+        return self.logits(self.decoder.norm(x))
+
     def sequences(self) -> dict[str, ModelSequence]:
         """Return the source, through the encoder, and the target, through the decoder."""
         return {

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from regard.models.model import Model
+from regard.models.model import Model, TokenModel
 from regard.models.residues import UNKNOWN
 from regard.use.annotate import Annotation, ContactMap, answer
 from regard.use.bundle import Bundle
 from regard.use.guess import most_likely
 from regard.viewer.capture import Capture
-from regard.viewer.manifest import Answer
+from regard.viewer.manifest import Answer, AnswerGuess, LayerGuesses
 from regard.viewer.prepare import Prepared
 from regard.viewer.tokens import token_text
 
@@ -76,6 +76,23 @@ def _annotation(found: Annotation | ContactMap) -> Answer:
         best = [(found.states, sum(found.probabilities) / len(found.probabilities))]
         question = "Which secondary structure does it have? (The probability is the mean of its residues.)"
     return {"question": question, "guesses": [{"text": text, "probability": chance} for text, chance in best]}
+
+
+def layer_guesses(bundle: Bundle, model: Model, layers: list[Tensor], token: int) -> list[LayerGuesses]:
+    """Return what each layer would write after a token: its vector, read through the final norm and the head.
+
+    The last entry is what the model itself says, if its last layer is read by the head.
+    """
+    assert isinstance(model, TokenModel)
+    found: list[LayerGuesses] = []
+    with torch.no_grad():
+        for layer, vectors in enumerate(layers):
+            (numbers,), (probabilities,) = most_likely(model.layer_logits(vectors[token])[None], TOP)
+            texts = [token_text(bundle.tokenizer, number) for number in numbers]
+            pairs = zip(texts, probabilities, strict=True)
+            guesses: list[AnswerGuess] = [{"text": text, "probability": share} for text, share in pairs]
+            found.append({"layer": layer, "guesses": guesses})
+    return found
 
 
 def _answer(question: str, logits: Tensor, names: tuple[str, ...] | list[str]) -> Answer:

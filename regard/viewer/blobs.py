@@ -133,6 +133,11 @@ BLOBS: dict[BlobKind, BlobSpec] = {
     "row": BlobSpec("row/{attention}/{head}/{query}.f32", _row, _has_arithmetic),
     "hidden": BlobSpec("hidden/{sequence}/{layer}.f32", _hidden),
     "next": BlobSpec("next/{token}.f32", _next),
+    "lens": BlobSpec(
+        "lens/{token}.json",
+        lambda manifest, token: None,
+        lambda manifest, _: manifest["lens"] and manifest["next"] is not None,
+    ),
     "vocabulary": BlobSpec("vocabulary.json", lambda manifest: None, lambda manifest, _: manifest["next"] is not None),
     "position": BlobSpec("position/{table}.f32", _position),
     "similarity": BlobSpec("similarity/{table}.f32", _similarity),

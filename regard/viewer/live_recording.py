@@ -18,7 +18,7 @@ from regard.models.model import Model
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
 from regard.use.bundle import Bundle
-from regard.viewer.answers import best_answers, vocabulary_scores
+from regard.viewer.answers import best_answers, layer_guesses, vocabulary_scores
 from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
 from regard.viewer.capture import AttentionTrace, Capture, capture
@@ -104,6 +104,7 @@ class LiveRecording(ComputedRecording):
                 for sequence, layers in self.captured.hidden.items()
             ],
             "next": self._next(),
+            "lens": self.prepared.begin is not None,
             "answers": best_answers(self.bundle, self.model, prepared, self.captured),
             "positions": [one.info() for one in self._positions],
             "image": None if image is None else image.info(),
@@ -278,6 +279,11 @@ class LiveRecording(ComputedRecording):
     def make_signal(self, recurrence: str, signal: int) -> bytes:
         """Encode the state or a gate of a recurrent layer at each token."""
         return f16(self._recurrences[recurrence][1].signals[signal])
+
+    def make_lens(self, token: int) -> bytes:
+        """Encode what each layer would write after a token."""
+        layers = self.captured.hidden[list(self.prepared.sequences)[-1]]
+        return encode_json(layer_guesses(self.bundle, self.model, layers, token))
 
     def make_vocabulary(self) -> bytes:
         """Encode the texts of all tokens."""

@@ -23,6 +23,7 @@ BlobKind = Literal[
     "row",
     "hidden",
     "next",
+    "lens",
     "vocabulary",
     "position",
     "similarity",
@@ -127,6 +128,13 @@ class Answer(TypedDict):
     guesses: list[AnswerGuess]
 
 
+class LayerGuesses(TypedDict):
+    """What a layer would write next; layer 0 is the embedding."""
+
+    layer: int
+    guesses: list[AnswerGuess]
+
+
 class PositionInfo(TypedDict):
     """A table of positions, and matrices of the similarity between two positions."""
 
@@ -189,6 +197,7 @@ class Manifest(TypedDict):
     begin: Cell | None
     hidden: list[HiddenInfo]
     next: NextInfo | None
+    lens: bool  # whether there is what each layer would write next
     answers: list[Answer]
     positions: list[PositionInfo]
     image: ImageInfo | None

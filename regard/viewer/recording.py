@@ -22,6 +22,7 @@ OMISSIBLE = ("arithmetic", "hidden", "next", "recurrences")  # what a stored rec
 ADDED: dict[str, Any] = {
     "written": None,
     "recurrences": [],
+    "lens": False,
     "thumbnail": THUMBNAIL,
     "places": [],
     "blobs": PATTERNS,

@@ -96,6 +96,7 @@ class TrainingRecording(ComputedRecording):
             "begin": self._begin(),
             "hidden": [],
             "next": None,
+            "lens": False,
             "answers": [],
             "positions": [],
             "image": None if self.picture is None else self.picture.info(),

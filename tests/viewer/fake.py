@@ -83,6 +83,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "begin": {"attention": "cross.2", "head": 1, "query": 1, "key": 0} if attentions else None,
         "hidden": [],
         "next": None,
+        "lens": False,
         "answers": [],
         "positions": [],
         "image": None,

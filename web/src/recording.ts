@@ -1,7 +1,7 @@
 // Typed access to the blobs of one recording. Decoded blobs are cached; the least recently used are dropped first.
 import { decodeFloat16 } from "./float16";
 import { getJson, type Source } from "./source";
-import type { AttentionInfo, BlobKind, Manifest, Token } from "./types";
+import type { AttentionInfo, BlobKind, LayerGuesses, Manifest, Token } from "./types";
 
 const CAPACITY = 160_000_000;
 
@@ -192,6 +192,11 @@ export class Recording {
   /** Logits over the vocabulary for what follows a token. */
   next(token: number): Promise<Float32Array> {
     return this.float32(this.name("next", { token }));
+  }
+
+  /** What each layer would write after a token. */
+  lens(token: number): Promise<LayerGuesses[]> {
+    return this.kept(this.name("lens", { token }), (buffer) => JSON.parse(new TextDecoder().decode(buffer)) as LayerGuesses[]);
   }
 
   vocabulary(): Promise<string[]> {

@@ -16,6 +16,7 @@ export type BlobKind =
   | "row"
   | "hidden"
   | "next"
+  | "lens"
   | "vocabulary"
   | "position"
   | "similarity"
@@ -109,6 +110,12 @@ export interface Answer {
   guesses: AnswerGuess[];
 }
 
+/** What a layer would write next; layer 0 is the embedding. */
+export interface LayerGuesses {
+  layer: number;
+  guesses: AnswerGuess[];
+}
+
 export interface PositionInfo {
   name: string;
   kind: PositionKind;
@@ -176,6 +183,8 @@ export interface Manifest {
   begin: Cell | null;
   hidden: HiddenInfo[];
   next: NextInfo | null;
+  /** Whether there is what each layer would write next. */
+  lens: boolean;
   answers: Answer[];
   positions: PositionInfo[];
   image: ImageInfo | null;

@@ -115,7 +115,10 @@ function NextToken({ recording, sequence, begin }: { recording: Recording; seque
       {error && <p class="failure">{error}</p>}
       {found && !error && (
         <div class="look">
-          <Guesses recording={recording} sequence={sequence} begin={begin} found={found} temperature={temperature.value} />
+          <div class="guesses">
+            <Guesses recording={recording} sequence={sequence} begin={begin} found={found} temperature={temperature.value} />
+            {recording.manifest.lens && <Lens recording={recording} at={at} text={readable(tokens[at]?.text ?? "")} />}
+          </div>
           <div class="beside">
             {reads && attention ? (
               <>
@@ -133,6 +136,36 @@ function NextToken({ recording, sequence, begin }: { recording: Recording; seque
         </div>
       )}
     </>
+  );
+}
+
+/** What each layer would write after a token: its vector, read through the final norm and the head. */
+function Lens({ recording, at, text }: { recording: Recording; at: number; text: string }) {
+  const { value, error } = useLoaded(String(at), () => recording.lens(at));
+  const layers = useKept(value);
+  if (error) return <p class="failure">{error}</p>;
+  return (
+    <details>
+      <summary>What each layer would write</summary>
+      {layers && (
+        <table class="row lens">
+          <caption>After {text}, read through the final norm and the head (logit lens)</caption>
+          <tbody>
+            {layers.map(({ layer, guesses }) => (
+              <tr key={layer}>
+                <th scope="row">{layer === 0 ? "embedding" : `layer ${layer}`}</th>
+                {guesses.map((guess, rank) => (
+                  <td key={rank}>
+                    {readable(guess.text)} <span class="soft number">{weightText(guess.probability)}</span>
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      <p class="soft">Only the last layer was trained to be read like this; what the others would write means little if norms or feedback come between.</p>
+    </details>
   );
 }
 
