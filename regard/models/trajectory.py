@@ -27,7 +27,6 @@ from regard.models.model import (
 )
 from regard.models.stack import Stack, StackConfig
 from regard.parts.feedforward import ACTIVATIONS
-from regard.parts.linear import Linear
 from regard.parts.mask import Agents
 from regard.parts.position import Absolute, AbsoluteConfig
 
@@ -88,14 +87,14 @@ class Motion(nn.Module):
 
     Position relative to the last one and velocity, in the frame of the agent; position relative to the middle of all
     agents and velocity, in the scene. So nothing depends on where the scene is, and what an agent does alone does not
-    depend on its direction.
+    depend on its direction. Int8 does not change these small matrices, which read metres.
     """
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.up = Linear(FEATURES, dim)
+        self.up = nn.Linear(FEATURES, dim)
         self.activation = ACTIVATIONS["gelu"]
-        self.down = Linear(dim, dim)
+        self.down = nn.Linear(dim, dim)
 
     def forward(
         self, tracks: Positions, present: Present, speeds: Positions, frame: AgentFrame
@@ -117,10 +116,10 @@ class FuturesHead(nn.Module):
     def __init__(self, dim: int, hidden: int, futures: int, predicted: int, dropout: float) -> None:
         super().__init__()
         self.futures, self.predicted = futures, predicted
-        self.up = Linear(dim, hidden)
+        self.up = nn.Linear(dim, hidden)
         self.activation = ACTIVATIONS["gelu"]
         self.dropout = nn.Dropout(dropout)
-        self.down = Linear(hidden, futures * (2 * predicted + 1))
+        self.down = nn.Linear(hidden, futures * (2 * predicted + 1))
 
     def forward(
         self, x: Float[Tensor, "B A D"], speed: Float[Tensor, "B A 2"]

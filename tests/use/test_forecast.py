@@ -12,6 +12,7 @@ from regard.errors import InputError
 from regard.models.recipe import build
 from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel
+from regard.use.precision import prepare
 
 from ..laws.cases import SHRINK
 from ..tasks.corpora import walks
@@ -62,6 +63,14 @@ def test_a_file_up_to_a_frame(forecaster, tmp_path):
 def test_other_models_cannot_forecast(tmp_path):
     with pytest.raises(InputError, match="here: is a language model and cannot forecast; use `generate` or `embed`"):
         loaded("language").forecast(walks(tmp_path / "a.txt"))
+
+
+def test_int8_is_close(forecaster):
+    scene = parse_scene(ROWS, 3, 2)
+    exact = forecaster.forecast(scene)
+    model = prepare(build("forecaster", *SHRINK["forecaster"], seed=0), "int8")
+    rough = LoadedModel(Bundle(model, "here")).forecast(scene)
+    assert np.abs(exact.paths.mean(1) - rough.paths.mean(1)).max() < 0.2
 
 
 def test_half_precision_keeps_positions(forecaster):
