@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import InputError, RegardError, choices
 from regard.viewer.blobs import all_blobs, blob_name, weights_size
 from regard.viewer.html import page_with_recordings
-from regard.viewer.manifest import AttentionInfo, Cell, ChangeResult, Manifest, WrittenResult
+from regard.viewer.manifest import AttentionInfo, Cell, ChangeResult, HeadScoresResult, Manifest, WrittenResult
 from regard.viewer.recording import PartialRecording, Recording, pack_recordings
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class ChangedRecording(Recording):
     def write(self, given: Any) -> WrittenResult:
         """Return what the model writes by itself, unchanged and changed."""
         return self.recording.write(given)
+
+    def head_scores(self) -> HeadScoresResult:
+        """Measure known behaviours and importance of all heads."""
+        return self.recording.head_scores()
 
 
 def with_note(recording: Recording, note: str) -> Recording:

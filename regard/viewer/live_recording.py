@@ -23,6 +23,7 @@ from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
 from regard.viewer.capture import AttentionTrace, Capture, capture
 from regard.viewer.change import Changes, capture_changed, moved_weights, text_loss, write_changed
+from regard.viewer.head_probe import behaviours, importance
 from regard.viewer.head_statistics import (
     HeadStatistics,
     choose_first_cell,
@@ -38,6 +39,7 @@ from regard.viewer.manifest import (
     THUMBNAIL,
     Cell,
     ChangeResult,
+    HeadScoresResult,
     Manifest,
     NextInfo,
     RecurrenceInfo,
@@ -198,6 +200,18 @@ class LiveRecording(ComputedRecording):
         assert self.query is not None
         changes = self._interventions(Changes(self.bundle.model, given))
         return {"written": [write_changed(self.bundle, self.query, each) for each in ([], changes)]}
+
+    def head_scores(self) -> HeadScoresResult:
+        """Measure known behaviours of all heads on a probe text, and their importance on this text."""
+        if self.query is None:
+            return super().head_scores()
+        return {"scores": self._head_scores}
+
+    @cached_property
+    def _head_scores(self) -> dict[str, dict[str, list[float]]]:
+        found = behaviours(self.bundle, self.model)
+        rises = importance(self.model, self.prepared, self.captured)
+        return found | ({"importance": rises} if rises else {})
 
     def _interventions(self, changes: Changes) -> list[Intervention]:
         if self.query is None:

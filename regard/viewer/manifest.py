@@ -216,6 +216,12 @@ class ChangeResult(TypedDict):
     code: str  # the changes in Python
 
 
+class HeadScoresResult(TypedDict):
+    """Scores of all heads: by their name, then by attention, a number for each head."""
+
+    scores: dict[str, dict[str, list[float]]]
+
+
 class WrittenResult(TypedDict):
     """What a model writes by itself, before and after a change."""
 

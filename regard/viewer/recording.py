@@ -13,7 +13,16 @@ from regard.errors import InputError
 from regard.untrusted import JsonError, parse_json
 from regard.viewer.archive import pack_archive, unpack_archive
 from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size, weights_size
-from regard.viewer.manifest import THUMBNAIL, AttentionInfo, Cell, ChangeResult, Manifest, RecordingInfo, WrittenResult
+from regard.viewer.manifest import (
+    THUMBNAIL,
+    AttentionInfo,
+    Cell,
+    ChangeResult,
+    HeadScoresResult,
+    Manifest,
+    RecordingInfo,
+    WrittenResult,
+)
 
 LIST = "recordings.json"
 LISTED_TEXT = 200  # characters of a text in the list
@@ -46,6 +55,10 @@ class Recording(ABC):
 
     def write(self, given: Any) -> WrittenResult:
         """Return what the model writes by itself, unchanged and changed; a recording without its model cannot."""
+        raise InputError(NO_MODEL)
+
+    def head_scores(self) -> HeadScoresResult:
+        """Measure known behaviours and importance of all heads; a recording without its model cannot."""
         raise InputError(NO_MODEL)
 
     def names(self) -> Iterator[str]:

@@ -121,6 +121,16 @@ class Viewer:
 
         return _json(await run_in_threadpool(work))
 
+    async def heads(self, request: Request) -> Response:
+        """Measure known behaviours and importance of all heads of a recording's model."""
+        entry = self._entry(str(_object(await _body(request)).get("recording")))
+
+        def work() -> Any:
+            with entry.lock, one_line_errors(entry.info["title"]):
+                return entry.recording.head_scores()
+
+        return _json(await run_in_threadpool(work))
+
     def _find(self, request: Request) -> StoreEntry:
         return self._entry(request.path_params["id"])
 
@@ -156,6 +166,7 @@ def make_open_app(store: RecordingStore, handles: Sequence[ModelHandle]) -> ASGI
             Route("/export/{id}.html", viewer.export),
             Route("/record", viewer.record, methods=["POST"]),
             Route("/change", viewer.change, methods=["POST"]),
+            Route("/heads", viewer.heads, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _client_error, RegardError: _client_error, Exception: _server_error},
     )

@@ -10,7 +10,7 @@ import { read, Selection, write, type Choice } from "./selection";
 import { getJson, type Source } from "./source";
 import { watchTheme } from "./theme";
 import type { Change } from "./change";
-import type { ChangeResult, Manifest, ModelInfo, RecordingInfo, WrittenResult } from "./types";
+import type { ChangeResult, HeadScoresResult, Manifest, ModelInfo, RecordingInfo, WrittenResult } from "./types";
 import { groupOf, type Group } from "./word-groups";
 
 /** Makes the picture that Export saves: a complete SVG document. */
@@ -117,6 +117,11 @@ export class App {
   /** Run the changed model on the tokens of a recording; return the id of that recording, and how the two differ. */
   async change(recording: string, changes: readonly Change[]): Promise<ChangeResult & { id: string }> {
     return (await this.source.post?.("change", { recording, changes })) as ChangeResult & { id: string };
+  }
+
+  /** Known behaviours of all heads on a probe text, and their importance on the text of a recording. */
+  async headScores(recording: string): Promise<HeadScoresResult> {
+    return (await this.source.post?.("heads", { recording })) as HeadScoresResult;
   }
 
   /** What the model writes by itself, unchanged and changed. */

@@ -208,6 +208,11 @@ export interface ChangeResult {
   code: string;
 }
 
+/** Scores of all heads: by their name, then by attention, a number for each head. */
+export interface HeadScoresResult {
+  scores: Record<string, Record<string, number[]>>;
+}
+
 /** What a model writes by itself, before and after a change. */
 export interface WrittenResult {
   written: (string | null)[];
