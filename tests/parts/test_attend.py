@@ -651,7 +651,7 @@ def test_watch_a_compiled_attention():
 
 @pytest.fixture
 def blocks_made(monkeypatch):
-    """Let Flex be used here, and record for how many tokens blocks are computed."""
+    """Use Flex on the CPU, and record for how many tokens blocks are computed."""
     made = []
 
     def note(rule, rows, heads, queries, keys, device):
