@@ -1,4 +1,5 @@
-# make demo   install the package for use into .venv, and see the main job
+# make demo   install the package for use into .venv, and take a tour of it (less than three minutes on two cores)
+# make models train the models that come with the package, and write them into regard/box (on a GPU; DATA=FOLDER: its data)
 # make check  the fast tier for contributors: style, types, the tests of the core (about a minute on two cores)
 # make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
 # make lint   style and types
@@ -18,14 +19,13 @@ USER := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo check test lint page node browser bench fuzz clean
+.PHONY: demo models check test lint page node browser bench fuzz clean
 
 demo: $(USER)
-	$(BIN)/regard show transformer-base
-	@echo
-	$(BIN)/python examples/first_look.py
-	@echo
-	$(BIN)/python examples/tiny_translator.py
+	$(BIN)/python examples/tour.py
+
+models: $(USER)
+	$(BIN)/python -m bench.models $(if $(DATA),--from $(DATA))
 
 check: lint
 	$(PYTEST) --quick

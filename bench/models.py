@@ -24,15 +24,17 @@ from typing import Any
 
 from bench.box_data import write_box_data
 from regard.atomic import sha256, write_folder, write_text
+from regard.cli.models import format_score
 from regard.config import Config, Table, from_table, to_table
 from regard.errors import RegardError
 from regard.recipe_files import BOX, box_recipe_names, read_recipe
 from regard.runs.layout import EVALUATION, RECIPE
-from regard.use.box import CARD, FOLDER, README, Card
+from regard.use.box import CARD, FOLDER, README, TEXT_DEFAULTS, Card, box_models
 
 ROOT = Path(__file__).parents[1]
 TOKENIZER = "tokenizer.json"
 SHAKESPEARE = ("data/tinyshakespeare/input.txt", "data/box/shakespeare.val.txt")
+PAGE = ROOT / "docs" / "models.md"
 NOT_CHECKED = (CARD, README)
 
 
@@ -219,6 +221,47 @@ def readme(name: str, card: Card) -> str:
     return "\n".join(lines) + "\n"
 
 
+INTRODUCTION = """\
+# Models in the box
+
+Small trained models come with the package, so that every verb works at once. This page is generated from their cards by
+`make models`; `regard models` prints the table, and `regard models NAME` a card.
+
+```
+regard translate "I arrived at the bank after crossing the river."
+regard generate "ROMEO:"
+regard fill "She drank a cup of [MASK]."
+regard classify "My mother baked a cake."
+regard embed "a text"
+regard evaluate
+regard look "The animal didn't cross the street because it was too tired."
+regard look "I'm not sure he knows." -m en-fr -m en-fr-rnn-attention
+```
+
+**The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this page that is
+marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first text is an image file. Runs of
+your own are never chosen without `-m`. Without files, `regard evaluate` measures a model of this page on the held-back data that
+comes with it. From Python, `regard.load("en-fr")`.
+
+Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored weights. Each file
+has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make models` trains all of them from their
+recipes in `regard/recipes/box`, and writes them into `regard/box`; a test compares each with the score of its card.
+"""
+
+
+def models_page() -> str:
+    """Return docs/models.md: a table of all models, and their cards."""
+    models = box_models()
+    lines = [INTRODUCTION, "| model | verbs (*: without `-m`) | size | score | |", "|---|---|---:|---:|---|"]
+    for model in models:
+        verbs = ", ".join(f"{verb}*" if TEXT_DEFAULTS.get(verb) == model.name else verb for verb in model.card.verbs)
+        cells = (f"[{model.name}](#{model.name})", verbs, f"{model.size / 1e6:.1f} MB", format_score(model.card.score))
+        lines.append(f"| {' | '.join(cells)} | {model.card.about} |")
+    for model in models:
+        lines += ["", f"#{readme(model.name, model.card).rstrip()}"]
+    return "\n".join(lines) + "\n"
+
+
 def in_order(names: Sequence[str]) -> list[str]:
     """Return names with every model after the one that it starts from."""
     return sorted(names, key=lambda name: box_recipe(name).start is not None)
@@ -237,6 +280,7 @@ def main() -> None:
         folder = pack(name, given.pack or train(name, given.runs))
         card = from_table(json.loads((folder / CARD).read_text(encoding="utf-8")), Card)
         print(f"{name}: {card.score.metric} {card.score.value}, check {card.check.value}", flush=True)
+    write_text(PAGE, models_page())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A first look: one attention computed by hand, then a small Transformer that learns to write words backwards.
 
-Run it with `make demo`, or `python examples/first_look.py playground` for another word of ten letters.
+Run it with `python examples/first_look.py`; add `playground` for another word of ten letters.
 """
 
 import sys

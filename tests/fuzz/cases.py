@@ -150,6 +150,8 @@ compare trained --on a.txt
 tune language a.txt --minutes 1
 results
 results multi30k-en-de
+models
+models en-fr
 lab order --out out
 train translation a.txt b.txt
 train translation pairs.tsv
