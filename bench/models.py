@@ -238,14 +238,15 @@ regard look "The animal didn't cross the street because it was too tired."
 regard look "I'm not sure he knows." -m en-fr -m en-fr-rnn-attention
 ```
 
-**The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this page that is
-marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first text is an image file. Runs of
-your own are never chosen without `-m`. Without files, `regard evaluate` measures a model of this page on the held-back data that
-comes with it. From Python, `regard.load("en-fr")`.
+**The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this
+page that is marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first
+text is an image file. Runs of your own are never chosen without `-m`. Without files, `regard evaluate` measures a
+model of this page on the held-back data that comes with it. From Python, `regard.load("en-fr")`.
 
-Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored weights. Each file
-has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make models` trains all of them from their
-recipes in `regard/recipes/box`, and writes them into `regard/box`; a test compares each with the score of its card.
+Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored
+weights. Each file has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make
+models` trains all of them from their recipes in `regard/recipes/box`, and writes them into `regard/box`; a test
+compares each with the score of its card.
 """
 
 
