@@ -174,7 +174,7 @@ def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path) -> Card:
         "recipe": f"{BOX}/{name}",
         "command": f"regard evaluate {' '.join(recipe.test)} -m {name}",
         "parameters": cost(loaded.model).parameters,
-        "training": describe_training(run),
+        "training": describe_training(name, run),
         "score": {"metric": recipe.metric, "value": round(value, 4), "data": recipe.test_data, "files": []},
         "check": {
             "metric": recipe.metric,
@@ -187,16 +187,17 @@ def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path) -> Card:
     return from_table(table, Card)
 
 
-def describe_training(run: Path) -> str:
+def describe_training(name: str, run: Path) -> str:
     """Return how many updates a run had, how long it took, and on which machine."""
     from regard.runs.records import read_metrics, read_sessions
 
     last, sessions = read_metrics(run)[-1], read_sessions(run)
     minutes = (last["time"] - sessions[0]["time"]) / 60
     day = time.strftime("%Y-%m-%d", time.gmtime(last["time"]))
-    return (
-        f"{last['step']:,} updates in {minutes:.0f} minutes, other runs beside it, on {sessions[-1]['machine']}; {day}"
-    )
+    machine = sessions[-1]["machine"].rpartition(",")[0]  # without the operating system
+    wanted = read_recipe(f"{BOX}/{name}")["train"]["steps"]
+    updates = f"{last['step']:,} updates" + (f" (the recipe has {wanted:,})" if last["step"] < wanted else "")
+    return f"{updates} in {minutes:.0f} minutes on {machine}; {day}"
 
 
 def readme(name: str, card: Card) -> str:
@@ -212,7 +213,7 @@ def readme(name: str, card: Card) -> str:
         "trained on": card.data,
         "licence of the data": card.licence,
         "attribution": card.attribution,
-        "recipe": f"`regard train {card.recipe}`; complete in recipe.toml",
+        "recipe": f"`regard train {card.recipe}`; the complete settings of this training are in recipe.toml",
         "training": card.training,
         "limits": card.limits,
     }
@@ -235,7 +236,7 @@ regard classify "My mother baked a cake."
 regard embed "a text"
 regard evaluate
 regard look "The animal didn't cross the street because it was too tired."
-regard look "I'm not sure he knows." -m en-fr -m en-fr-rnn-attention
+regard look "She drank a cup of [MASK]." -m english
 ```
 
 **The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this

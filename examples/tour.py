@@ -51,13 +51,13 @@ def translate() -> Any:
 
 
 def compare() -> None:
-    """Translate a long sentence with one vector, with attention over a recurrence, and with attention alone."""
-    heading("2. From one vector to attention: the same sentence by three models (regard models)")
+    """Translate a long sentence through one vector, and with attention."""
+    heading("2. From one vector to attention: the same sentence by two models (regard models)")
     print(f"   {LONG}\n")
-    names = {"en-fr-rnn": "one vector", "en-fr-rnn-attention": "recurrent, attention", "en-fr": "attention alone"}
+    names = {"en-fr-rnn": "one vector", "en-fr": "attention"}
     for name, what in names.items():
         (french,) = regard.load(name, "cpu").translate([LONG])
-        print(f"   {what:>20}  {french}")
+        print(f"   {what:>10}  {french}")
 
 
 def speak() -> None:

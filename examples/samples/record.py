@@ -1,15 +1,15 @@
-"""Record the sample that `regard look` shows without arguments: three small models on freely licensed data.
+"""Record the sample that `regard look` shows without arguments: models in the box on a few inputs.
 
-    regard data tatoeba && regard data tinyshakespeare && regard data fashion-mnist
-    for name in translator writer vision; do regard train examples/samples/$name.toml --run runs/$name; done
-    python examples/samples/record.py runs
+    regard data tatoeba && regard train box/en-fr --run runs/box/en-fr
+    regard data fashion-mnist
+    python examples/samples/record.py runs/box/en-fr
 
-It writes `regard/viewer/sample/*.regard`. Sentences of Tatoeba are CC BY 2.0 (tatoeba.org, manythings.org),
-Fashion-MNIST is MIT, Shakespeare is in the public domain.
+The run is needed for its training snapshots, which the model in the box does not have. It writes
+`regard/viewer/sample/*.regard`. Sentences of Tatoeba are CC BY 2.0 (tatoeba.org, manythings.org), Fashion-MNIST is MIT,
+Shakespeare is in the public domain.
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import regard
@@ -24,12 +24,11 @@ from regard.viewer.training_recording import record_training
 BOOK = "She gave him a beautiful red book."
 BANKS = {"money": "I went to the bank to take out some money.", "water": "He sat on the bank of the river."}
 LINE = "ROMEO:\nWhat light is t"
-CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 def translator(run: Path) -> dict[str, Recording]:
     """Record a sentence whose words change their order, two sentences that share a word, and the training."""
-    model = regard.load(run)
+    model = regard.load("en-fr")
     words = {
         f"bank-{name}": PartialRecording(record(model, Query(text)), without=("arithmetic", "next"))
         for name, text in BANKS.items()
@@ -37,18 +36,19 @@ def translator(run: Path) -> dict[str, Recording]:
     return {"book": PartialRecording(record(model, Query(BOOK)), without=("next",)), **words, "training": training(run)}
 
 
-def writer(run: Path) -> dict[str, Recording]:
+def writer() -> dict[str, Recording]:
     """Record a line that the model continues."""
     return {
-        "romeo": PartialRecording(record(regard.load(run), Query(LINE, tokens=14)), without=("hidden", "arithmetic"))
+        "romeo": PartialRecording(
+            record(regard.load("shakespeare"), Query(LINE, tokens=14)), without=("hidden", "arithmetic")
+        )
     }
 
 
-def vision(run: Path) -> dict[str, Recording]:
-    """Record an image of trousers, with the names of the classes, which the files do not have."""
+def vision() -> dict[str, Recording]:
+    """Record an image of trousers."""
     trousers = read_images(Path("data/fashion-mnist"), Skipped())["test"].pixels[2]
-    model = replace(regard.load(run).bundle, classes=CLOTHES)
-    whole = record(model, Query("trousers of Fashion-MNIST", image=trousers))
+    whole = record(regard.load("fashion"), Query("trousers of Fashion-MNIST", image=trousers))
     return {"trousers": PartialRecording(whole, without=("hidden", "arithmetic"))}
 
 
@@ -60,9 +60,8 @@ def training(run: Path) -> Recording:
 
 
 if __name__ == "__main__":
-    runs = Path(sys.argv[1])
-    for number, make in enumerate((translator, writer, vision), 1):
-        path = FOLDER / f"{number}-{make.__name__}.regard"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(pack_recordings(make(runs / make.__name__)))
+    made = {"translator": translator(Path(sys.argv[1])), "writer": writer(), "vision": vision()}
+    for number, (name, recordings) in enumerate(made.items(), 1):
+        path = FOLDER / f"{number}-{name}.regard"
+        path.write_bytes(pack_recordings(recordings))
         print(f"{path.name}: {path.stat().st_size // 1024} kB")

@@ -96,7 +96,7 @@ def look_command(
     Examples:
       regard look
       regard look "The animal didn't cross the street because it was too tired."
-      regard look "I'm not sure." -m en-fr -m en-fr-rnn-attention
+      regard look "She drank a cup of [MASK]." -m english
       regard look "the river bank" -m runs/translation-1
       regard look "Once upon a time" -m runs/language-1 --tokens 20
       regard look photo.jpg -m runs/vision-1

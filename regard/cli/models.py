@@ -25,7 +25,7 @@ def models_command(
     Examples:
       regard models
       regard models en-fr
-      regard translate "Good morning." -m en-fr-rnn-attention
+      regard translate "Good morning." -m en-fr-rnn
     """
     from regard.use.box import README, TEXT_DEFAULTS, box_model, box_models
 

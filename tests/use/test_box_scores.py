@@ -3,11 +3,13 @@
 import zlib
 
 import pytest
+import torch
 
 import regard
 from bench.models import PAGE, models_page, readme
 from regard.cli.models import format_score
 from regard.use.box import IMAGE_DEFAULTS, README, TEXT_DEFAULTS, box_model, box_models, box_names
+from regard.use.load import LoadedModel
 
 LARGEST = 35_000_000  # bytes of all models in the wheel, which is compressed
 LIMITS = {"en-fr": 15_000_000, "fashion": 6_000_000}
@@ -50,8 +52,28 @@ def test_cards_are_complete() -> None:
     assert PAGE.read_text(encoding="utf-8") == models_page()
 
 
+def bank_vector(model: LoadedModel, text: str, layer: int) -> torch.Tensor:
+    """Return the vector of 'bank' in a sentence, above a layer."""
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    ids = list(tokenizer.encode(text))
+    place = [piece.strip() for piece in tokenizer.pieces(ids)].index("bank")
+    tokens = torch.tensor([[tokenizer.end, *ids, tokenizer.end]])
+    return regard.read_vectors(model.model, f"tokens.{layer}", tokens)[0, 1 + place]
+
+
 def test_bank_moves_with_its_context() -> None:
-    """The vector of a word depends on its sentence, and more on its meaning than on its place."""
+    """The embedding of 'bank' is the same everywhere; above the last layer it depends on what the sentence is about."""
     model = regard.load("english", "cpu")
-    assert model.tokenizer is not None
-    assert len(model.tokenizer.encode(" bank")) == 1
+    money, loan, water = (
+        "I put my money in the bank.",
+        "She got a loan from the bank.",
+        "They sat on the bank of the lake.",
+    )
+    embedded, *_, last = (
+        [bank_vector(model, text, layer) for text in (money, loan, water)]
+        for layer in range(model.model.config.depth + 1)
+    )
+    assert torch.equal(embedded[0], embedded[2])
+    similar, different = (float(torch.cosine_similarity(last[0], other, 0)) for other in last[1:])
+    assert similar > different + 0.1
