@@ -13,7 +13,6 @@ from regard.use.load import LoadedModel
 
 LARGEST = 35_000_000  # bytes of all models in the wheel, which is compressed
 LIMITS = {"en-fr": 15_000_000, "fashion": 6_000_000}
-GOALS = {"shakespeare": ("loss", 1.45), "fashion": ("accuracy", 0.93)}
 # what rounding on another processor may change in a score of a few hundred rows
 TOLERANCE = {"bleu": 1.0, "accuracy": 0.02, "loss": 0.005}
 
@@ -27,13 +26,6 @@ def test_they_are_small() -> None:
     assert all(sizes[name] <= most for name, most in LIMITS.items())
     files = [path for model in box_models() for path in model.folder.iterdir()]
     assert sum(len(zlib.compress(path.read_bytes(), 6)) for path in files) <= LARGEST
-
-
-def test_they_reach_their_goals() -> None:
-    for name, (metric, goal) in GOALS.items():
-        score = box_model(name).card.score
-        assert score.metric == metric
-        assert score.value <= goal if metric == "loss" else score.value > goal
 
 
 @pytest.mark.parametrize("name", box_names())
@@ -56,7 +48,7 @@ def bank_vector(model: LoadedModel, text: str, layer: int) -> torch.Tensor:
     """Return the vector of 'bank' in a sentence, above a layer."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
-    ids = list(tokenizer.encode(text))
+    ids = tokenizer.encode(text).tolist()
     place = [piece.strip() for piece in tokenizer.pieces(ids)].index("bank")
     tokens = torch.tensor([[tokenizer.end, *ids, tokenizer.end]])
     return regard.read_vectors(model.model, f"tokens.{layer}", tokens)[0, 1 + place]
