@@ -86,7 +86,6 @@ class OuterProductMean(nn.Module):
 
     def __init__(self, dim: int, pair_dim: int, hidden: int) -> None:
         super().__init__()
-        self.hidden = hidden
         self.norm = LayerNorm(dim)
         self.left = Linear(dim, hidden)
         self.right = Linear(dim, hidden)
@@ -109,8 +108,8 @@ class OuterProductMean(nn.Module):
         return self.output(outer.flatten(3))
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count the outer products of one row, and their projection, which there is for every pair."""
-        return 2 * tokens * keys * (self.hidden**2 + self.output.weight.numel())
+        """Count the projection, which there is for every pair; a single row is only multiplied by itself."""
+        return 2 * tokens * keys * self.output.weight.numel()
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: the projection is counted with the pairs."""

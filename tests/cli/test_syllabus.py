@@ -117,6 +117,8 @@ def run(command: str, regard: Command) -> None:
     if words[0] == "train":
         recipe = options.get("--recipe") or TASKS[words[1]].recipe
         other = tuple(word.partition("kind=")[0] for word in words if ".kind=" in word)  # tables of another kind
+        if not any(word.startswith("task.alignment") for word in words):
+            other += ("model.alignment",)  # a table that a model of single sequences does not have
         smaller = [change for change in shrunk(recipe) if not change.startswith(other)]
         words += [*smaller, *SHORT, *FOR_TASK.get(words[1], WORDS)]
     done = regard(*words)

@@ -13,7 +13,7 @@ every = pytest.mark.parametrize("name", DATASETS)
 
 def test_the_sets():
     texts = {"multi30k", "iwslt15-envi", "tatoeba", "tinyshakespeare", "wikitext2", "ptb", "sst2", "trec"}
-    assert set(DATASETS) == texts | {"fashion-mnist", "cifar10", "ethucy"}
+    assert set(DATASETS) == texts | {"fashion-mnist", "cifar10", "ethucy", "treebank-sample", "cb513", "structures"}
     assert find_dataset("ptb") is DATASETS["ptb"]
     with pytest.raises(InputError, match="^no known data set has the name 'multi30'; did you mean 'multi30k'"):
         find_dataset("multi30")
