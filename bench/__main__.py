@@ -15,6 +15,7 @@ from typing import Any
 from bench.case import Case
 from bench.cases import all_cases, find_cases
 from bench.machine import describe_machine, measure_ceilings
+from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
 from bench.report import MEASURED, PAGE, case_lines, machine_lines, read_results, render
 from bench.runner import run_case, run_together
 
@@ -41,7 +42,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="write this file, or update its cases; default: in bench/measured")
     parser.add_argument("--list", action="store_true", help="list the cases of the device")
-    parser.add_argument("--render", action="store_true", help="only write docs/benchmarks.md from bench/measured")
+    parser.add_argument("--render", action="store_true", help="only write the pages in docs from bench/measured")
     return parser.parse_args()
 
 
@@ -50,6 +51,7 @@ def main() -> None:
     asked = arguments()
     if asked.render:
         PAGE.write_text(render(read_results()), encoding="utf-8")
+        RECURRENCES.write_text(render_recurrences(read_results(), read_comparisons()), encoding="utf-8")
         return
     cases = find_cases(asked.device, asked.cases)
     if asked.list:

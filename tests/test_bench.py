@@ -7,6 +7,7 @@ import pytest
 
 from bench.__main__ import chosen
 from bench.case import Case, Floor, Prepared, Setting, disagreements
+from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
 from bench.report import PAGE, read_results, render
 from bench.runner import quartiles, run_case, run_together
 
@@ -87,5 +88,7 @@ def test_quartiles():
     assert quartiles([3.0]) == [3.0, 3.0]
 
 
-def test_the_page_of_benchmarks_is_rendered_from_the_measurements():
+def test_the_pages_are_rendered_from_the_measurements():
     assert PAGE.read_text(encoding="utf-8") == render(read_results()), REMEDY
+    page = render_recurrences(read_results(), read_comparisons())
+    assert RECURRENCES.read_text(encoding="utf-8") == page, REMEDY

@@ -29,6 +29,7 @@ SHORT = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", 
 WORDS = ["tokenizer.kind=word"]
 FOR_TASK = {
     "vision": [],
+    "parsing": [],
     "trajectories": ["task.observed=3", "task.predicted=2"],
     "residues": [],
     "distances": [],
@@ -67,6 +68,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("tinyshakespeare", "multi30k", "sst2", "fashion-mnist"):
         (folder / "data" / name).mkdir(parents=True)
     write(folder / "data/tinyshakespeare/input.txt", lines)
+    (folder / "data/treebank-sample").mkdir()
+    trees = [f"(S (NP (NN {letter})) (VP (VBZ runs)))" for letter in "abcdefgh" * 4]
+    write(folder / "data/treebank-sample/train.mrg", trees)
     for language in ("en", "de", "fr"):
         write(folder / f"data/multi30k/train.{language}", [f"{line} {language}" for line in lines])
     write(folder / "data/sst2/train.tsv", ["text\tlabel", *(f"{line}\t{line[0]}" for line in lines)])

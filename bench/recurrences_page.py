@@ -1,0 +1,171 @@
+"""The page docs/recurrences.md: its tables are rendered from bench/measured, so that no figure is typed by hand.
+
+`python -m bench --render` writes it. A comparison is a file in bench/measured/comparisons: the rows of the `table.csv`
+that `regard compare` writes, with its command; `python -m bench.recurrences_page NAME TABLE COMMAND MACHINE` adds one.
+"""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.report import BUSY, MEASURED, PAGE, Result, case_lines, short, short_bytes, short_time
+
+RECURRENCES = PAGE.with_name("recurrences.md")
+COMPARISONS = MEASURED / "comparisons"
+DECODING = "decode after "
+OPERATORS = ("recurrence: RWKV-4", "recurrence: gated delta rule")
+
+TEXT = """# Recurrences
+
+<!-- The tables are rendered by `python -m bench --render`; the text is in bench/recurrences_page.py. -->
+
+Attention keeps every token, so a step of decoding reads a cache that grows with the text. A recurrence keeps a state of
+constant size. The classic ones (Elman, LSTM, GRU, MUT1 to MUT3) compute their state token by token; the linear ones
+below also train in parallel over time, as attention does.
+
+| kind of mixer | state | what a token does to it |
+|---|---|---|
+| `linear-attention` (Katharopoulos et al. 2020) | a matrix for each head | adds v k' |
+| `mamba2` (Dao, Gu 2024) | a matrix for each head | lets it decay, adds v k' |
+| `gated-deltanet` (Yang et al. 2025) | a matrix for each head | lets it decay, replaces what k has stored |
+| `rwkv7` (Peng et al. 2025) | a matrix for each head | lets channels decay, removes in one direction, adds v k' |
+| `rwkv4` (Peng et al. 2023) | two sums for each channel | adds to an average whose weights decay |
+
+Each has a recipe of the same name, and `rwkv-hybrid` has attention in every fourth layer:
+
+```
+regard train language corpus.txt --recipe rwkv7 --run runs/rwkv
+regard generate "To be" -m runs/rwkv
+regard show linear-attention model.layers.block.mixer.kind=rwkv4
+```
+
+A mixer is one table of a recipe, so any layer of any language model can have one. Generation, beams, the laws of
+`tests/laws` and the viewer need nothing of their own for them. RWKV-4 is read from and written for Hugging Face
+([hugging-face.md](hugging-face.md)).
+
+## How they are computed
+
+All but RWKV-4 are one operator, `state_recurrence` in `regard/parts/linear_recurrence.py`:
+
+```
+S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t',    o_t = S_t r_t
+```
+
+In training it is computed in chunks of up to 64 tokens. Inside a chunk everything is a product of matrices (the
+corrections a b' are a triangular system); only from chunk to chunk there is a loop. One token is one step of the
+equation. It is compared with a loop over time in float64, the mixers with loops over their papers' equations, and
+RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
+
+RWKV-4 is a softmax with weights that decay. On CUDA it is a Triton kernel, which runs over time with its sums in
+registers, forward and backward; without Triton, spans are joined in log2(T) rounds. Both give the same numbers.
+
+{operators}
+## Decoding
+
+The time of one token and the size of the state, after reading texts of different lengths. Each model has the same
+width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache grows with the text.
+
+{decoding}
+## Quality
+
+Each table is one `regard compare` ([compare.md](compare.md)): equal data, tokenizer, number of parameters and budget,
+one run each, so small differences mean nothing. These are short runs; what a model reaches in hours is another
+question.
+
+{comparisons}
+## Measure it yourself
+
+```
+python -m bench.accelerator rwkv linear-attention gated-deltanet mamba2
+python -m bench --device cuda "recurrence: RWKV-4" "gated delta" "decode after"
+regard compare lstm rwkv4 rwkv7 writer --on data/tinyshakespeare/input.txt --parameters 3M --minutes 5
+python -m bench.recurrences_page NAME comparisons/language-1/table.csv "COMMAND" "MACHINE"
+python -m bench --render
+```
+"""
+
+
+def render_recurrences(results: Mapping[str, Result], comparisons: Mapping[str, Result]) -> str:
+    """Return the page."""
+    parts = {
+        "operators": [line for result in results.values() for line in operator_lines(result)],
+        "decoding": [line for result in results.values() for line in decoding_lines(result)],
+        "comparisons": [line for name, found in comparisons.items() for line in comparison_lines(name, found)],
+    }
+    page = TEXT
+    for name, lines in parts.items():
+        page = page.replace(f"{{{name}}}", "\n".join(lines))
+    return page
+
+
+def read_comparisons() -> dict[str, Result]:
+    """Read all comparisons, by their names."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(COMPARISONS.glob("*.json"))}
+
+
+def operator_lines(result: Result) -> Iterator[str]:
+    """Yield the operators on one machine."""
+    for name in OPERATORS:
+        if name in result["cases"]:
+            _, *lines = case_lines(name, result["cases"][name])
+            yield f"**{name.partition(': ')[2]}**, on {result['machine']['name']}:\n"
+            yield from lines
+
+
+def decoding_lines(result: Result) -> Iterator[str]:
+    """Yield one row for each length and one column for each model, on one machine."""
+    cases = {name.removeprefix(DECODING): case for name, case in result["cases"].items() if name.startswith(DECODING)}
+    cases = {length: case for length, case in cases.items() if not case["wrong"]}
+    if not cases:
+        return
+    first = next(iter(cases.values()))
+    models = list(first["contestants"])
+    sizes = first["about"].partition("; ")[2].partition(";")[0]
+    busy = ", which was busy with other work" if result["machine"]["load"] > BUSY else ""
+    yield f"On {result['machine']['name']}{busy}; {sizes}:\n"
+    yield f"| after | {' | '.join(name.removeprefix('regard, ') for name in models)} |"
+    yield "|---" * (1 + len(models)) + "|"
+    for length, case in cases.items():
+        cells = [decoding_cell(case["contestants"][name]) for name in models]
+        yield f"| {length} | {' | '.join(cells)} |"
+    yield ""
+
+
+def decoding_cell(timing: Mapping[str, Any]) -> str:
+    """Return time and state of one model after one length."""
+    if "absent" in timing:
+        return str(timing["absent"])
+    return f"{short_time(timing['median_ms'])}, state {short_bytes(timing['facts']['state_bytes'])}"
+
+
+def comparison_lines(name: str, found: Result) -> Iterator[str]:
+    """Yield the table of one comparison."""
+    yield f"**{name}** ({found['date']}, {found['machine']}): `{found['command']}`\n"
+    yield "| | loss | perplexity | bits per byte | parameters | tokens | tokens/s | time |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for row in found["rows"]:
+        yield (
+            f"| {row['model']} | {row['loss']:.3f} | {row['perplexity']:.2f} | {row['bits_per_byte']:.3f} "
+            f"| {short(row['parameters'])} | {short(row['tokens'])} | {short(row['tokens_per_second'])} "
+            f"| {row['seconds']:.0f} s |"
+        )
+    yield ""
+
+
+def add_comparison(name: str, table: Path, command: str, machine: str) -> None:
+    """Store the rows of a comparison's table."""
+    kept = ("loss", "perplexity", "bits_per_byte", "parameters", "tokens", "tokens_per_second", "seconds", "flops")
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = [{"model": row["model"], **{key: float(row[key]) for key in kept}} for row in csv.DictReader(file)]
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    COMPARISONS.mkdir(exist_ok=True)
+    text = json.dumps({"date": date, "machine": machine, "command": command, "rows": rows}, indent=1) + "\n"
+    (COMPARISONS / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    add_comparison(sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4])
