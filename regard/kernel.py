@@ -73,6 +73,6 @@ def take_display() -> CellDisplay:
 
 
 def give_back_display(display: CellDisplay) -> None:
-    """Give an output back: the next `take_display` in this execution of the cell returns it."""
+    """Mark an output as free: the next `take_display` in this execution of the cell returns it."""
     _FREE.clear()
     _FREE[running_cell()] = display

@@ -35,7 +35,7 @@ FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins wit
 # --- a page ----------------------------------------------------------------------------------------------------------
 
 
-class ChangedRecording(Recording):
+class RestatedRecording(Recording):
     """A recording with another manifest, which has the same blobs."""
 
     def __init__(self, recording: Recording, manifest: Manifest) -> None:
@@ -65,7 +65,7 @@ class ChangedRecording(Recording):
 def with_note(recording: Recording, note: str) -> Recording:
     """Return the recording with one more note."""
     manifest = recording.manifest()
-    return ChangedRecording(recording, {**manifest, "notes": [*manifest["notes"], note]})
+    return RestatedRecording(recording, {**manifest, "notes": [*manifest["notes"], note]})
 
 
 def begun_at(recording: Recording, attention: str | None, head: int | None) -> Recording:
@@ -87,7 +87,7 @@ def begun_at(recording: Recording, attention: str | None, head: int | None) -> R
         tokens = manifest["sequences"][chosen["queries"]], manifest["sequences"][chosen["keys"]]
         query, key = choose_first_cell(weights, *tokens, same=chosen["queries"] == chosen["keys"])
     cell: Cell = {"attention": chosen["id"], "head": number, "query": query, "key": key}
-    return ChangedRecording(recording, {**manifest, "begin": cell})
+    return RestatedRecording(recording, {**manifest, "begin": cell})
 
 
 def export_page(recordings: Mapping[str, Recording], layers: Collection[int] | None = None) -> tuple[str, str]:

@@ -4,6 +4,7 @@ The weights of one head are computed from its vectors when its blob is requested
 time, for statistics and thumbnails. Nothing as large as the weights is kept.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -184,16 +185,20 @@ class LiveRecording(ComputedRecording):
     def change(self, given: Any) -> tuple[Recording, ChangeResult]:
         """Run the changed model on the same tokens; return its recording, and how it differs from this one."""
         changes = Changes(self.model, given)
-        captured = capture_changed(self.model, self.prepared.arguments, self._interventions(changes))
-        changed = LiveRecording(self.bundle, self.model, self.prepared, captured, f"{self.title} (changed)")
-        moved = moved_weights(self.captured, captured)
-        before, after = (text_loss(self.model, self.prepared, one) for one in (self.captured, captured))
+        changed = self.changed_by(self._interventions(changes))
+        moved = moved_weights(self.captured, changed.captured)
+        before, after = (text_loss(self.model, self.prepared, one) for one in (self.captured, changed.captured))
         result: ChangeResult = {
             "moved": {one["id"]: moved[one["name"]] for one in self.attentions},
             "loss": None if before is None or after is None else [before, after],
             "code": changes.code(),
         }
         return changed, result
+
+    def changed_by(self, interventions: Sequence[Intervention]) -> "LiveRecording":
+        """Return the recording of the changed model on the same tokens."""
+        captured = capture_changed(self.model, self.prepared.arguments, interventions)
+        return LiveRecording(self.bundle, self.model, self.prepared, captured, f"{self.title} (changed)")
 
     def write(self, given: Any) -> WrittenResult:
         """Return what the model writes by itself, unchanged and changed."""

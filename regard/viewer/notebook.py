@@ -2,7 +2,7 @@
 
 import os
 from base64 import b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -36,6 +36,7 @@ def look(
     tokenizer: Any = None,
     attention: str | None = None,
     head: int | None = None,
+    interventions: Sequence[Mapping[str, Any]] = (),
     layers: Collection[int] | None = None,
     widget: bool = True,
     height: int | None = None,
@@ -49,6 +50,9 @@ def look(
     its own translation; a language model generates `tokens` tokens. Without a text or image, the training snapshots of
     the run are shown; without a model, the bundled sample. While the kernel runs, a text box asks the model for more.
 
+    `interventions` are arguments of `regard.intervene`, such as `[{"place": "cross.2", "heads": [3], "attention":
+    "zero"}]`; the changed model is shown on the same tokens, and the unchanged one beside it.
+
     The page begins with an `attention` ("cross.2") and one of its heads, counted from 1. `height` is in pixels; by
     default a widget is as high as its content. The `theme` is that of the notebook unless it is "light" or "dark". If
     the page would be too large, choose some `layers`.
@@ -58,10 +62,13 @@ def look(
     as_widget = widget and has_widgets()
     handles = _handles(model, tokenizer)
     if model is None:
+        if interventions:
+            raise InputError("interventions need a model to change; the sample has none")
         recordings = sample_recordings()
     else:
         query = None if text is None and image is None else Query("" if text is None else text, target, tokens, image)
         found = [one for handle in handles for one in _recordings(handle, query, as_widget)]
+        found = [*_changed(found, interventions), *found]
         recordings = {str(number): one for number, one in enumerate(found, 1)}
     begun = {id: begun_at(one, attention, head) for id, one in recordings.items()}
     return Page(begun, handles, layers=layers, widget=widget, height=height, theme=theme)
@@ -103,6 +110,26 @@ def _recordings(handle: ModelHandle, query: Query | None, as_widget: bool) -> li
         handle.load()  # there is nothing to show if this fails
     handle.status = LoadStatus(ready=True)
     return []
+
+
+def _changed(recordings: Sequence[Recording], interventions: Sequence[Mapping[str, Any]]) -> list[Recording]:
+    """Return the recordings of the changed models."""
+    if not interventions:
+        return []
+    from regard.models.intervention import Intervention
+    from regard.viewer.live_recording import LiveRecording
+
+    live = [recording for recording in recordings if isinstance(recording, LiveRecording)]
+    if not live:
+        raise InputError("interventions need a text to change; give one: regard.look(model, text, interventions=[...])")
+    given = []
+    for one in interventions:
+        unknown = [name for name in one if name not in Intervention._fields]
+        if unknown or "place" not in one:
+            wrong = f"unknown argument {unknown[0]!r}" if unknown else "no place"
+            raise InputError(f"intervention {dict(one)}: {wrong}; {choices(unknown[:1] or '', Intervention._fields)}")
+        given.append(Intervention(**one))
+    return [recording.changed_by(given) for recording in live]
 
 
 class Page:

@@ -86,6 +86,11 @@ class Lab:
         script = "async ([name, given]) => { await window.jupyterapp.commands.execute(name, given); }"
         self.page.evaluate(script, [name, arguments])
 
+    def restart(self) -> None:
+        """Restart the kernel, and wait until it answers."""
+        kernel = f"{PANEL}.sessionContext.session.kernel"
+        self.page.evaluate(f"async (name) => {{ await {kernel}.restart(); await {kernel}.info; }}", self.name)
+
     def save(self) -> nbformat.NotebookNode:
         """Save the open notebook, and read it."""
         self.page.evaluate(f"async (name) => {{ await {PANEL}.context.save(); }}", self.name)

@@ -200,5 +200,25 @@ def test_a_picture_stays_where_there_is_no_kernel_and_no_state(lab: Lab, sample:
     lab.open(before)
 
 
+def test_a_model_is_changed_in_a_cell(lab: Lab):
+    output = lab.run(f"{MODEL}regard.look(model, 'one red dog runs', tokens=2)")
+    output.get_by_role("tab", name="Change").click()
+    output.get_by_role("button", name="Switch off").first.click()
+    expect(output.locator(".chips li")).to_have_count(1)
+    expect(output.locator(".change .failure")).to_have_count(0)
+
+
+def test_a_kernel_that_has_ended_is_said_to_have_ended(lab: Lab):
+    output = lab.run(f"{MODEL}regard.look(model, 'one red dog runs', tokens=2)")
+    box = output.get_by_role("textbox", name="Text")
+    expect(box).to_have_value("one red dog runs")
+    lab.restart()
+    box.fill("two blue dogs")
+    box.press("Enter")
+    expect(output.locator("form .failure")).to_contain_text(
+        "The kernel of this notebook has ended; run the cell again."
+    )
+
+
 def test_no_other_host_is_contacted(lab: Lab):
     assert [url for url in lab.requests if not url.startswith((lab.address, "data:", "blob:"))] == []

@@ -197,6 +197,35 @@ def test_training_snapshots_of_a_model_that_cannot_be_loaded(page, kernel, tmp_p
     assert model["error"]
 
 
+def test_interventions_show_the_changed_model_beside_the_original(page):
+    model, text = loaded("language"), sentences(1)[0]
+    off = {"place": "self.1", "heads": [0], "attention": "uniform"}
+    found = unpack_recordings(look(model, text, tokens=0, interventions=[off]).archive)
+    changed, original = (one.manifest() for one in found.values())
+    assert (changed["title"], changed["text"]) == (f"{original['title']} (changed)", original["text"])
+    entropy = [said["attentions"][0]["statistics"]["entropy"][0] for said in (changed, original)]
+    assert entropy[0][0] > entropy[1][0]
+    assert entropy[0][1] == entropy[1][1]
+    for wrong, rule in [
+        ({"place": "self.9", "attention": "zero"}, "no attention or vectors 'self.9'"),
+        ({"heads": [1]}, "no place"),
+        ({"place": "self.1", "head": 1}, "unknown argument 'head'"),
+    ]:
+        with pytest.raises(InputError, match=rule):
+            look(model, text, interventions=[wrong])
+    with pytest.raises(InputError, match="interventions need a model to change"):
+        look(interventions=[off])
+
+
+def test_the_page_changes_the_model_in_the_kernel(page, kernel):
+    one = look(loaded("language"), sentences(1)[0], tokens=0, attention="self.1", head=2)
+    ask = Asked(one)
+    change = {"place": "self.1", "heads": [0], "attention": "zero"}
+    status, result = ask("POST", "change", {"recording": "1", "changes": [change]})
+    assert (status, result["moved"]["self.1"][1]) == (200, 0.0)
+    assert ask("GET", f"recordings/{result['id']}/manifest.json")[1]["title"].endswith("(changed)")
+
+
 def test_where_the_page_begins(page, bundle):
     first = unpack_recordings(look(attention="cross.1", head=2).archive)["one"].manifest()["begin"]
     assert (first["attention"], first["head"]) == ("cross.1", 1)

@@ -137,7 +137,11 @@ export class KernelSource implements Source {
     const request = `${this.name} ${this.count++}`;
     return new Promise((resolve, reject) => {
       this.waiting.set(request, { path, resolve, reject });
-      this.model.send({ request, method, path, body });
+      try {
+        this.model.send({ request, method, path, body });
+      } catch {
+        this.end(); // the connection to the kernel is closed
+      }
     });
   }
 
