@@ -174,13 +174,14 @@ def checksum_of(config: Any, data: Path) -> str:
 
 def measure(run: Any, result: ResultRecipe, place: Place, made: Path) -> tuple[dict[str, float], dict[str, str]]:
     """Measure a run on its test data; translations are kept."""
+    from regard.config import kind_of
     from regard.data.lines import read_lines
     from regard.tasks.metric import tokenised_scores, translation_scores, translation_signatures
 
     names = [Path(moved_name(name, place.data)) for name in result.config.test]
     if not names:
         return {}, {}
-    if run.config.task.models[0] != "seq2seq":
+    if kind_of(type(run.config.task)) != "translation":
         return dict(run.evaluate(*names, device=result.config.device)), {}
     sources, wanted = (list(read_lines(path)) for path in names)
     translated = run.load(result.config.device).translate(sources)

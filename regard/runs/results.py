@@ -54,6 +54,10 @@ METRIC_NAMES = {  # what each metric is, for the page
         "share of real contacts (C-alpha closer than 8 angstrom) among the L/5 most likely ones of a chain of L "
         "residues, at least 24 residues apart",
     ),
+    "bracket_f1": (
+        "bracketing F1",
+        "labelled bracketing F1 as EVALB computes it with Collins's settings (`regard/tasks/bracketing.py`)",
+    ),
     "word_perplexity": (
         "word perplexity",
         "exp(L / N), where L sums -log p over the whole file, and N counts the words between blanks and the ends of "

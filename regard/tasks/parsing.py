@@ -41,7 +41,7 @@ from regard.tasks.tree_search import TreeSearch
 
 VARIANTS = 8  # of each tree, by substitution and BPE-dropout; later epochs repeat them
 AT_ONCE = 64  # sentences that are parsed at a time
-BASELINE_TREES = 100  # validation sentences that the grammar parses
+BASELINE_TREES = 40  # validation sentences that the grammar parses
 BASELINE_WORDS = 40  # of them, at most
 GRAMMAR_TREES = 5000  # training trees that the grammar is learned from
 LONGEST = 400  # tokens of a tree
