@@ -14,6 +14,7 @@ from regard.data.device import out_of_memory
 from regard.errors import RegardError
 from regard.models.store import tensors
 from regard.parts.moe import Router
+from regard.tasks import chunked_loss
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch
 from regard.training.config import RunConfig
@@ -114,6 +115,25 @@ def test_an_update_waits_for_nothing(tmp_path: Path, case: str, optimizer: str, 
     for step, batch in enumerate(batches(found, 2, torch.float32), 1):
         outcome = update({name: tensor.to(without_values.device) for name, tensor in batch.items()}, step)
         assert {tensor.device.type for tensor in (*outcome, *everything(update).values())} == {"meta"}
+
+
+@pytest.mark.usefixtures("_fused_without_values")
+@pytest.mark.parametrize("case", ["language", "masked", "translation, packed"])
+def test_a_loss_in_chunks_waits_for_nothing(
+    tmp_path: Path, case: str, without_values: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked_loss, "LARGE", 0)
+    test_an_update_waits_for_nothing(tmp_path, case, "adamw", without_values)
+
+
+@pytest.mark.parametrize("case", ["language", "masked", "translation, packed"])
+def test_a_loss_in_chunks_changes_nothing(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, recipe, changes = CASES[case]
+    found = planned(kind, tmp_path, *changes, *ADAM, recipe=recipe)
+    data = batches(found, 2)
+    whole = learn(make(found), data)
+    monkeypatch.setattr(chunked_loss, "LARGE", 0)
+    assert largest_difference(learn(make(found), data), whole) < 1e-9
 
 
 def test_an_update_that_waits_is_detected(without_values: Ranks) -> None:
