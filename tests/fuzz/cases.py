@@ -103,8 +103,11 @@ classify photo.png -m vision
 classify -f a.txt -m classification
 fill 'one [MASK] dog' -m masked
 fill -f masks.txt -m hf-masked
-annotate ACDEFGH -m language
-annotate -f chains.tsv --alignment a.txt -m masked
+annotate ACDEFGH -m residues
+annotate -f chains.tsv -m residues
+annotate --alignment a.txt -m residues
+evaluate chains.tsv -m residues
+look ACDEFGH -m residues --svg out.svg
 embed 'one red dog' -m masked -o out.npy
 embed -f a.txt -m language -o out.npy
 embed photo.png -m vision -o out.npy

@@ -10,7 +10,7 @@ import numpy as np
 from ..tasks.corpora import sentences, walks, write, write_chains, write_structures
 from ..use.made import CLASSES, TREES, image, run, tokenizer_of
 
-KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories", "parsing")
+KINDS = ("translation", "language", "masked", "classification", "vision", "trajectories", "parsing", "residues")
 RECIPE = """
 like = "gpt2"
 

@@ -17,11 +17,12 @@ from regard.models.recipe import build
 from regard.models.store import save_model
 from regard.models.template import Template
 from regard.tasks.linear_trees import symbol_names
+from regard.tasks.proteins import protein_tokenizer
 from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel
 
 from ..laws.cases import SHRINK
-from ..tasks.corpora import sentences, walks, write
+from ..tasks.corpora import sentences, walks, write, write_chains
 
 RECIPE = {
     "translation": "transformer-base",
@@ -31,6 +32,7 @@ RECIPE = {
     "vision": "vit",
     "trajectories": "forecaster",
     "parsing": "transformer-base",
+    "residues": "annotator",
 }
 WITHOUT_TEXT = ("vision", "trajectories")
 TREES = (
@@ -48,6 +50,8 @@ def tokenizer_of(kind: str = "word") -> Tokenizer:
     texts = [*sentences(200), "grüne Bäume, schöne Häuser. 日本語 😀"] * 2
     if kind == "trees":
         return tokenizer_of("bpe").adding(symbol_names(map(parse_tree, TREES)))
+    if kind == "residues":
+        return protein_tokenizer(TokenizerConfig("char"))
     return train_tokenizer(texts, TokenizerConfig(kind, sizes.get(kind)))
 
 
@@ -96,7 +100,7 @@ def answers(pairs: Iterator[tuple[str, Any]]) -> Iterator[Any]:
 def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
     """Write what a run leaves and using it needs: the recipe, the tokenizer, the model."""
     folder.mkdir(parents=True)
-    tokenizer = "trees" if kind == "parsing" else tokenizer
+    tokenizer = {"parsing": "trees", "residues": "residues"}.get(kind, tokenizer)
     save_model(model_of(kind, tokenizer), folder)
     lines = sentences(80, seed=5)
     task: dict[str, object] = {"kind": kind}
@@ -107,6 +111,8 @@ def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
         task |= {"train": [write(folder / "a.mrg", [*TREES] * 9)], "valid": [write(folder / "b.mrg", [*TREES])]}
     elif kind == "vision":
         task |= {"train": "nowhere", "classes": list(CLASSES), "mean": [0.5] * 3, "std": [0.2] * 3}
+    elif kind == "residues":
+        task |= {"train": [write_chains(folder / "a.tsv")], "alignment": "alignment"}
     elif kind == "trajectories":
         task |= {"train": [walks(folder / "a.txt")], "observed": 3, "predicted": 2}
     else:
@@ -115,7 +121,7 @@ def run(kind: str, folder: Path, tokenizer: str = "word") -> Path:
     rows = [f"{key} = {_toml(value)}" for key, value in task.items()]
     rows = ["[task]", *rows]
     if kind not in WITHOUT_TEXT:
-        kinds = {"trees": "bpe"}
+        kinds = {"trees": "bpe", "residues": "char"}
         tokenizer_of(tokenizer).save(folder)
         rows += ["[tokenizer]", f'kind = "{kinds.get(tokenizer, tokenizer)}"']
     write(folder / "recipe.toml", rows)

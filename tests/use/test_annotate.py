@@ -6,38 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from regard.cli.main import app
-from regard.data.tokenizer import TokenizerConfig
 from regard.errors import InputError
 from regard.models.residues import STATES
-from regard.models.template import Template
 from regard.tasks.distances import EDGES, contact_chances
-from regard.tasks.proteins import protein_tokenizer
 from regard.use.annotate import Annotation, ContactMap
 from regard.use.batches import Feedback
-from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from ..cli.command import Command
-from ..laws.cases import SHRINK
 from ..tasks.corpora import write, write_chains
 from ..training.tiny import shrunk
-from .made import build, loaded
+from .made import loaded, tokenizer_of
 
-TOKENIZER = protein_tokenizer(TokenizerConfig("char"))
+TOKENIZER = tokenizer_of("residues")
 DISTANCES = ("model.head.kind=distances", f"model.head.classes={len(EDGES) + 1}")
 
 
 def annotator(*changes: str) -> LoadedModel:
-    sizes = [change for change in SHRINK["annotator"] if "vocabulary" not in change]
-    model = build("annotator", *sizes, f"model.vocabulary={TOKENIZER.size}", *changes, dtype=torch.float64, seed=0)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    return LoadedModel(Bundle(model=model.eval(), name="here", tokenizer=TOKENIZER, template=Template()))
+    return loaded("residues", "residues", None, *changes)
 
 
 @torch.no_grad()
@@ -98,7 +86,6 @@ def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     regard = Command(monkeypatch, capsys)
-    assert app
     write_chains(tmp_path / "chains.tsv", 20)
     short = ["train.steps=2", "train.validate_every=2", "train.checkpoint_every=2", "train.tokens=128"]
     settings = ["task.alignment=alignment", "task.fold=1", "task.folds=3", *shrunk("annotator"), *short]
