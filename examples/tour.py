@@ -61,7 +61,7 @@ def compare() -> None:
 
 
 def speak() -> None:
-    """Let the language model write."""
+    """Print a text as the language model writes it."""
     heading("3. Shakespeare, letter by letter (regard generate)")
     for piece in regard.load("shakespeare", "cpu").stream("ROMEO:\n", tokens=240, seed=3):
         print(piece, end="", flush=True)
