@@ -63,7 +63,9 @@ def compare() -> None:
 def speak() -> None:
     """Print a text as the language model writes it."""
     heading("3. Shakespeare, letter by letter (regard generate)")
-    for piece in regard.load("shakespeare", "cpu").stream("ROMEO:\n", tokens=240, seed=3):
+    prompt = "ROMEO:\n"
+    print(prompt, end="")
+    for piece in regard.load("shakespeare", "cpu").stream(prompt, tokens=240, seed=3):
         print(piece, end="", flush=True)
     print()
 
