@@ -120,7 +120,7 @@ def capture_changed(model: Any, arguments: Mapping[str, Tensor], changes: Sequen
 def write_changed(bundle: Any, query: Query, changes: Sequence[Intervention]) -> str | None:
     """Return what the changed model writes by itself; None for a model that does not write, or has no tokenizer.
 
-    What it writes may be shorter than what it was recorded with, so a position that is never reached is no mistake.
+    What it writes may be shorter than what it was recorded with, so a position that is never reached is not a mistake.
     """
     if not writes(bundle.model):
         return None

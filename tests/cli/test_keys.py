@@ -120,7 +120,7 @@ def test_meanings_are_inherited() -> None:
 
 
 def test_show_without_a_recipe_lists_the_recipes(regard: Command) -> None:
-    assert regard.refused("show").startswith("name a recipe; use one of bert, ")
+    assert regard.refused("show").startswith("name a recipe; use one of annotator, bert, ")
 
 
 def test_a_key_without_its_table_names_the_table(regard: Command) -> None:
