@@ -121,7 +121,6 @@ def write_changed(bundle: Any, query: Query, changes: Sequence[Intervention]) ->
     """Return what the changed model writes by itself; None for a model that does not write, or has no tokenizer.
 
     What it writes may be shorter than what it was recorded with, so a position that is never reached is not a mistake.
-    What it writes may be shorter than what it was recorded with, so a position that is never reached is allowed.
     """
     if not writes(bundle.model):
         return None
