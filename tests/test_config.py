@@ -675,7 +675,7 @@ def test_a_file_in_the_way_does_not_hide_a_shipped_recipe(tmp_path: Path, monkey
 
 def test_an_unknown_name_suggests_the_nearest_and_how_to_name_a_file() -> None:
     found = refusal("gtp2")
-    assert found.startswith("no recipe has the name 'gtp2'; did you mean 'gpt2'? (one of bert, ")
+    assert found.startswith("no recipe has the name 'gtp2'; did you mean 'gpt2'? (one of annotator, ")
     assert found.endswith("a file of your own needs its suffix .toml")
 
 

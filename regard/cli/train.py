@@ -27,6 +27,8 @@ TASKS = {  # those of the package; torch is not imported to list them
     "vision": "Train a Vision Transformer on labelled images.",
     "trajectories": "Train a forecaster on tracks of agents.",
     "parsing": "Train a parser on sentences with their trees.",
+    "residues": "Train a model of the secondary structure of proteins.",
+    "distances": "Train a model of the distances in proteins.",
 }
 EXAMPLES = {
     "translation": (
@@ -46,6 +48,8 @@ EXAMPLES = {
         "regard train parsing train.mrg --valid valid.mrg",
         "regard train parsing trees/ --recipe rnn-attention",
     ),
+    "residues": ("regard train residues chains.tsv task.alignment=alignment task.fold=1",),
+    "distances": ("regard train distances structures.jsonl",),
 }
 FILES_HELP = {
     "translation": "A source and a target file, line by line, or tables (tsv, csv, jsonl, parquet) of pairs",
@@ -55,6 +59,8 @@ FILES_HELP = {
     "vision": "A folder of class folders, idx files or an npz file",
     "trajectories": "Text files with a row for each agent and step (frame, agent, x, y), or folders of these",
     "parsing": "Files of trees in brackets (.mrg), plain or compressed, or folders of these",
+    "residues": "Tables with a sequence and its states in each row, or folders of tables",
+    "distances": "Files of structures (JSON lines), plain or compressed",
 }
 RunFolder = Annotated[
     Path | None,

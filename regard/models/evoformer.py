@@ -273,7 +273,7 @@ class Evoformer(TokenModel):
         if self.profile is not None:
             vocabulary = self.embed.tokens.table.num_embeddings
             shares = F.one_hot(tokens, vocabulary) if profile is None else profile
-            added = self.profile(shares.to(self.profile.weight.dtype)).to(rows.dtype)
+            added = self.profile(shares.to(rows.dtype)).to(rows.dtype)
             first = torch.arange(len(rows), device=rows.device) % places.rows == 0
             rows = rows + added.repeat_interleave(places.rows, 0) * first[:, None, None]
         own = rows[:: places.rows]

@@ -266,8 +266,8 @@ class AgentHeads(Heads):
         return self.output(rearrange(mixed, "B H T E -> B T (H E)"))
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count the second comparison of queries with keys; attention counts the first."""
-        return tokens * keys * self.heads * 2 * self.key_dim
+        """Count the two comparisons of queries with keys in `compare`; attention counts its own."""
+        return tokens * keys * self.heads * 4 * self.key_dim
 
 
 class HeadsConfig(Config):

@@ -37,12 +37,15 @@ class MatrixMemory(Mixer):
     """
 
     carries_state = True
+    like: Tensor
 
     def __init__(self, dim: int, heads: int, key: int, value: int, kernel: int | None, bias: bool = False) -> None:
         super().__init__()
         self.heads, self.key, self.value = heads, key, value  # widths are those of a head
         self.conv = None if kernel is None else DepthwiseConvolution(self.mixed(), kernel, bias)
         self.to_output = Linear(heads * value, dim, bias=False)
+        # Says where a state is, and in which precision: int8 matrices are no tensors.
+        self.register_buffer("like", torch.empty(0), persistent=False)
 
     def mixed(self) -> int:
         """Return how many features of neighbouring tokens are mixed by the convolution: queries, keys and values."""
@@ -59,9 +62,7 @@ class MatrixMemory(Mixer):
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
         """Return the state before the first token, of a size that never grows."""
-        weight = self.to_output.weight
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        matrix = weight.new_zeros((batch, self.heads, self.rows(), self.key), dtype=dtype)
+        matrix = at_least_float32(self.like).new_zeros((batch, self.heads, self.rows(), self.key))
         return Hidden((matrix,) if self.conv is None else (matrix, *self.conv.start(batch).values))
 
     def forward(

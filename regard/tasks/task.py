@@ -20,7 +20,6 @@ from regard.data.columns import FileReading
 from regard.data.device import out_of_memory, release_memory
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
-from regard.errors import RegardError
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import Losses
@@ -134,11 +133,8 @@ class Task(ABC):
             try:
                 return measure()
             except (MemoryError, RuntimeError) as error:
-                if not out_of_memory(error):
+                if not out_of_memory(error) or self.parts >= self._most_rows:
                     raise
-                if self.parts >= self._most_rows:
-                    remedy = "choose a smaller model, or free the memory that other programs use"
-                    raise RegardError(f"there is not enough memory to validate a single row; {remedy}") from error
             self.parts *= 2
             release_memory(self.device)
 

@@ -74,7 +74,7 @@ class TrajectoriesConfig(TaskConfig):
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name files or folders for each purpose."""
         if not files:
-            raise ConfigError("name files or folders with rows of frame, agent, x and y")
+            raise ConfigError("name a file with rows of frame, agent, x and y, or a folder of them")
         return {"train": list(files), **({"valid": list(valid)} if valid else {})}
 
     def training_files(self) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def find_model(folder: str | PathLike[str]) -> Path:
 
 def read_box_folder(folder: Path) -> BoxModel | None:
     """Return the model in the box that a folder is, after checking all of its files; None for any other folder."""
-    if not (folder / CARD).is_file():
+    if folder.resolve().parent != FOLDER.resolve():
         return None
     model = _read_card(folder)
     for name, wanted in model.card.files.items():

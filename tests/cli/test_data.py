@@ -66,7 +66,14 @@ def test_the_list_has_every_set(monkeypatch):
         "source": DATASETS["multi30k"].source,
         "download": True,
     }
-    assert [row["name"] for row in rows if not row["download"]] == ["iwslt15-envi", "tatoeba", "trec", "ethucy"]
+    assert [row["name"] for row in rows if not row["download"]] == [
+        "iwslt15-envi",
+        "tatoeba",
+        "trec",
+        "cb513",
+        "structures",
+        "ethucy",
+    ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 79])
@@ -77,7 +84,9 @@ def test_the_list_on_a_narrow_terminal(monkeypatch, width):
     words = " ".join(listing.split())
     for name, known in DATASETS.items():
         assert re.search(rf"{name} [\d.]+ [kM]B {re.escape(known.about)} licence: {re.escape(known.licence)}", words)
-    assert "iwslt15-envi, tatoeba, trec, ethucy cannot be downloaded, only read with --from." in words
+    assert (
+        "iwslt15-envi, tatoeba, trec, cb513, structures, ethucy cannot be downloaded, only read with --from." in words
+    )
 
 
 def test_from_a_folder(know):

@@ -407,7 +407,7 @@ def test_a_misspelt_task(regard):
 
 def test_a_task_left_out(regard):
     found = regard.refused("train", text())
-    assert found == "a.txt: name the task before the files: translation, language, masked, classification, vision"
+    assert found == f"a.txt: name the task before the files: {', '.join(TASKS)}"
     Path("old").mkdir()
     file("old/recipe.toml", [])
     assert regard.refused("train", "old") == (
@@ -417,7 +417,7 @@ def test_a_task_left_out(regard):
 
 def test_a_word_that_is_not_a_task_lists_the_tasks(regard):
     found = regard.refused("train", "foo", text())
-    tasks = "translation, language, masked, classification, vision"
+    tasks = ", ".join(TASKS)
     assert found == f"'foo' is neither a task nor a recipe; tasks: {tasks}; `regard recipes` lists the recipes"
 
 

@@ -346,8 +346,7 @@ def batch(case: Case, rows: int = 3, length: int = 9, seed: int = 0, dtype: torc
         return Batch(images=torch.randn(rows, 3, 8, 12, generator=generator, dtype=dtype))
     if case.kind == "Trajectory":
         present = torch.ones(rows, 9, dtype=torch.bool)
-        present[1, :2], present[2, 3:] = False, False  # an agent that appears late, and rows with fewer agents
-        present[1, 6:] = False
+        present[1:2, :2] = present[1:2, 6:] = present[2:3, 3:] = False  # an agent that appears late, and fewer agents
         return Batch(tracks=torch.randn(rows, 9, 2, generator=generator, dtype=dtype), present=present)
     tokens = torch.randint(VOCABULARY, (rows, length), generator=generator)
     lengths = torch.tensor([length - 2 * row for row in range(rows)])

@@ -99,8 +99,8 @@ def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         call(model, data)
-    length = None if data.tokens is None else data.tokens.shape[1]
-    assert cost(model, length).flops == counter.get_total_flops()
+    rows = data.tokens if data.tracks is None else data.tracks
+    assert cost(model, None if rows is None else rows.shape[1]).flops == counter.get_total_flops()
 
 
 def test_flops_of_a_mixture_are_those_of_the_chosen_experts():

@@ -9,7 +9,10 @@ import sacrebleu
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from regard.data.trees import parse_tree
 from regard.errors import ConfigError, InputError
+from regard.tasks.bracketing import bracketing_scores
+from regard.tasks.distances import contact_precision
 from regard.tasks.metric import (
     HIGHER_IS_BETTER,
     TranslationScorer,
@@ -21,6 +24,7 @@ from regard.tasks.metric import (
     translation_scores,
     translation_signatures,
 )
+from regard.tasks.residues import state_scores
 
 MADE = ["The cat sat on a red mat", "two dogs run through the tall grass"]
 WANTED = ["the cat sat on the red mat", "two dogs run through tall grass"]
@@ -157,6 +161,10 @@ def test_a_class_must_exist(predicted: list[int], wanted: list[int], message: st
 def test_every_score_has_a_direction() -> None:
     made = {*translation_scores(["a"], ["a"]), *tokenised_scores(["a"], ["a"]), *perplexities(1.0, 1, 1, 1), "loss"}
     made |= {*classification_scores(np.array([0]), np.array([0]), ["a"])}
+    tree, square = parse_tree("(S (NN a))"), np.zeros((1, 1), np.float32)
+    made |= {*bracketing_scores([tree], [tree]), *contact_precision(square, square)}
+    made |= {*state_scores(np.eye(8, dtype=np.float32)[:1], np.array([0]))}
+    made |= {"ade", "fde", "ade_likely", "fde_likely"}
     assert made == HIGHER_IS_BETTER.keys()
 
 

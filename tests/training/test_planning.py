@@ -41,7 +41,7 @@ def _cache(tmp_path, monkeypatch):
 
 
 def planned(kind: str, folder, *changes: str, **options) -> RunPlan:
-    words = [] if kind == "vision" else ["tokenizer.kind=word"]
+    words = [] if kind in ("vision", "residues", "distances") else ["tokenizer.kind=word"]
     return plan(data(kind, folder), *words, *changes, **options)
 
 

@@ -17,7 +17,7 @@ from regard.training.run import Run, write_config
 from regard.training.trial import build_model
 
 from ..laws.cases import SHRINK
-from ..tasks.corpora import sentences, walks, write
+from ..tasks.corpora import sentences, walks, write, write_chains, write_structures
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 STILL = {  # without dropout
@@ -69,6 +69,13 @@ def data(kind: str, folder: Path) -> dict[str, object]:
     if kind == "trajectories":
         steps = {"observed": 3, "predicted": 2}
         return {"kind": kind, "train": [walks(folder / "walks.txt", steps=60)], **steps}
+    if kind == "parsing":
+        trees = [f"(S {' '.join(f'(NN {word})' for word in line.split())})" for line in lines]
+        return {"kind": kind, "train": [write(folder / "trees.mrg", trees)]}
+    if kind == "residues":
+        return {"kind": kind, "train": [write_chains(folder / "chains.tsv")]}
+    if kind == "distances":
+        return {"kind": kind, "train": [write_structures(folder / "structures.jsonl")]}
     chance = np.random.default_rng(0)
     pixels = chance.integers(0, 255, (40, 8, 12, 1), dtype=np.uint8)
     np.savez(folder / "images.npz", images=pixels, labels=chance.integers(0, 5, 40))
