@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard import formal
+from regard.models.evoformer import Evoformer
 from regard.models.language import LanguageModel
 from regard.models.model import EncoderDecoder, Model
 from regard.models.recipe import build_empty
@@ -56,7 +57,7 @@ def has_attention(case: Case) -> bool:
 
 
 ALIKE = {"elman", "gru", "mut1", "mut2", "mut3", "transformer-big", "writer", "bert-conv", "many-to-one"}  # like others
-CASES = [case for case in cases() if case.name not in ALIKE]
+CASES = [case for case in cases() if case.name not in {*ALIKE, "forecaster"}]  # which reads scenes: see test_scene.py
 every = pytest.mark.parametrize("case", CASES, ids=name_of)
 attending = pytest.mark.parametrize("case", [case for case in CASES if has_attention(case)], ids=name_of)
 
@@ -160,7 +161,7 @@ def test_masks_and_biases_are_those_of_the_model(case: Case):
             wanted = wanted & ((abs(i - j) < stride) | (abs(i - j) % stride == 0))
         assert np.array_equal(blobs.mask(recording, one), wanted)
         assert (one["mask"] is None) == wanted.all()
-        assert one["bias"] == attention.position.has_bias
+        assert one["bias"] == (attention.position.has_bias or isinstance(model, Evoformer))  # which adds that of pairs
         if attention.position.has_bias:
             for head in range(one["heads"]):
                 bias = attention.position.bias(torch.tensor(head), torch.tensor(i), torch.tensor(j))
@@ -218,6 +219,9 @@ def test_the_first_hidden_state_is_the_embedding(case: Case):
             else:
                 source = said["sequence"] == "source" and model.source_embed
                 wanted = (source or model.embed)(given[said["sequence"]])
+                if isinstance(model, Evoformer) and model.profile is not None:  # a sequence alone is its own profile
+                    one_hot = torch.nn.functional.one_hot(given["tokens"], model.profile.in_features)
+                    wanted = wanted + model.profile(one_hot.float())
         close(first, wanted[0])
 
 
@@ -274,7 +278,7 @@ def test_an_image_begins_with_the_class_token_in_the_last_layer():
 def test_rollout_follows_attention_through_every_layer(case: Case):
     model, recording = recorded(case)
     manifest = recording.manifest()
-    layers = len(getattr(getattr(model, "stack", None), "layers", ()))
+    layers = len(getattr(getattr(model, "stack", model), "layers", ()))
     assert manifest["rollout"] == (0 < layers == len(manifest["attentions"]))
     if not manifest["rollout"]:
         return
