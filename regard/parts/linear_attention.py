@@ -37,15 +37,12 @@ class MatrixMemory(Mixer):
     """
 
     carries_state = True
-    like: Tensor
 
     def __init__(self, dim: int, heads: int, key: int, value: int, kernel: int | None, bias: bool = False) -> None:
         super().__init__()
         self.heads, self.key, self.value = heads, key, value  # widths are those of a head
         self.conv = None if kernel is None else DepthwiseConvolution(self.mixed(), kernel, bias)
         self.to_output = Linear(heads * value, dim, bias=False)
-        # Says where a state is, and in which precision: int8 matrices are no tensors.
-        self.register_buffer("like", torch.empty(0), persistent=False)
 
     def mixed(self) -> int:
         """Return how many features of neighbouring tokens are mixed by the convolution: queries, keys and values."""
@@ -62,7 +59,9 @@ class MatrixMemory(Mixer):
 
     def start(self, batch: int, capacity: int | None = None) -> Hidden:
         """Return the state before the first token, of a size that never grows."""
-        matrix = at_least_float32(self.like).new_zeros((batch, self.heads, self.rows(), self.key))
+        like = next(self.parameters(), torch.empty(0))  # int8 matrices, which are on a CPU, are not parameters
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        matrix = like.new_zeros((batch, self.heads, self.rows(), self.key), dtype=dtype)
         return Hidden((matrix,) if self.conv is None else (matrix, *self.conv.start(batch).values))
 
     def forward(
@@ -121,6 +120,11 @@ def hide(x: Float[Tensor, "B T H _E"], real: Bool[Tensor, "B T"] | None) -> Floa
     return x if real is None else x * real[:, :, None, None]
 
 
+def _positive(x: Tensor) -> Tensor:
+    """Return elu(x) + 1; the compiler mistakes the strides of the gradients of torch's own elu and softplus."""
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+
+
 class LinearAttention(MatrixMemory):
     """o_t = sum_{i<=t} (f(q_t) . f(k_i)) v_i / sum_{i<=t} f(q_t) . f(k_i), with f(x) = elu(x) + 1.
 
@@ -143,7 +147,7 @@ class LinearAttention(MatrixMemory):
     def run(self, x: Tensor, mixed: Tensor, matrix: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         """See `MatrixMemory.run`."""
         query, key, value = (self.split(product) for product in linears(x, self.to_query, self.to_key, self.to_value))
-        query, key = (F.elu(at_least_float32(features)) + 1 for features in (query, key))
+        query, key = (_positive(at_least_float32(features)) for features in (query, key))
         decay = torch.zeros_like(query[..., :1])
         out, matrix = state_recurrence(query, decay, hide(key, real), F.pad(value, (0, 1), value=1.0), None, matrix)
         out = out[..., :-1] / out[..., -1:]
@@ -176,7 +180,8 @@ class Decaying(MatrixMemory):
 
     def steps(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B T H 1"], Float[Tensor, "B T H 1"]]:
         """Return the time steps, and the logarithms of the decays."""
-        step = F.softplus(at_least_float32(self.to_step(x)))[..., None]
+        logits = at_least_float32(self.to_step(x))
+        step = torch.logaddexp(logits, torch.zeros_like(logits))[..., None]  # softplus; see `_positive`
         return step, -at_least_float32(self.decay).exp()[:, None] * step
 
 

@@ -538,7 +538,7 @@ def test_a_narrow_terminal_shows_the_columns_that_fit(here, monkeypatch, capsys)
         (["cache"], "cache: is not the folder of a run: there is no recipe.toml; give the name of a recipe"),
         (["gpt2", "translator"], "these models learn different tasks, so they cannot be compared (gpt2: language; tr"),
         (["bert", "--task", "language"], "bert: model.kind: a model of the kind 'encoder' cannot be trained for lang"),
-        (["gpt2", "--task", "talking"], "unknown task 'talking'; use one of classification, language, masked"),
+        (["gpt2", "--task", "talking"], "unknown task 'talking'; use one of classification, distances"),
         (["gpt2", "--steps", "5", "--tokens", "9"], "--steps 5 and --tokens 9: give one of them"),
         (["gpt2", "--flops", "many"], "--flops many must be a number of at least 1, as in 3M"),
         (["gpt2", "--minutes", "0"], "--minutes 0 must be a number of more than 0, as in 3M"),

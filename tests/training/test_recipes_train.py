@@ -9,6 +9,7 @@ from regard.recipe_files import read_recipe, recipe_names
 from regard.training import start
 
 from ..laws.cases import SHRINK
+from ..tasks.corpora import walks, write_chains
 
 STEPS = 20
 TRAINING = [
@@ -29,19 +30,23 @@ TASKS = {
     "seq2seq": ("translation",),
     "recurrent-seq2seq": ("translation",),
     "vision": ("vision",),
+    "trajectory": ("trajectories",),
+    "evoformer": ("residues",),
 }
 PAIRS = [(name, task) for name in recipe_names() for task in TASKS[read_recipe(name)["model"]["kind"]]]
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """Write the same few sentences many times, as text, as pairs, with labels; and images of two kinds."""
+    """Write the same few sentences many times, as text, as pairs, with labels; images, tracks and chains."""
     folder = tmp_path_factory.mktemp("corpus")
     lines = ["the red dog runs", "a blue cat sleeps here", "one two three four"] * 40
     (folder / "a.txt").write_text("".join(f"{line}\n" for line in lines))
     (folder / "b.txt").write_text("".join(f"{line[::-1]}\n" for line in lines))
     (folder / "a.tsv").write_text("text\tlabel\n" + "".join(f"{line}\t{line.split()[1]}\n" for line in lines))
     images = np.random.default_rng(0).integers(0, 60, (80, 8, 12, 3)) + 190 * (np.arange(80) % 2)[:, None, None, None]
+    walks(folder / "walks.txt", steps=200)
+    write_chains(folder / "chains.tsv", count=60)
     np.savez(folder / "a.npz", x_train=images.astype(np.uint8), y_train=np.arange(80) % 2)
     return folder
 
@@ -53,6 +58,8 @@ def table(task: str, corpus) -> dict[str, object]:
         "classification": {"train": [str(corpus / "a.tsv")]},
         "translation": {"source": [str(corpus / "a.txt")], "target": [str(corpus / "b.txt")]},
         "vision": {"train": str(corpus / "a.npz")},
+        "trajectories": {"train": [str(corpus / "walks.txt")], "observed": 3, "predicted": 2},
+        "residues": {"train": [str(corpus / "chains.tsv")], "alignment": "alignment"},
     }[task] | {"kind": task}
 
 
@@ -61,7 +68,7 @@ def test_it_trains_and_the_loss_falls(name: str, task: str, corpus, tmp_path, mo
     monkeypatch.setenv("REGARD_CACHE", str(corpus / "cache"))
     monkeypatch.setattr(start, "finish", lambda *arguments: None)  # drawing curves takes longer than training
     small = [change for change in SHRINK[name] if not change.startswith(("model.vocabulary=", "model.head.classes="))]
-    text = [] if task == "vision" else ["tokenizer.kind=bpe", "tokenizer.vocabulary=280"]
+    text = [] if task in ("vision", "trajectories", "residues") else ["tokenizer.kind=bpe", "tokenizer.vocabulary=280"]
     # BERT's 0.02 is for a width of 768: at a width of 16, vectors would shrink from layer to layer
     start_larger = ["model.init.std=0.15"] if name == "bert" else []
     run = regard.train(

@@ -72,7 +72,8 @@ class Tab:
     def check(self) -> None:
         """Check that the page contacted no other host, and that there were no errors or warnings."""
         elsewhere = [url for url in self.requests if not url.startswith((f"{self.address}/", "data:", "blob:"))]
-        assert (elsewhere, self.complaints) == ([], [])
+        assert not elsewhere, elsewhere
+        assert not self.complaints, self.complaints
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 

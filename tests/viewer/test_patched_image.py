@@ -94,5 +94,5 @@ def test_errors(tmp_path):
         record(ready, Query(image=np.zeros((3, 3))))
     with pytest.raises(InputError, match=r"not uint8 of shape \(3, 3, 4\)"):
         record(ready, Query(image=np.zeros((3, 3, 4), np.uint8)))
-    with pytest.raises(InputError, match="here: is a language model and reads texts; leave the image out"):
+    with pytest.raises(InputError, match="here: is a language model and reads text; leave the image out"):
         record(loaded("language"), Query("red", image=b"x"))

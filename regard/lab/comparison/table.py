@@ -282,7 +282,7 @@ def _interval(row: Mapping[str, Any], metric: str) -> str:
     return "" if spread is None else f"{low:.{_digits(spread)}f} to {high:.{_digits(spread)}f}"
 
 
-def short_count(value: float | None) -> str:
+def short_count(value: int | float | None) -> str:
     """Shorten a count: 124M; empty if there is none."""
     if value is None:
         return ""
