@@ -26,7 +26,10 @@ class StoreEntry:
 
 
 class RecordingStore:
-    """Recordings by their ids. Those bundled or put with `keep` stay; of the others, the last used `capacity`."""
+    """Recordings by their ids. Those bundled or put with `keep` stay; of the others, the last used `capacity`.
+
+    Those that are not listed (of changed models) are counted separately: they never replace one that is.
+    """
 
     def __init__(self, bundled: Mapping[str, Recording], capacity: int = CAPACITY) -> None:
         self.capacity = capacity
@@ -34,7 +37,8 @@ class RecordingStore:
             info["id"]: StoreEntry(bundled[info["id"]], nullcontext(), info, bundled=True)
             for info in list_recordings(bundled)
         }
-        self._used: OrderedDict[str, None] = OrderedDict()  # ids that may be dropped; the last used is the last
+        # Ids that may be dropped, by whether they are listed; the last used is the last.
+        self._used: dict[bool, OrderedDict[str, None]] = {True: OrderedDict(), False: OrderedDict()}
         self._lock = Lock()
         self.seen = Event()  # set when a blob was requested, so a browser has drawn a picture
 
@@ -58,19 +62,21 @@ class RecordingStore:
             ids.insert(ids.index(after) + 1 if after in self._entries else 0, id)
             self._entries[id] = StoreEntry(recording, lock, info, listed=listed)
             self._entries = {each: self._entries[each] for each in ids}
+            used = self._used[listed]
             if not keep:
-                self._used[id] = None
-            while len(self._used) > self.capacity:
-                dropped, _ = self._used.popitem(last=False)
+                used[id] = None
+            while len(used) > self.capacity:
+                dropped, _ = used.popitem(last=False)
                 del self._entries[dropped]
         return id
 
     def find(self, id: str) -> StoreEntry:
         """Return a recording and mark it as used; raise a KeyError if it does not exist."""
         with self._lock:
-            if id in self._used:
-                self._used.move_to_end(id)
-            return self._entries[id]
+            entry = self._entries[id]
+            if id in self._used[entry.listed]:
+                self._used[entry.listed].move_to_end(id)
+            return entry
 
     def listing(self) -> list[RecordingInfo]:
         """List the recordings: the newest first (but see `put`), the bundled ones last."""

@@ -51,7 +51,7 @@ class Tab:
     def _hear(self, message: ConsoleMessage) -> None:
         meant = any(message.location["url"].endswith(ending) for ending in self.refused)
         if message.type in ("error", "warning") and not meant:
-            self.complaints.append(message.text)
+            self.complaints.append(f"{message.text} {message.location['url']}")
 
     def _dismiss(self, dialog: Dialog) -> None:
         self.complaints.append(f"a window: {dialog.message}")

@@ -1,5 +1,6 @@
 """Changes of a recorded model: the same tokens in the changed model, and what it writes by itself."""
 
+from contextlib import nullcontext
 from threading import Lock
 
 import numpy as np
@@ -173,3 +174,13 @@ def test_the_server_changes_recordings_and_says_which_cannot_be_changed():
     assert change(recording="nowhere", changes=[OFF])[0] == 404
     assert change(recording=id, changes=[{"place": "x"}])[0] == 400
     assert change()[0] == 404
+
+
+def test_changed_models_replace_each_other_but_no_listed_recording():
+    store = RecordingStore({}, capacity=1)
+    asked = store.put(recording(), nullcontext())
+    first, second = (store.put(recording(), nullcontext(), listed=False) for _ in range(2))
+    assert store.find(asked).listed
+    assert not store.find(second).listed
+    with pytest.raises(KeyError):
+        store.find(first)

@@ -231,7 +231,11 @@ export class App {
   /** Keep the selection in the address. Another recording or view is a new place, to which the back button returns. */
   private keepHash(): void {
     let place = "";
-    const listen = () => this.selection.choose(read(location.hash));
+    const listen = () => {
+      this.choosing = true; // the browser has moved already
+      this.selection.choose(read(location.hash));
+      this.choosing = false;
+    };
     addEventListener("hashchange", listen);
     this.disposers.push(() => removeEventListener("hashchange", listen));
     this.disposers.push(
