@@ -28,11 +28,11 @@ from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
+    by_fold,
     check_folds,
-    in_fold,
+    hold_out_chains,
     protein_tokenizer,
     read_all,
-    split_chains,
 )
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
@@ -94,25 +94,19 @@ class DistancesConfig(TaskConfig):
         skipped = Skipped()
         say("reading the structures")
         learned = protein_tokenizer(tokenizer)
-        found = self.read(self.train, skipped)
-        if self.fold is not None:
-            inside = in_fold([each.sequence for each in found], self.folds, self.fold)
-            found = [each for each, is_inside in zip(found, inside, strict=True) if not is_inside]
+        found, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
         if self.valid:
             return Distances(self, learned, skipped, found, self.read(self.valid, skipped))
-        rows, held_out = split_chains([each.sequence for each in found], self.train[0])
-        return Distances(self, learned, skipped, [found[row] for row in rows], [found[row] for row in held_out])
+        return Distances(self, learned, skipped, *hold_out_chains(found, self.train[0]))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Distances":
         """Open other files to measure a model on: of a run that left out a fold, only the structures of this fold."""
         skipped = Skipped()
         found = self.read(tuple(files), skipped)
-        if self.fold is not None:
-            inside = in_fold([each.sequence for each in found], self.folds, self.fold)
-            if others := inside.count(False):
-                skipped.note(f"structure of another fold than {self.fold}", files[0], others)
-            found = [each for each, is_inside in zip(found, inside, strict=True) if is_inside]
-        return Distances(self, tokenizer, skipped, found, found)
+        _, inside = by_fold(found, self.folds, self.fold)
+        if others := len(found) - len(inside):
+            skipped.note(f"structure of another fold than {self.fold}", files[0], others)
+        return Distances(self, tokenizer, skipped, inside, inside)
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Structure]:
         """Read all structures of files."""

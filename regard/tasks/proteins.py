@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.batches import Indices
-from regard.data.proteins import fold_of
+from regard.data.proteins import Chain, Structure, fold_of
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, InputError
 from regard.models.residues import ALPHABET, GAP
@@ -17,6 +17,7 @@ from regard.tasks.loss import IGNORE
 from regard.tasks.text import paths
 
 Item = TypeVar("Item")
+Protein = TypeVar("Protein", Chain, Structure)
 
 HELD_OUT = 0.08  # the share of the chains that are kept for validation
 ROWS_AT_ONCE = 1024  # residues that are validated together; pairs need memory for their square
@@ -59,6 +60,23 @@ def in_fold(sequences: Sequence[str], folds: int, fold: int) -> list[bool]:
         what = "all" if all(found) else "none"
         raise InputError(f"{what} of the {len(found)} chains are in fold {fold} of {folds}; give more, or fewer folds")
     return found
+
+
+def by_fold(found: list[Protein], folds: int, fold: int | None) -> tuple[list[Protein], list[Protein]]:
+    """Return what is outside a fold, to train on, and what is inside, to measure on; without a fold, all is both."""
+    if fold is None:
+        return found, found
+    inside = in_fold([each.sequence for each in found], folds, fold)
+    sides = {
+        side: [each for each, is_inside in zip(found, inside, strict=True) if is_inside == side] for side in (0, 1)
+    }
+    return sides[0], sides[1]
+
+
+def hold_out_chains(found: list[Protein], place: str) -> tuple[list[Protein], list[Protein]]:
+    """Return what to train on and what to validate on: see `split_chains`."""
+    rows, held_out = split_chains([each.sequence for each in found], place)
+    return [found[row] for row in rows], [found[row] for row in held_out]
 
 
 def split_chains(sequences: Sequence[str], place: str) -> tuple[Indices, Indices]:

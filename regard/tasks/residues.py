@@ -31,11 +31,11 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
     EncodedChain,
+    by_fold,
     check_folds,
-    in_fold,
+    hold_out_chains,
     protein_tokenizer,
     read_all,
-    split_chains,
     tables_of_rows,
 )
 from regard.tasks.sample import Sample
@@ -112,26 +112,19 @@ class ResiduesConfig(TaskConfig):
         skipped = Skipped()
         say("reading the chains")
         learned = protein_tokenizer(tokenizer)
-        chains = self.read(self.train, skipped)
-        if self.fold is not None:
-            inside = in_fold([chain.sequence for chain in chains], self.folds, self.fold)
-            chains = [chain for chain, is_inside in zip(chains, inside, strict=True) if not is_inside]
+        chains, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
         if self.valid:
             return Residues(self, learned, skipped, chains, self.read(self.valid, skipped))
-        rows, held_out = split_chains([chain.sequence for chain in chains], self.train[0])
-        return Residues(self, learned, skipped, [chains[row] for row in rows], [chains[row] for row in held_out])
+        return Residues(self, learned, skipped, *hold_out_chains(chains, self.train[0]))
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Residues":
         """Open other files to measure a model on: of a run that left out a fold, only the chains of this fold."""
         skipped = Skipped()
         chains = self.read(tuple(files), skipped)
-        if self.fold is not None:
-            inside = in_fold([chain.sequence for chain in chains], self.folds, self.fold)
-            others = inside.count(False)
-            if others:
-                skipped.note(f"chain of another fold than {self.fold}", files[0], others)
-            chains = [chain for chain, is_inside in zip(chains, inside, strict=True) if is_inside]
-        return Residues(self, tokenizer, skipped, chains, chains)
+        _, inside = by_fold(chains, self.folds, self.fold)
+        if others := len(chains) - len(inside):
+            skipped.note(f"chain of another fold than {self.fold}", files[0], others)
+        return Residues(self, tokenizer, skipped, inside, inside)
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Chain]:
         """Read all chains of tables."""
