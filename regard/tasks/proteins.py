@@ -67,10 +67,8 @@ def by_fold(found: list[Protein], folds: int, fold: int | None) -> tuple[list[Pr
     if fold is None:
         return found, found
     inside = in_fold([each.sequence for each in found], folds, fold)
-    sides = {
-        side: [each for each, is_inside in zip(found, inside, strict=True) if is_inside == side] for side in (0, 1)
-    }
-    return sides[0], sides[1]
+    pairs = list(zip(found, inside, strict=True))
+    return [each for each, is_inside in pairs if not is_inside], [each for each, is_inside in pairs if is_inside]
 
 
 def hold_out_chains(found: list[Protein], place: str) -> tuple[list[Protein], list[Protein]]:
