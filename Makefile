@@ -4,6 +4,8 @@
 # make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
 # make lint   style and types
 # make page   the viewer's page: types, tests, and that the committed build is the build of this source
+# make docs   the documentation as a site, in build/site; fails if a link or an anchor does not exist
+# make reference  the pages of docs/ that are generated from the code: commands and recipe keys
 # make bench  speed and memory against peers, on a machine that is idle; writes docs/benchmarks.md
 # make fuzz   random commands on damaged files for an hour; MINUTES=5 for less
 #
@@ -19,7 +21,7 @@ USER := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo models check test lint page node browser bench fuzz clean
+.PHONY: demo models check test lint page node browser docs reference bench fuzz clean
 
 demo: $(USER)
 	$(BIN)/python examples/tour.py
@@ -61,6 +63,14 @@ browser:
 	else \
 	  echo "make test needs a browser to test the page: install Chromium (one of: $(BROWSERS))"; exit 1; \
 	fi
+
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+reference: $(DEV)
+	$(BIN)/python -m docs.site.commands > docs/commands.md
+	$(BIN)/python -c 'from regard.cli.keys import page; print(page(), end="")' > docs/recipes.md
 
 bench: $(DEV)
 	$(PIP) accelerate
