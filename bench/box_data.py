@@ -1,8 +1,9 @@
-"""Data for the models in the box that is derived from Tatoeba: English sentences, and sentences labelled by topic.
+"""Data for the models in the box that is derived from Tatoeba or from CB513.
 
 `english.*.txt` are the English sides of both Tatoeba sets without duplicates. A sentence of a validation or test part
 is in no training file, whatever its case and punctuation. `topics.*.tsv` are those sentences that contain keywords of
-exactly one topic (topics.tsv), so their labels were not made by people.
+exactly one topic (topics.tsv), and some without any, so their labels were not made by people. `residues.*.tsv` are the chains of CB513; those
+of the test part are not related to any other (regard/tasks/proteins.py), and have no alignments.
 """
 
 import re
@@ -11,10 +12,26 @@ from hashlib import sha256
 from pathlib import Path
 
 PARTS = ("train", "val", "test")
+FOLDS = 7
+OTHER, KEPT_WITHOUT = "other", 5  # the label of sentences without keywords, and how many there are to one that is kept
 KEYWORDS = Path(__file__).with_name("topics.tsv")  # a topic and its keywords in each line
 
 
-def write_box_data(tatoeba: Path, folder: Path) -> None:
+def write_residues(cb513: Path, folder: Path) -> None:
+    """Write the derived files into `folder` from the table of `regard data cb513`: a seventh of it is for testing."""
+    from regard.tasks.proteins import in_fold
+
+    folder.mkdir(parents=True, exist_ok=True)
+    header, *rows = (line.split("\t") for line in (cb513 / "chains.tsv").read_text(encoding="utf-8").splitlines())
+    held_back = in_fold([sequence for _, sequence, _, _ in rows], FOLDS, FOLDS)
+    train = [row for row, is_test in zip(rows, held_back, strict=True) if not is_test]
+    test = [[*row[:3], ""] for row, is_test in zip(rows, held_back, strict=True) if is_test]
+    for part, kept in (("train", train), ("test", test)):
+        lines = ("\t".join(row) + "\n" for row in [header, *kept])
+        (folder / f"residues.{part}.tsv").write_text("".join(lines), encoding="utf-8")
+
+
+def write_sentences(tatoeba: Path, folder: Path) -> None:
     """Write the derived files into `folder` from the files of `regard data tatoeba`."""
     folder.mkdir(parents=True, exist_ok=True)
     held_back: set[str] = set()
@@ -40,10 +57,15 @@ def _bare(text: str) -> str:
 
 
 def label_by_keywords(sentences: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the sentences with keywords of exactly one topic, and the topic."""
+    """Yield the sentences with keywords of exactly one topic, and the topic; every fifth of those without is OTHER."""
     rows = (line.split("\t") for line in KEYWORDS.read_text(encoding="utf-8").splitlines())
     topic_of = {word: topic for topic, words in rows for word in words.split()}
+    without = 0
     for text in sentences:
         found = {topic_of[word] for word in _bare(text).split() if word in topic_of}
         if len(found) == 1:
             yield text, found.pop()
+        elif not found:
+            without += 1
+            if without % KEPT_WITHOUT == 0:
+                yield text, OTHER

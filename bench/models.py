@@ -22,7 +22,8 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
-from bench.box_data import write_box_data
+from bench.box_data import write_residues, write_sentences
+from bench.crossing import write_crossing
 from regard.atomic import sha256, write_folder, write_text
 from regard.cli.models import format_score
 from regard.config import Config, Table, from_table, to_table
@@ -68,8 +69,13 @@ def get_data(names: Sequence[str], source: Path | None) -> None:
 
     for dataset in sorted({each for name in names for each in box_recipe(name).datasets}):
         fetch(dataset, Path("data") / dataset, source, lambda *done: None)
+    derived = Path("data/box")
     if Path("data/tatoeba").exists():
-        write_box_data(Path("data/tatoeba"), Path("data/box"))
+        write_sentences(Path("data/tatoeba"), derived)
+    if Path("data/cb513").exists():
+        write_residues(Path("data/cb513"), derived)
+    if "crossing" in names:
+        write_crossing(derived)
     text, held_back = map(Path, SHAKESPEARE)
     if text.exists():
         letters = text.read_text(encoding="utf-8")
