@@ -2,8 +2,8 @@
 
 `english.*.txt` are the English sides of both Tatoeba sets without duplicates. A sentence of a validation or test part
 is in no training file, whatever its case and punctuation. `topics.*.tsv` are those sentences that contain keywords of
-exactly one topic (topics.tsv), and some without any, so their labels were not made by people. `residues.*.tsv` are the chains of CB513; those
-of the test part are not related to any other (regard/tasks/proteins.py), and have no alignments.
+exactly one topic (topics.tsv), and some without any, so their labels were not made by people. `residues.*.tsv` are the
+chains of CB513; those of the test part are not related to any other (regard/tasks/proteins.py), and have no alignments.
 """
 
 import re

@@ -4,9 +4,9 @@
 
 The social force model (Helbing, Molnar 1995; the constants after Helbing, Farkas, Vicsek 2000 and Johansson et al.
 2007): each pedestrian i walks with its own speed v0_i towards its goal, e_i, and is pushed away by others j, more by
-those in front of it (w_ij), and by walls w. Pedestrians come in from the four ends, some in pairs, and walk straight on,
-turn left or turn right at the crossing, so that there are several futures. What a model learns from this is the formula,
-not people.
+those in front of it (w_ij), and by walls w. Pedestrians come in from the four ends, some in pairs, and walk straight
+on, turn left or turn right at the crossing, so that there are several futures. What a model learns from this is the
+formula, not people.
 """
 
 from collections.abc import Iterator
