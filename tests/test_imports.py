@@ -155,6 +155,15 @@ def test_torch_is_not_imported_before_it_is_needed(module: str) -> None:
     assert (run.stdout.strip(), run.stderr) == ("False True", "")
 
 
+def test_the_help_of_the_command_imports_no_verb_and_that_of_a_verb_no_other() -> None:
+    show = "[name.rpartition('.')[2] for name in sys.modules if name.startswith('regard.cli.')]"
+    for words, expected in (["--help"], set()), (["recipes", "--help"], {"recipes"}):
+        program = f"import sys; from regard.cli.main import app; app({words}, standalone_mode=False); print(*{show})"
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+        assert set(done.stdout.splitlines()[-1].split()) == {"console", "help", "main", *expected}
+
+
 def test_a_model_is_built_saved_and_loaded_without_importing_the_compiler(tmp_path: Path) -> None:
     """Importing it takes longer than everything else before the first token of a small model."""
     build = "regard.build('gpt2', 'model.depth=1', 'model.vocabulary=9', 'model.layers.block.mixer.position.kind=rope')"

@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from regard.errors import RegardError
 
@@ -46,6 +46,24 @@ class PlainCommand(TyperCommand):
         except RegardError as error:
             error.args = (name_options(str(error), {parameter.name: parameter.opts for parameter in self.params}),)
             raise
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help shows neither Python types nor ranges, and whole sentences about its commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, with plain records for the help text."""
+        return plain_parameters(super().get_params(ctx))
+
+    def summaries(self, ctx: Any) -> Mapping[str, str]:
+        """Return the first sentence about each command."""
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        return {name: (command.help or "").partition("\n\n")[0] for name, command in shown.items()}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands with their sentences, broken where the terminal ends."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries(ctx).items()))
 
 
 def plain_parameters(parameters: list[Any]) -> list[Any]:
@@ -108,6 +126,15 @@ class HelpTyper(typer.Typer):
             return function
 
         return decorate
+
+
+def make_command(name: str, verb: HelpTyper | Callable[..., Any]) -> Any:
+    """Return a group, or a function, as the command of this name in another group."""
+    if isinstance(verb, HelpTyper):
+        return typer.main.get_command(verb)
+    alone = HelpTyper()
+    alone.command(name)(verb)
+    return typer.main.get_command(alone)
 
 
 def help_text(docstring: str) -> str:

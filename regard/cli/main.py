@@ -1,43 +1,26 @@
-"""The command `regard`: one file per verb; torch is imported inside a verb, so `--help` is instant."""
+"""The command `regard`: one file per verb, imported when the verb is used.
+
+A verb imports torch when it runs, so every `--help` is instant.
+"""
 
 import errno
 import os
 import re
 import signal
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from regard import __version__
-from regard.cli.ablate import ablate_command
-from regard.cli.annotate import annotate_command
-from regard.cli.classify import classify_command
-from regard.cli.compare import compare_command
 from regard.cli.console import complain
-from regard.cli.convert import convert_command
-from regard.cli.data import data_command
-from regard.cli.embed import embed_command
-from regard.cli.evaluate import evaluate_command
-from regard.cli.fill import fill_command
-from regard.cli.forecast import forecast_command
-from regard.cli.generate import generate_command
-from regard.cli.help import HelpTyper, UsageError, describe_usage_error, plain_parameters
-from regard.cli.lab import lab_command
-from regard.cli.look import look_command
-from regard.cli.models import models_command
-from regard.cli.parse import parse_command
-from regard.cli.recipes import recipes_command
-from regard.cli.results import results_command
-from regard.cli.show import show_command
-from regard.cli.train import train
-from regard.cli.translate import translate_command
-from regard.cli.tune import tune_command
+from regard.cli.help import HelpTyper, PlainGroup, UsageError, describe_usage_error, make_command
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.machine import THREADS, suggest_threads
@@ -51,16 +34,55 @@ MORE_MEMORY = {
     "train": "use a smaller --size, a smaller train.tokens or shorter rows (task.window, task.longest)",
     "verbs": "try a smaller --batch-tokens, fewer beams, or a smaller model",
 }
+VERBS = {  # what `regard --help` says of each
+    "train": "Train a model on your own files.",
+    "translate": "Translate texts, the lines of a file, or standard input.",
+    "generate": "Continue prompts with a language model.",
+    "classify": "Classify texts or images.",
+    "fill": "Fill in the masked words of texts.",
+    "annotate": "Predict the secondary structure of proteins, or contacts.",
+    "embed": "Print a vector for each text or image.",
+    "parse": "Parse sentences: draw their constituency trees.",
+    "forecast": "Forecast the agents of a scene.",
+    "evaluate": "Measure a model on files or on its validation data.",
+    "ablate": "Measure what each attention head is worth.",
+    "look": "Show what a model attends to, in the browser.",
+    "compare": "Train several architectures with an equal budget.",
+    "convert": "Write a model for Hugging Face or CTranslate2.",
+    "data": "List the known data sets, or download one.",
+    "show": "Show an architecture: shapes, parameters, FLOPs and memory.",
+    "recipes": "List the recipes that come with regard.",
+    "models": "List the trained models that come with regard.",
+    "lab": "Run the claims of the lectures as experiments.",
+    "results": "Show the scores of the recipes beside published ones.",
+    "tune": "Search for a good rate, size, dropout and vocabulary.",
+}
 
 
-class _Root(TyperGroup):
-    """The verbs, `train` first. `--import FILE` and `--threads N` may also follow the verb, so they are moved."""
+class _Commands(Mapping[str, Any]):
+    """The verbs by name; each is imported when it is looked up."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return plain_parameters(super().get_params(ctx))
+    def __getitem__(self, name: str) -> Any:
+        if name not in VERBS:
+            raise KeyError(name)
+        return make_command(name, getattr(import_module(f"regard.cli.{name}"), f"{name}_command"))
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=lambda name: name != "train")
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+class _Root(PlainGroup):
+    """The verbs. `--import FILE` and `--threads N` may also follow the verb, so they are moved."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+
+    def summaries(self, ctx: Any) -> dict[str, str]:
+        return VERBS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -81,31 +103,6 @@ app = HelpTyper(
     cls=_Root,
     help="Attention models from the RNN to today's LLM: train them, use them, look inside them.",
 )
-app.add_typer(train, name="train")
-VERBS = {
-    "translate": translate_command,
-    "generate": generate_command,
-    "classify": classify_command,
-    "fill": fill_command,
-    "annotate": annotate_command,
-    "embed": embed_command,
-    "parse": parse_command,
-    "forecast": forecast_command,
-    "evaluate": evaluate_command,
-    "ablate": ablate_command,
-    "look": look_command,
-    "compare": compare_command,
-    "convert": convert_command,
-    "data": data_command,
-    "show": show_command,
-    "recipes": recipes_command,
-    "models": models_command,
-    "lab": lab_command,
-    "results": results_command,
-    "tune": tune_command,
-}
-for name, verb in VERBS.items():
-    app.command(name)(verb)
 
 
 def _print_version(wanted: bool) -> bool:

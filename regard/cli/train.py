@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from regard.cli.console import make_console
-from regard.cli.help import HelpTyper, help_text
+from regard.cli.help import HelpTyper, PlainGroup, help_text
 from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
 from regard.cli.text import AllowPickle, DeviceName
@@ -90,7 +89,7 @@ Overrides = Annotated[
 ]
 
 
-class _Verbs(TyperGroup):
+class _Verbs(PlainGroup):
     """The tasks as commands. Any other first word is a recipe or a registered task; `--resume RUN` continues a run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -127,17 +126,25 @@ def _find_other(name: str) -> str:
     raise ConfigError(f"{name!r} is neither a task nor a recipe; {hint}")
 
 
-train = HelpTyper(
+train_command = HelpTyper(
     cls=_Verbs,
-    help="Train a model on your own files.\n\n"
-    "regard train TASK FILE... [KEY=VALUE]...: one of the tasks below; sizes and schedule follow from the data.\n\n"
-    "regard train RECIPE.toml [KEY=VALUE]...: a recipe that has a task table.\n\n"
-    "regard train --resume RUN [KEY=VALUE]...: continue a run that was stopped.",
-    epilog="Example: regard train language corpus.txt train.minutes=10",
+    subcommand_metavar="TASK|RECIPE FILE... [KEY=VALUE]...",
+    help=help_text(
+        """Train a model on your own files.
+
+        The first word is one of the tasks below, whose sizes and schedule follow from the data, or a recipe that has a
+        [task] table.
+
+        Examples:
+          regard train language corpus.txt train.minutes=10
+          regard train RECIPE.toml train.steps=500
+          regard train --resume runs/language-1
+        """
+    ),
 )
 
 
-@train.callback()
+@train_command.callback()
 def _options(
     resume: Annotated[  # only for the help: `_Verbs` handles it first
         str | None, typer.Option("--resume", metavar="RUN", help="Continue a run that was stopped.")
@@ -168,10 +175,10 @@ def _add_task_command(kind: str) -> None:
         options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
         _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
 
-    train.command(kind, help=_help(kind))(command)
+    train_command.command(kind, help=_help(kind))(command)
 
 
-@train.command("translation", help=_help("translation"))
+@train_command.command("translation", help=_help("translation"))
 def translation_command(
     files: Annotated[
         list[str] | None,
@@ -206,7 +213,7 @@ for kind in TASKS:
         _add_task_command(kind)
 
 
-@train.command("task", hidden=True)
+@train_command.command("task", hidden=True)
 def task_command(
     kind: Annotated[str, typer.Argument(metavar="TASK", help="A registered task.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Its files, then changes KEY=VALUE.")],
@@ -225,7 +232,7 @@ def task_command(
     _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
 
 
-@train.command("recipe", hidden=True)
+@train_command.command("recipe", hidden=True)
 def recipe_command(
     path: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe with a [task] table.")],
     changes: Overrides = None,
@@ -246,7 +253,7 @@ def recipe_command(
     _start(path, changes or [], run, overwrite, device, dry_run, options)
 
 
-@train.command("resume", hidden=True)
+@train_command.command("resume", hidden=True)
 def resume_command(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
     changes: Annotated[

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from regard.cli.data import data_command
-from regard.cli.train import train
+from regard.cli.train import train_command
 from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 from regard.errors import InputError, RegardError
 from tests.data.server import serve
@@ -123,7 +123,7 @@ def test_from_a_server(know):
 def test_the_command_is_one_that_train_takes(name):
     """Parse the words as `regard train` does, without running it."""
     _, _, task, *words = DATASETS[name].train.format(to="data").split()
-    verbs = typer.main.get_command(train)
+    verbs = typer.main.get_command(train_command)
     assert task in verbs.commands
     verbs.commands[task].make_context(task, words)
 
@@ -143,7 +143,7 @@ def test_a_bar_on_a_terminal_and_paths_on_standard_output():
     script = """
 import sys
 from regard.cli.data import data_command
-from regard.cli.train import train
+from regard.cli.train import train_command
 from regard.data.known_datasets import DATASETS, DatasetFile, KnownDataset
 DATASETS["play"] = KnownDataset("", "", "", "", (DatasetFile("input.txt", int(sys.argv[1]), sys.argv[2]),), sys.argv[3])
 data_command("play")

@@ -194,7 +194,7 @@ def _within_range(interval: tuple[float, float] | None, metric: str) -> tuple[fl
     return None if interval is None else (max(interval[0], low), min(interval[1], high))
 
 
-def _mean(values: Sequence[float]) -> float | None:
+def _mean(values: Sequence[int | float]) -> float | None:
     mean = fmean(values) if values else None
     return mean if mean is not None and isfinite(mean) else None
 
