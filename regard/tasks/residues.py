@@ -24,7 +24,7 @@ from regard.data.read import Skipped
 from regard.data.tables import read_reading
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
-from regard.models.residues import CLASSES, STATES, STRICT_CLASSES
+from regard.models.residues import CLASSES, STATES, STRICT_CLASSES, UNKNOWN
 from regard.tasks.baselines import Baseline, linear_windows, majority_class
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -79,6 +79,8 @@ class ResiduesConfig(TaskConfig):
     """Maximum number of residues of a training example; of longer chains, another part is seen every time."""
     smoothing: Rate = 0.0
     """Share of the target probability spread over all states (Szegedy et al. 2016)."""
+    unknown: Rate = 0.0
+    """Share of the residues of training sequences that the model reads as X, unknown, so that it relies on others."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -215,7 +217,12 @@ class Residues(Task):
         random = np.random.default_rng((*seed, *np.maximum(draw.rows, 0)))
         found = [None if row < 0 else self._example(self.train[row], random) for row in draw.rows.tolist()]
         chains = [None if each is None else each.crop(draw.shape[0], random) for each in found]
-        return self.batch(model, chains, draw, random)
+        batch = self.batch(model, chains, draw, random)
+        if self.config.unknown:
+            hidden = to_device(random.random(batch["tokens"].shape) < self.config.unknown, self.device)
+            hidden &= batch["tokens"] != self.learned.pad
+            batch["tokens"] = batch["tokens"].masked_fill(hidden, int(self.learned.encode(UNKNOWN)[0]))
+        return batch
 
     def _example(self, chain: EncodedChain, random: np.random.Generator) -> EncodedChain:
         """Return a chain, or a row of its alignment as a chain of its own, where alignments are examples."""

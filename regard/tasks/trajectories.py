@@ -67,6 +67,8 @@ class TrajectoriesConfig(TaskConfig):
     """By how much training windows are scaled at random: from 1 - scale to 1 + scale."""
     relax: Rate = 0.05
     """Share of the loss that all futures have in common; the rest is that of the best one (Rupprecht et al. 2017)."""
+    final: Rate = 0.0
+    """Share of the distance at the last step in the error of a future; the rest is the mean over all steps."""
     choice: Rate = 0.1
     """Weight of the cross-entropy between the probabilities of the futures and the best one."""
 
@@ -133,7 +135,7 @@ def read_recordings(names: Sequence[str], skipped: Skipped) -> list[Tracks]:
 
 
 class Trajectories(Task):
-    """L = (1 - r) min_k e_k + r mean_k e_k - c log p_best, with the mean distance e_k of future k from the truth."""
+    """L = (1 - r) min_k e_k + r mean_k e_k - c log p_best, with the distance e_k of future k from the truth."""
 
     name = "trajectories"
     metric = "ade"
@@ -242,8 +244,9 @@ class Trajectories(Task):
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
         """Compute the error of the best future, a share of all errors, and the cross-entropy of the best one."""
         futures = model(batch["tracks"], batch["present"])
-        relax, choice = (self.config.relax, self.config.choice) if model.training else (0.0, 0.0)
-        return best_of_futures(futures, batch["future"], batch["labels"] != IGNORE, relax, choice), {}
+        config, wanted = self.config, batch["labels"] != IGNORE
+        weights = (config.relax, config.choice, config.final) if model.training else ()
+        return best_of_futures(futures, batch["future"], wanted, *weights), {}
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
@@ -312,18 +315,22 @@ def best_of_futures(
     wanted: Bool[Tensor, "B A"],
     relax: float = 0.0,
     choice: float = 0.0,
+    final: float = 0.0,
 ) -> Losses:
-    """L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best, with mean distances e_k (Rupprecht et al. 2017).
+    """L = sum_agents (1 - r) min_k e_k + r mean_k e_k - c log p_best (Rupprecht et al. 2017).
 
-    Only the best future learns from a path, so that the futures become different. The relaxation r lets those learn a
-    little that are never the best.
+    e_k = (1 - f) d_k + f l_k, with the mean distance d_k of future k from the truth over all steps, and that at the
+    last one, l_k. Only the best future learns from a path, so that the futures become different. The relaxation r lets
+    those learn a little that are never the best.
     """
-    errors, _ = displacement_errors(futures.paths, truth)
+    mean, last = displacement_errors(futures.paths, truth)
+    errors = torch.lerp(mean, last, final)
     least, best = errors.min(-1)
     chosen = F.cross_entropy(futures.logits.flatten(0, 1).to(errors.dtype), best.flatten(), reduction="none")
     objective = (1 - relax) * least + relax * errors.mean(-1) + choice * chosen.view_as(least)
     count = torch.count_nonzero(wanted)
-    return Losses(objective.masked_fill(~wanted, 0.0).sum(), least.detach().masked_fill(~wanted, 0.0).sum(), count)
+    nearest = mean.detach().amin(-1).masked_fill(~wanted, 0.0).sum()
+    return Losses(objective.masked_fill(~wanted, 0.0).sum(), nearest, count)
 
 
 # --- variations of training windows ----------------------------------------------------------------------------------

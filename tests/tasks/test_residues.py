@@ -135,6 +135,19 @@ def test_batches_are_a_function_of_seed_and_epoch(tmp_path: Path):
     assert any(not torch.equal(one, other) for one, other in zip(batches(1), batches(2), strict=False))
 
 
+def test_some_residues_of_training_are_read_as_unknown(tmp_path: Path):
+    found, known = task(tmp_path, unknown=0.5), task(tmp_path)
+    model = model_for(found, "annotator")
+    feed, plain = found.feed(model, 48, 0), known.feed(model, 48, 0)
+    changed = total = 0
+    for draw in feed.order.epoch(0):
+        tokens, others = feed.batch(draw, 0)["tokens"], plain.batch(draw, 0)["tokens"]
+        differs = tokens != others
+        assert (tokens[differs] == int(found.learned.encode("X")[0])).all()
+        changed, total = changed + int(differs.sum()), total + int((others != found.learned.pad).sum())
+    assert 0.3 < changed / total < 0.7
+
+
 def test_the_model_has_parts_for_alignments_only_if_it_reads_them(tmp_path: Path):
     table = {"kind": "evoformer", "alignment": {"rows": 4}}
     assert "alignment" not in task(tmp_path).adapt(table, {})

@@ -53,21 +53,23 @@ def test_a_batch_by_hand(task):
     assert not any(tensor.isnan().any() for tensor in batch.values() if tensor.is_floating_point())
 
 
-def test_the_loss_is_that_of_the_best_future():
+@pytest.mark.parametrize("final", [0.0, 0.3])
+def test_the_loss_is_that_of_the_best_future(final: float):
     generator = torch.Generator().manual_seed(0)
     paths, logits = torch.randn(2, 3, 4, 5, 2, generator=generator), torch.randn(2, 3, 4, generator=generator)
     truth, wanted = torch.randn(2, 3, 5, 2, generator=generator), torch.tensor([[True, False, True], [True] * 3])
-    found = best_of_futures(Futures(paths, logits), truth, wanted, relax=0.2, choice=0.5)
+    found = best_of_futures(Futures(paths, logits), truth, wanted, relax=0.2, choice=0.5, final=final)
     objective = plain = 0.0
     for row, agent in wanted.nonzero().tolist():
-        errors = [
-            sum(((x - y) ** 2).sum().sqrt() for x, y in zip(path, truth[row, agent], strict=True)) / 5
+        away = [
+            [((x - y) ** 2).sum().sqrt() for x, y in zip(path, truth[row, agent], strict=True)]
             for path in paths[row, agent]
         ]
+        errors = [(1 - final) * sum(each) / 5 + final * each[-1] for each in away]
         best = int(np.argmin(errors))
         chosen = -float(logits[row, agent].log_softmax(0)[best])
         objective += 0.8 * min(errors) + 0.2 * sum(errors) / 4 + 0.5 * chosen
-        plain += min(errors)
+        plain += min(sum(each) / 5 for each in away)
     assert float(found.objective) == pytest.approx(float(objective), rel=1e-5)
     assert float(found.loss) == pytest.approx(float(plain), rel=1e-5)
     assert int(found.count) == 5
