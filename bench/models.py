@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, copytree
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.box_data import write_residues, write_sentences
@@ -108,7 +109,8 @@ def pack(name: str, run: Path, box: Path = FOLDER) -> Path:
 
     recipe = box_recipe(name)
     box.mkdir(exist_ok=True)
-    with write_folder(box / name, existing="replace") as folder:
+    with TemporaryDirectory() as temporary:  # in the box, a model without its card is a damaged one
+        folder = Path(temporary)
         weights = expand_weights(dict(read_tensors(run / WEIGHTS)))
         save_file({key: tensor.contiguous() for key, tensor in compact_weights(weights).items()}, folder / WEIGHTS)
         copyfile(run / CONFIG, folder / CONFIG)
@@ -117,11 +119,12 @@ def pack(name: str, run: Path, box: Path = FOLDER) -> Path:
             learned = json.loads((run / TOKENIZER).read_text(encoding="utf-8"))
             write_text(folder / TOKENIZER, json.dumps(learned, ensure_ascii=False, separators=(",", ":")))
         write_check(recipe, folder)
-    folder = box / name
-    card = make_card(name, recipe, run, folder)
-    write_text(folder / CARD, json.dumps(to_table(card), indent=2) + "\n")
-    write_text(folder / README, readme(name, card))
-    return folder
+        card = make_card(name, recipe, run, folder, box / name)
+        write_text(folder / CARD, json.dumps(to_table(card), indent=2) + "\n")
+        write_text(folder / README, readme(name, card))
+        with write_folder(box / name, existing="replace") as place:
+            copytree(folder, place, dirs_exist_ok=True)
+    return box / name
 
 
 def resolved_recipe(run: Path) -> str:
@@ -159,15 +162,16 @@ def write_check(recipe: BoxRecipe, folder: Path) -> None:
                 write_text(folder / kept, "".join(islice(lines, recipe.check_rows)))
 
 
-def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path) -> Card:
-    """Measure the packed model, and return its card."""
+def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path, place: Path) -> Card:
+    """Measure the packed model in a folder, and return its card; `place` is where it will be."""
     from regard.models.count import cost
     from regard.use.load import load
 
     loaded = load(folder, "cpu")
     value = loaded.evaluate(*recipe.test)[recipe.metric]
     kept = check_names(recipe)
-    check = loaded.evaluate(*(str((folder / path).resolve()) for path in kept))[recipe.metric]
+    beside = folder if recipe.check_path is None else place
+    check = loaded.evaluate(*(str((beside / path).resolve()) for path in kept))[recipe.metric]
     rows = "" if recipe.check_rows is None else f"the first {recipe.check_rows} lines of them"
     files = sorted(path for path in folder.iterdir() if path.name not in NOT_CHECKED)
     table: Table = {
