@@ -1,5 +1,6 @@
 # make demo   install the package for use into .venv, and take a tour of it (less than three minutes on two cores)
 # make models train the models that come with the package, and write them into regard/box (on a GPU; DATA=FOLDER: its data)
+# make sample record the sample of `regard look` again, with the models that are in regard/box (less than a minute)
 # make check  the fast tier for contributors: style, types, the tests of the core (about a minute on two cores)
 # make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
 # make lint   style and types
@@ -21,13 +22,16 @@ USER := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo models check test lint page node browser docs reference bench fuzz clean
+.PHONY: demo models sample check test lint page node browser docs reference bench fuzz clean
 
 demo: $(USER)
 	$(BIN)/python examples/tour.py
 
 models: $(USER)
 	$(BIN)/python -m bench.models $(if $(DATA),--from $(DATA))
+
+sample: $(USER)
+	$(BIN)/python -m bench.sample
 
 check: lint
 	$(PYTEST) --quick

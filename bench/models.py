@@ -6,7 +6,8 @@
 The data sets come from FOLDER, or are fetched as `regard data` does.
 For each recipe in `regard/recipes/box`: get its data into data/, train it into runs/box/NAME (a run that was stopped is
 continued, and one that is finished is kept), make the weights compact, measure them on test data, and write
-`regard/box/NAME` with its card. All choices were made on validation data. On one H200 training takes some minutes each.
+`regard/box/NAME` with its card. Then record the sample of the viewer again (bench/sample.py). All choices were made on
+validation data. On one H200 training takes some minutes each.
 """
 
 import argparse
@@ -25,8 +26,9 @@ from typing import Any
 
 from bench.box_data import write_residues, write_sentences
 from bench.crossing import write_crossing
+from bench.sample import TRANSLATOR, write_sample, write_training
 from regard.atomic import sha256, write_folder, write_text
-from regard.cli.models import format_score
+from regard.cli.models import SHARES, format_score
 from regard.config import Config, Table, from_table, to_table
 from regard.errors import RegardError
 from regard.recipe_files import BOX, box_recipe_names, read_recipe
@@ -38,6 +40,7 @@ TOKENIZER = "tokenizer.json"
 SHAKESPEARE = ("data/tinyshakespeare/input.txt", "data/box/shakespeare.val.txt")
 PAGE = ROOT / "docs" / "models.md"
 NOT_CHECKED = (CARD, README)
+COMPARED = ("classification", "residues", "trajectories")  # tasks whose simple models can be measured on other files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +188,7 @@ def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path, place: Path
         "command": f"regard evaluate {' '.join(recipe.test)} -m {name}",
         "parameters": cost(loaded.model).parameters,
         "training": describe_training(name, run),
+        "baselines": measure_baselines(name, recipe, folder),
         "score": {"metric": recipe.metric, "value": round(value, 4), "data": recipe.test_data, "files": []},
         "check": {
             "metric": recipe.metric,
@@ -195,6 +199,21 @@ def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path, place: Path
         "files": {path.name: {"size": path.stat().st_size, "sha256": sha256(path)} for path in files},
     }
     return from_table(table, Card)
+
+
+def measure_baselines(name: str, recipe: BoxRecipe, folder: Path) -> str:
+    """Return what simple models that learn from the same training data reach on the test data, in words."""
+    from regard.data.tokenizer import TokenizerConfig
+    from regard.tasks.baselines import describe_baseline
+    from regard.tasks.kinds import TASKS
+
+    table = read_recipe(f"{BOX}/{name}")["task"]
+    if table["kind"] not in COMPARED:
+        return ""
+    settings = {key: value for key, value in table.items() if key != "kind"} | {"valid": list(recipe.test)}
+    tokenizer = TokenizerConfig(path=str(folder)) if (folder / TOKENIZER).exists() else None
+    task = from_table(settings, TASKS[table["kind"]]).prepare(tokenizer, 0, lambda text: None)
+    return "; ".join(describe_baseline(recipe.metric, baseline) for baseline in task.baselines)
 
 
 def describe_training(name: str, run: Path) -> str:
@@ -213,12 +232,13 @@ def describe_training(name: str, run: Path) -> str:
 def readme(name: str, card: Card) -> str:
     """Return the card for people."""
     size = sum(file.size for file in card.files.values()) / 1e6
-    scale = 100 if card.score.metric == "accuracy" else 1
+    scale = 100 if card.score.metric in SHARES else 1
     unit = " %" if scale == 100 else ""
     rows = {
         "verbs": ", ".join(f"`regard {verb}`" for verb in card.verbs),
         "size": f"{size:.1f} MB, {card.parameters:,} parameters in int8 with a scale for each row",
         "score": f"{card.score.metric} {card.score.value * scale:.4g}{unit} on {card.score.data}",
+        "simple models": card.baselines,
         "measured by": f"`{card.command}`",
         "trained on": card.data,
         "licence of the data": card.licence,
@@ -228,7 +248,7 @@ def readme(name: str, card: Card) -> str:
         "limits": card.limits,
     }
     lines = [f"# {name}", "", f"{card.about}.", "", "| | |", "|---|---|"]
-    lines += [f"| {key} | {text} |" for key, text in rows.items()]
+    lines += [f"| {key} | {text} |" for key, text in rows.items() if text]
     return "\n".join(lines) + "\n"
 
 
@@ -293,6 +313,9 @@ def main() -> None:
         card = from_table(json.loads((folder / CARD).read_text(encoding="utf-8")), Card)
         print(f"{name}: {card.score.metric} {card.score.value}, check {card.check.value}", flush=True)
     write_text(PAGE, models_page())
+    write_sample()
+    if TRANSLATOR in names:
+        write_training(given.pack or given.runs / TRANSLATOR)
 
 
 if __name__ == "__main__":

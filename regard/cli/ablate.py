@@ -26,8 +26,7 @@ def ablate_command(
         list[Path] | None,
         typer.Argument(
             metavar="[RUN] FILE",
-            help="The folder of the model (or -m), then files as in `regard evaluate`. Default: the validation data of "
-            "the run.",
+            help="The model (or -m), then files as in `regard evaluate`. Default: the validation data of the run.",
             show_default=False,
         ),
     ] = None,
@@ -49,18 +48,20 @@ def ablate_command(
     Prints the heads whose removal raises the loss most. Ctrl-C ends it early, with what was measured until then.
 
     Examples:
+      regard ablate
       regard ablate runs/language-1
       regard ablate runs/translation-1 test.de test.en --svg heads.svg --csv heads.csv
       regard ablate -m runs/language-1 other.txt --json
     """
     from regard.terminal import show_status
     from regard.use.ablate import HeadAblation
+    from regard.use.box import find_model
 
     names = list(files or [])
-    if model is None and names and names[0].is_dir():
+    if model is None and names and find_model(names[0]).is_dir():
         model = names.pop(0)
     _check_outputs(table, picture)
-    loaded = open_model(model, device, "eager", allow_pickle, "float32", step)
+    loaded = open_model(model, device, "eager", allow_pickle, "float32", step, verb="ablate")
     console, interrupted = make_console(), False
     with show_status(console, "reading the data") as say:
         work = HeadAblation(loaded.bundle, [str(name) for name in names], say)

@@ -54,7 +54,7 @@ def annotate_command(
     residues and a probability, separated by tabs.
 
     Examples:
-      regard annotate MKTAYIAKQRQISFVKSHFSRQ -m runs/residues-1
+      regard annotate MKTAYIAKQRQISFVKSHFSRQ
       regard annotate -m runs/residues-1 -f sequences.txt --three
       regard annotate -m runs/residues-1 --alignment family.fasta --json
     """
@@ -68,7 +68,7 @@ def annotate_command(
         return as_object(line, **found.as_json(three)) if as_json else found.text(three)
 
     with Sink(output) as sink:
-        loaded = open_model(model, device, precision=precision, step=step)
+        loaded = open_model(model, device, precision=precision, step=step, verb="annotate")
         if alignment is not None:
             found = loaded.annotate_alignment(alignment)
             sink.write(f"{show(1, found.sequence, found)}\n")

@@ -5,14 +5,21 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.console import complain
 from regard.cli.text import DeviceName, ModelFolder, OutputFile, PrecisionName, SavedStep, Sink, open_model
 from regard.errors import InputError
 
 
 def forecast_command(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Tracks: a row with frame, agent, x and y for each agent and step.")
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Tracks: a row with frame, agent, x and y for each agent and step. Default: a scene that comes with "
+            "the model of regard.",
+            show_default=False,
+        ),
+    ] = None,
     model: ModelFolder = None,
     step: SavedStep = None,
     frame: Annotated[
@@ -34,6 +41,7 @@ def forecast_command(
     of the steps before as the model observes. If the file continues after that frame, the picture shows what happened.
 
     Examples:
+      regard forecast --picture scene.svg
       regard forecast tracks.txt -m runs/trajectories-1
       regard forecast tracks.txt -m runs/trajectories-1 --frame 7800 -o futures.csv --picture scene.svg
     """
@@ -41,18 +49,27 @@ def forecast_command(
     from regard.data.tracks import observe_scene, read_tracks
     from regard.draw.file import REMOVED_METADATA, write_figure
     from regard.draw.scene import scene as draw_scene
+    from regard.use.evaluate import shipped_files
     from regard.use.forecast import scene_steps
 
     if picture is not None and picture.suffix.lower().removeprefix(".") not in REMOVED_METADATA:
         raise InputError(f"{picture}: unknown picture format '{picture.suffix}'; use .svg, .png or .pdf")
-    tracks = read_tracks(file, Skipped())
     with Sink(output) as sink:
-        loaded = open_model(model, device, precision=precision, step=step)
-        found = loaded.forecast(observe_scene(tracks, frame, *scene_steps(loaded.bundle)))
+        tracks = None if file is None else read_tracks(file, Skipped())
+        loaded = open_model(model, device, precision=precision, step=step, verb="forecast")
+        observed, predicted = scene_steps(loaded.bundle)
+        if tracks is None:
+            shipped = shipped_files(loaded.bundle)
+            if not shipped:
+                raise InputError("name a FILE with rows of frame, agent, x and y; only models of regard have a scene")
+            tracks = read_tracks(Path(shipped[0]), Skipped())
+            frame = tracks.frame(int(tracks.times.max()) - predicted) if frame is None else frame
+            complain(f"the scene is {tracks.name}, frame {frame}; name a FILE for another")
+        found = loaded.forecast(observe_scene(tracks, frame, observed, predicted))
         sink.write(found.to_csv())
     if picture is not None:
         seen = found.scene
-        title = f"{file.name}, frame {seen.frame}"
+        title = f"{Path(tracks.name).name}, frame {seen.frame}"
         figure = draw_scene(
             seen.positions, found.paths, found.probabilities, seen.agents, truth=seen.truth, title=title
         )

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from regard.use.box import CardScore
 
 
+SHARES = ("accuracy", "q3")  # metrics that are written in per cent
+
+
 def models_command(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Print the card of this model.", show_default=False)
@@ -57,6 +60,6 @@ def models_command(
 
 def format_score(score: "CardScore") -> str:
     """Return a score as it is usually written."""
-    if score.metric == "accuracy":
+    if score.metric in SHARES:
         return f"{100 * score.value:.1f} %"
     return f"{score.metric.replace('bleu', 'BLEU')} {score.value:.{1 if score.metric == 'bleu' else 3}f}"

@@ -31,6 +31,11 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from regard.data.trees import Tree
 
+NO_PARSER = (
+    "no parser comes with regard, since treebanks may not be passed on; train one (regard data treebank-sample, then "
+    "regard train parsing data/treebank-sample/train.mrg) and name it with -m RUN, or name trees with --grammar FILE"
+)
+
 
 def parse_command(
     texts: Texts = None,
@@ -73,8 +78,10 @@ def parse_command(
     lines = Lines(texts, file, column)
     _check_picture(svg, texts)
     check_apart(output, svg, "picture")
-    if (model is None) == (grammar is None):
-        raise InputError("name a model with -m RUN, or a file of trees with --grammar FILE; one of them parses")
+    if model is not None and grammar is not None:
+        raise InputError(f"-m {model} and --grammar {grammar}: either parses; leave one of them out")
+    if model is None and grammar is None:
+        raise InputError(NO_PARSER)
     drawn = bool(texts) and not (brackets or as_json)
     with Sink(output) as sink:
 

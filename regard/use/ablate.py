@@ -15,7 +15,7 @@ from regard.models.model import AttentionRole
 from regard.recipe_files import split_changes
 from regard.tasks.task import Task
 from regard.use.bundle import Bundle
-from regard.use.evaluate import Say, open_task
+from regard.use.evaluate import Say, open_task, shipped_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,6 +99,7 @@ class HeadAblation:
         names, changes = split_changes(files)
         if changes and not names:
             raise InputError(f"{changes[0]!r} is for files, but none is named; name the files to measure the model on")
+        names = names or shipped_files(bundle)
         self.bundle, self.task = bundle, open_task(bundle, names, changes, say)
         self.task.to(bundle.device)
         self.counts = {role.id: _heads(places[role.id]) for role in self.roles}

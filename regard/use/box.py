@@ -27,6 +27,7 @@ TEXT_DEFAULTS = {  # the model that a verb uses if the user names none
     "embed": "english",
     "classify": "topics",
     "evaluate": "en-fr",
+    "ablate": "en-fr",
     "look": "en-fr",
 }
 IMAGE_DEFAULTS = {"classify": "fashion", "embed": "fashion", "look": "fashion"}  # likewise, if it is given image files
@@ -68,6 +69,8 @@ class Card(Config):
     parameters: Count
     training: str
     """How long it was trained, and where."""
+    baselines: str = ""
+    """What simple models with the same training data reach on the held-back data."""
     score: CardScore
     """On all held-back data; it decided nothing."""
     check: CardScore

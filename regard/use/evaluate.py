@@ -81,14 +81,14 @@ def evaluate_model(
     names, changes = split_changes(files)
     if changes and not names:
         raise InputError(f"{changes[0]!r} is for files, but none is named; name the files to measure the model on")
-    names = names or _shipped_files(bundle)
+    names = names or shipped_files(bundle)
     task = open_task(bundle, names, changes, say)
     task.to(bundle.device)
     found = evaluate_task(bundle, task, options, say)
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
 
 
-def _shipped_files(bundle: Bundle) -> list[str]:
+def shipped_files(bundle: Bundle) -> list[str]:
     """Return the files that a model in the box is measured on if none are named; none for any other model."""
     model = None if bundle.run is None else read_box_folder(bundle.run.path)
     return [] if model is None else list(model.check_files())

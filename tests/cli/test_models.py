@@ -70,6 +70,15 @@ def test_a_verb_works_without_a_model(regard, verb, arguments, name):
     assert (named.out, named.err) == (done.out, "")
 
 
+def test_ablate_measures_on_the_data_that_comes_with_a_model(regard):
+    done = regard("ablate", "--json")
+    assert done.err == NOTE.format("en-fr")
+    found = json.loads(done.out)
+    assert found["model"].endswith("en-fr")
+    assert found["heads"]
+    assert regard("ablate", "en-fr", "--json").out == done.out  # a name works where a folder does
+
+
 def test_own_runs_are_not_chosen(regard):
     Path("runs/translation-1").mkdir(parents=True)
     assert regard("translate", TEXT).err == NOTE.format("en-fr")

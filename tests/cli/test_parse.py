@@ -68,8 +68,8 @@ def test_a_picture(regard):
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (["a"], "name a model with -m RUN, or a file of trees with --grammar FILE"),
-        (["a", "-m", "RUNS/parsing", "--grammar", "trees.mrg"], "one of them parses"),
+        (["a"], "no parser comes with regard, since treebanks may not be passed on; train one"),
+        (["a", "-m", "RUNS/parsing", "--grammar", "trees.mrg"], "either parses; leave one of them out"),
         (["a", "-m", "RUNS/translation"], "is a translator and cannot parse; use `translate` or `embed`"),
         (["a", "-m", "RUNS/parsing", "--beam", "0"], "--beam 0 must be a whole number, at least 1"),
         (["a", "--grammar", "nowhere.mrg"], "nowhere.mrg: no such file"),

@@ -1,10 +1,12 @@
 """The bundled sample, which is served without importing anything heavy."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from bench.sample import CHECKSUMS, weight_checksums
 from regard.errors import RegardError
 from regard.viewer import sample
 from regard.viewer.blobs import all_blobs
@@ -46,10 +48,14 @@ print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
 
 
 def test_the_shipped_sample_has_every_blob_of_its_manifests():
-    """These files were written before manifests had the keys `thumbnail` and `blobs`."""
     recordings = sample.bundled_recordings()
-    assert len(recordings) > 3
+    assert {"book", "bank-money", "bank-water", "romeo", "trousers", "training"} <= set(recordings)
     for recording in recordings.values():
         for blob in all_blobs(recording.manifest()):
             data = recording.blob(blob.name)
             assert blob.size is None or len(data) == blob.size
+
+
+def test_the_shipped_sample_was_recorded_with_the_models_in_the_box():
+    recorded = json.loads(CHECKSUMS.read_text())
+    assert recorded == weight_checksums(), "the models in the box have changed; record the sample again: make sample"
