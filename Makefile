@@ -8,6 +8,8 @@
 # make docs   the documentation as a site, in build/site; fails if a link or an anchor does not exist
 # make reference  the pages of docs/ that are generated from the code: commands and recipe keys
 # make bench  speed and memory against peers, on a machine that is idle; writes docs/benchmarks.md
+# make pictures every picture, screenshot and animation of the README and docs/, light and dark (GROUPS="viewer lab": some)
+# make readme  the outputs of commands and the table of results in README.md
 # make fuzz   random commands on damaged files for an hour; MINUTES=5 for less
 #
 # `demo` needs Python 3.11 or newer. `check` and `lint` add the tools for development to the same .venv. `test` also
@@ -22,7 +24,7 @@ USER := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: demo models sample check test lint page node browser docs reference bench fuzz clean
+.PHONY: demo models sample check test lint page node browser docs reference bench pictures readme fuzz clean
 
 demo: $(USER)
 	$(BIN)/python examples/tour.py
@@ -80,6 +82,12 @@ bench: $(DEV)
 	$(PIP) accelerate
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench --render
+
+pictures: $(DEV) browser
+	$(BIN)/python -m pictures $(GROUPS)
+
+readme: $(DEV)
+	$(BIN)/python -m bench.readme
 
 MINUTES ?= 60
 

@@ -1,7 +1,7 @@
 """Train the recipes of `regard/recipes/results` with several seeds, measure their test data once, and keep the records.
 
     python -m bench.results NAME... --data DIR --seeds 1,2,3 --jobs 4 --out OUT      train and measure; all without NAME
-    python -m bench.results --merge OUT      add the records of OUT to the package, and write docs/results.md again
+    python -m bench.results --merge OUT      add the records of OUT to the package; write docs/results.md and README.md
 
 DIR has a folder for each data set, as `regard data NAME --to DIR/NAME` writes it; with `--from FOLDER` that is done
 first. Each recipe and seed is one process. Its run is in `--runs` (by default runs/results), where a later call
@@ -29,10 +29,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from bench.readme import write_blocks
 from regard.atomic import write_text
 from regard.errors import RegardError
 from regard.recipe_files import RESULTS, read_recipe, result_names
-from regard.runs.results import ResultRecipe, read_result_recipe, results_page
+from regard.runs.results import ResultRecipe, read_result_recipe, results_page, results_summary
 
 Check = Callable[[str], None]
 
@@ -342,6 +343,7 @@ def main() -> int:
         for name in result_names():
             write_expected(name)
         write_text(PAGE, results_page())
+        write_blocks(results=results_summary())
         return 0
     place = Place(given.data, given.runs, given.out)
     if given.one:

@@ -250,7 +250,8 @@ def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
             if expected is not None:
                 value, spread = expected.score[goal.metric], expected.spread[goal.metric]
                 few = "" if expected.seeds >= SEEDS else f" ({expected.seeds} seed{'s' * (expected.seeds > 1)})"
-                score = f"{_shown(goal.metric, value)} ± {_shown(goal.metric, spread)}{few}"
+                between = f" ± {_shown(goal.metric, spread)}" if expected.seeds > 1 else ""
+                score = f"{_shown(goal.metric, value)}{between}{few}"
                 distance = _distance(goal, value)
                 time = f"{expected.seconds / 60:.1f} min"
             sign = ">" if HIGHER_IS_BETTER[goal.metric] else "<"
@@ -298,6 +299,21 @@ def results_page() -> str:
     ]
     for result in results:
         lines += ["", *_section(result)]
+    return "\n".join(lines) + "\n"
+
+
+def results_summary() -> str:
+    """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
+    results = [read_result_recipe(name) for name in result_names()]
+    parts = {name for result in results for name in result.config.mean_of}
+    lines = ["| data and model | metric | score | published | time of a run |", "|---|---|---:|---:|---|"]
+    for result in results:
+        rows = [row for row in result_rows([result]) if row.score != NOT_MEASURED]
+        if not rows or result.name in parts:
+            continue
+        row = rows[0]
+        cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
+        lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
