@@ -29,6 +29,7 @@ from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense
 from regard.parts.position import Relative
 from regard.parts.region import is_compiled, region
 from regard.parts.score import Score
+from regard.parts.short_attention import short_attention, suits_short
 
 Queries = Float[Tensor, "B H T E"]
 Keys = Float[Tensor, "B K S E"]
@@ -202,10 +203,17 @@ def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | N
     causal = _is_plainly_causal(terms) and query.shape[2] == key.shape[2] and not terms.has_bias
     mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
+    if suits_short(query, key, value, mask, terms.dropout):
+        return _zero(short_attention(query, key, value, mask, causal, terms.score.scale), blind)
     with _kernels(query, key):
         mixed = F.scaled_dot_product_attention(
             query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
         )
+    return _zero(mixed, blind)
+
+
+def _zero(mixed: Mixed, blind: Bool[Tensor, "_B 1 T 1"] | None) -> Mixed:
+    """Return the vectors with zeros for queries that may look at nothing."""
     return mixed if blind is None else mixed.masked_fill(blind, 0)
 
 

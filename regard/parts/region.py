@@ -15,6 +15,7 @@ import torch
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
+OPTIONS: dict[str, bool] = {}  # of the compiler, other than its own choices
 _COMPILES: ContextVar[bool] = ContextVar("compiles", default=False)
 _COMPILED: dict[Callable[..., object], Callable[..., object]] = {}
 
@@ -27,10 +28,15 @@ def region(function: Callable[Given, Made]) -> Callable[Given, Made]:
         if torch.compiler.is_compiling() or not _COMPILES.get():
             return function(*args, **named)
         if function not in _COMPILED:
-            _COMPILED[function] = torch.compile(function, dynamic=False)
+            _COMPILED[function] = compile_fixed(function)
         return _COMPILED[function](*args, **named)  # type: ignore[return-value]
 
     return call
+
+
+def compile_fixed(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    """Compile a function or a module, for each shape of its arguments on its own."""
+    return torch.compile(function, dynamic=False, options={**OPTIONS} if OPTIONS else None)  # type: ignore[return-value]
 
 
 def is_compiled() -> bool:

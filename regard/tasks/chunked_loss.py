@@ -19,6 +19,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from regard.models.head import Logits
 from regard.models.model import Model
+from regard.parts.linear_recurrence import HAS_TRITON
 from regard.parts.precision import at_least_float32, autocast_dtype, without_autocast
 from regard.parts.region import region
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -103,7 +104,11 @@ class _ChunkedCrossEntropy(Function):
             matrix, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
             for rows, marks in _chunks(x.to(dtype), labels, target.chunks):
                 logits = F.linear(rows, matrix, offset)
-                found, gradient = _compare(logits, marks, target.smoothing, target.cap, target.learns)
+                if _has_kernel(logits):
+                    found = compare_by_kernel(logits, marks, target.smoothing, target.cap, target.learns)
+                    gradient = logits
+                else:
+                    found, gradient = _compare(logits, marks, target.smoothing, target.cap, target.learns)
                 sums.append(found)
                 if target.learns:
                     to_x.append(gradient @ matrix)
@@ -131,6 +136,24 @@ def _chunks(x: Tensor, labels: Tensor, count: int) -> Iterator[tuple[Tensor, Ten
 
 def _added(total: Tensor | None, more: Tensor, dtype: torch.dtype) -> Tensor:
     return more.to(dtype) if total is None else total.add_(more)
+
+
+def _has_kernel(logits: Tensor) -> bool:
+    """Return whether a kernel of Triton compares these logits in place: on CUDA, in at most float32."""
+    return HAS_TRITON and logits.is_cuda and logits.dtype != torch.float64
+
+
+@torch.library.custom_op("regard::compare_logits", mutates_args=("logits",))
+def compare_by_kernel(logits: Tensor, labels: Tensor, smoothing: float, cap: float | None, derives: bool) -> Tensor:
+    """Return what `_compare` returns first; if `derives`, its gradient replaces the logits."""
+    from regard.tasks.loss_kernel import compare_rows
+
+    return compare_rows(logits, labels, smoothing, cap, derives, IGNORE)
+
+
+@compare_by_kernel.register_fake
+def _(logits: Tensor, labels: Tensor, smoothing: float, cap: float | None, derives: bool) -> Tensor:
+    return logits.new_empty(2, dtype=torch.float32)
 
 
 @region

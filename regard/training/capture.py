@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.tasks.task import Batch, Task
 
 GRAPHS = 64  # shapes that are captured, more than there are length buckets; further ones are not
+LARGEST_SHARE = 0.3  # of the memory of a device that updates may take and be captured
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 WAITS = "called a synchronizing CUDA operation"  # torch's error in a rehearsal
 
@@ -74,6 +75,9 @@ class CapturedUpdates:
         """Capture the update of this shape, and replay it."""
         if len(self.graphs) == GRAPHS:
             return self.learn(batch)
+        if not self.graphs and not self.recorder.has_room():
+            self.failure = "it would keep too much memory"
+            return self.learn(batch)
         try:
             self.graphs[key] = CapturedShape(self.compute, batch, self.recorder)
         except RuntimeError as error:  # nothing was computed, only recorded
@@ -116,6 +120,10 @@ class Recorder:
         """Return a function that repeats some work."""
         return work
 
+    def has_room(self) -> bool:
+        """Return whether there is memory enough for a graph, beside what other work needs at times."""
+        return True
+
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Run the block where work is recorded."""
@@ -133,6 +141,11 @@ class CudaRecorder(Recorder):
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()
         self.pool = torch.cuda.graph_pool_handle()
+
+    def has_room(self) -> bool:
+        """Return whether updates so far took a small share of the memory: a graph keeps what they take for itself."""
+        total: int = torch.cuda.get_device_properties(self.stream.device).total_memory
+        return torch.cuda.max_memory_allocated(self.stream.device) < LARGEST_SHARE * total
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return a function that replays some work, which is recorded now, but not run."""

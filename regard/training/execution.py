@@ -19,9 +19,10 @@ from regard.training.ranks import Ranks
 SPEED = 1.5e14  # FLOPs per second of kernels that are not compiled
 LEAST_SECONDS = 0.006  # that the kernels of an update take
 LAUNCH_SECONDS = 0.05  # that launching them one by one takes
+CAPTURED_SECONDS = 0.1  # of kernels, up to which a graph saves time: compiled, they take half of that
 SAVED = 0.3  # share of the time that compiling saves
 COMPILE_SECONDS = 20.0  # that compiling the regions takes, for each shape
-SAVED_BY_WHOLE = 0.03  # share of the time that compiling the whole model saves beyond that
+SAVED_BY_WHOLE = 0.07  # share of the time that compiling the whole model saves beyond that
 WHOLE_SECONDS = 60.0  # that it takes
 
 
@@ -38,7 +39,7 @@ def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: R
     kind = ranks.device.type
     kernels = LEAST_SECONDS + estimate_flops(model, config.tokens * task.passes()) / SPEED
     captures = config.capture == "always" or (
-        config.capture == "auto" and kernels < LAUNCH_SECONDS and can_capture(model, task)
+        config.capture == "auto" and kernels < CAPTURED_SECONDS and can_capture(model, task)
     )
     captures = captures and kind == "cuda" and ranks.world == 1
     seconds = config.steps * (kernels if captures else max(kernels, LAUNCH_SECONDS))  # of all updates, uncompiled

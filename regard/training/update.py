@@ -21,7 +21,7 @@ from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
 from regard.models.store import tensors
 from regard.parts.moe import Router
-from regard.parts.region import compiled_regions
+from regard.parts.region import compile_fixed, compiled_regions
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch, Task
 from regard.training.capture import CapturedUpdates
@@ -113,7 +113,7 @@ class Update:
                 warnings.simplefilter("ignore", FutureWarning)  # the replacement API does not exist in older torch
                 wrapped = DistributedDataParallel(objective, broadcast_buffers=False)  # `_balance` synchronises them
         if self.execution.whole:
-            wrapped = torch.compile(wrapped, dynamic=False)
+            wrapped = compile_fixed(wrapped)
         return wrapped
 
     def _captured(self) -> CapturedUpdates | None:

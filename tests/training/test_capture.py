@@ -19,7 +19,7 @@ from regard.training import capture
 from regard.training.capture import WAITS, CapturedUpdates, Recorder, can_capture
 from regard.training.draft import RunPlan
 from regard.training.execution import (
-    LAUNCH_SECONDS,
+    CAPTURED_SECONDS,
     LEAST_SECONDS,
     SPEED,
     Execution,
@@ -250,7 +250,7 @@ def test_a_short_run_is_not_compiled(run: tuple[RunPlan, nn.Module]) -> None:
 def test_two_passes_take_twice_as_long(tmp_path: Path) -> None:
     found = planned("translation", tmp_path, "task.r_drop=1.0", recipe="translator")
     model = build_model(found.config, ALONE)
-    longest = LAUNCH_SECONDS - LEAST_SECONDS
+    longest = CAPTURED_SECONDS - LEAST_SECONDS
     tokens = round(0.7 * longest * SPEED / estimate_flops(model, 1))
     assert not choose((found, model), CUDA, tokens=tokens).captures
     assert choose((found, model), CUDA, tokens=tokens // 2).captures
