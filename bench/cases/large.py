@@ -4,6 +4,7 @@ compiled, in bfloat16."""
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from bench.case import Case, Floor, Prepared, Setting
 from bench.cases.ours import ADAM, NO_DROPOUT, our_loop, random_text, training_operations, write_once
 from bench.cases.plain import PlainGPT, PlainTranslator, training_loop, weights_of
-from bench.cases.small import marian, pair_lengths, write_images, write_pairs
+from bench.cases.small import marian, write_images, write_pairs
 from regard.training.request import RunRequest
 
 UPDATES = 5
@@ -88,21 +89,29 @@ def our_long_gpt2(window: int | None, setting: Setting) -> Prepared:
 
 PAIRS, WIDTH, WORDS = 512, 64, 31_995
 REAL_TOKENS = 16_384  # target tokens of an update with real lengths
+LENGTHS = Path(__file__).parent.parent / "lengths"  # of both sides of 5,000 pairs, with a BPE of 10,000 for both
 
 
-def our_translator(real: bool, setting: Setting) -> Prepared:
-    """Return our loop with Transformer base: pairs of full rows, or of real lengths, which are packed into rows."""
-    count = 40_000 if real else 8 * PAIRS
-    lengths = pair_lengths(count) if real else np.full((count, 2), WIDTH - 1)
-    pairs = write_once(setting.folder / "pairs.tsv", lambda: write_pairs(count, WORDS, lengths))
-    tokens = REAL_TOKENS if real else PAIRS * WIDTH
+def real_lengths(data: str) -> np.ndarray:
+    """Return the tokens of both sides of pairs of a data set."""
+    return np.loadtxt(LENGTHS / f"{data}.txt", dtype=int)
+
+
+def our_translator(data: str | None, setting: Setting) -> Prepared:
+    """Return our loop with Transformer base: pairs of full rows, or as long as those of `data`, packed into rows."""
+    lengths = np.full((8 * PAIRS, 2), WIDTH - 1) if data is None else np.tile(real_lengths(data), (8, 1))
+    pairs = write_once(setting.folder / "pairs.tsv", lambda: write_pairs(len(lengths), WORDS, lengths))
+    tokens = PAIRS * WIDTH if data is None else REAL_TOKENS
     changes = (*ADAM, "tokenizer.kind=word", f"tokenizer.vocabulary={WORDS + 5}", f"train.tokens={tokens}")
     request = RunRequest({"kind": "translation", "source": [pairs]}, changes, recipe="transformer-base")
     return our_loop(setting, request, UPDATES, WORDS + 5)
 
 
-def plain_translator(kind: str, real: bool, compiles: bool, setting: Setting) -> Prepared:
-    """Return a plain loop around nn.Transformer or Marian; rows of real lengths are padded to the longest (40)."""
+def plain_translator(kind: str, data: str | None, compiles: bool, setting: Setting) -> Prepared:
+    """Return a plain loop around nn.Transformer or Marian.
+
+    Pairs of real lengths are padded to what the longest of an update has in the mean: one shape for all updates.
+    """
     if kind == "marian":
         theirs = marian(WORDS + 5, 6, 512, 8, 2048).to(setting.device)
         body: nn.Module = theirs
@@ -112,9 +121,12 @@ def plain_translator(kind: str, real: bool, compiles: bool, setting: Setting) ->
     else:
         body = PlainTranslator(WORDS + 5, 6, 512, 8, 2048).to(setting.device)
         call = body
-    lengths = torch.from_numpy(pair_lengths(40_000)) + 1
-    rows = round(REAL_TOKENS / float(lengths[:, 1].float().mean())) if real else PAIRS
-    width = int(lengths.max()) if real else WIDTH
+    rows, widths, lengths = PAIRS, [WIDTH, WIDTH], torch.full((1, 2), WIDTH)
+    if data is not None:
+        lengths = torch.from_numpy(real_lengths(data)) + 1
+        rows = round(REAL_TOKENS / float(lengths[:, 1].float().mean()))
+        longest = [lengths[torch.randint(len(lengths), (rows,))].amax(0) for _ in range(50)]
+        widths = torch.stack(longest).float().mean(0).round().int().tolist()
 
     def loss_of(source: Tensor, target: Tensor) -> Tensor:
         logits = call(source, F.pad(target[:, :-1], (1, 0), value=1))
@@ -122,11 +134,10 @@ def plain_translator(kind: str, real: bool, compiles: bool, setting: Setting) ->
 
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         while True:
-            both = [torch.randint(5, WORDS, (rows, width)) for _ in range(2)]
-            if real:
-                chosen = lengths[torch.randint(len(lengths), (rows,))]
-                for tokens, side in zip(both, chosen.unbind(1), strict=True):
-                    tokens[torch.arange(width) >= side[:, None]] = 0
+            both = [torch.randint(5, WORDS, (rows, width)) for width in widths]
+            chosen = lengths[torch.randint(len(lengths), (rows,))]
+            for tokens, side in zip(both, chosen.unbind(1), strict=True):
+                tokens[torch.arange(tokens.shape[1]) >= side[:, None]] = 0
             yield both[0].to(setting.device, non_blocking=True), both[1].to(setting.device, non_blocking=True)
 
     supply = list(islice(batches(), 20))  # on the device already, so that only updates are timed
@@ -140,18 +151,19 @@ def plain_translator(kind: str, real: bool, compiles: bool, setting: Setting) ->
     return Prepared(run, UPDATES * useful, {"parameters": float(weights_of(body))})
 
 
-def translator_case(name: str, about: str, real: bool, goal: float) -> Case:
+def translator_case(name: str, about: str, data: str | None, goal: float) -> Case:
     """Return a case of Transformer base."""
-    floor = training_operations("transformer-base", f"model.vocabulary={WORDS + 5}", length=13 if real else WIDTH)
+    length = WIDTH if data is None else round(real_lengths(data).mean())
+    floor = training_operations("transformer-base", f"model.vocabulary={WORDS + 5}", length=length)
     return Case(
         name,
         f"Transformer base (6+6 layers of 512, vocabulary 32k), {about}, dropout 0.1, bfloat16, AdamW; useful tokens",
         "token",
         {
-            "regard": partial(our_translator, real),
-            "nn.Transformer, compiled": partial(plain_translator, "torch", real, True),
-            "nn.Transformer": partial(plain_translator, "torch", real, False),
-            "Hugging Face Marian, compiled": partial(plain_translator, "marian", real, True),
+            "regard": partial(our_translator, data),
+            "nn.Transformer, compiled": partial(plain_translator, "torch", data, True),
+            "nn.Transformer": partial(plain_translator, "torch", data, False),
+            "Hugging Face Marian, compiled": partial(plain_translator, "marian", data, True),
         },
         ("cuda",),
         {"parameters": 0.02},
@@ -268,8 +280,11 @@ def cases() -> list[Case]:
             floor=Floor(training_operations("gpt2", wide, length=LENGTH)),
             seconds=40.0,
         ),
-        translator_case("train: Transformer base, full rows", f"{PAIRS} pairs of {WIDTH} tokens", False, 1 / 1.4),
-        translator_case("train: Transformer base, real lengths", "lengths as in Multi30k", True, 0.5),
+        translator_case("train: Transformer base, full rows", f"{PAIRS} pairs of {WIDTH} tokens", None, 1 / 1.4),
+        *(
+            translator_case(f"train: Transformer base, {data}", f"lengths of pairs of {data}", data, 0.5)
+            for data in ("multi30k", "iwslt15")
+        ),
         Case(
             "train: ViT-S/16",
             f"ViT-S/16, {IMAGES} images of {SIDE}x{SIDE}, bfloat16, AdamW; ours with the whole loop",

@@ -24,11 +24,30 @@ def linear(
     return F.linear(x, weight, bias)
 
 
-class Linear(nn.Linear):
+class Repackable(nn.Module):
+    """A module whose main product may be computed from another form of its weights while a model is decoded.
+
+    `product` is None, or set by `regard.decode` (packed, widened or int8 weights). Moving or casting the model makes
+    that form stale, so it is dropped then.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product: Product | None = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Repackable":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.product = None
+        return self
+
+
+class Linear(nn.Linear, Repackable):
     """y = Wx + b."""
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
         """Return Wx + b."""
+        if self.product is not None:
+            return self.product(x)
         if (cast := _cast_of(self)) is not None:
             return _product(x, *cast)
         return linear(x, self.weight, self.bias)
@@ -96,20 +115,3 @@ def using_casts(casts: Mapping[tuple[Linear, ...], Cast]) -> Iterator[None]:
         yield
     finally:
         _CASTS.reset(token)
-
-
-class Repackable(nn.Module):
-    """A module whose main product may be computed from another form of its weights while a model is decoded.
-
-    `product` is None, or set by `regard.decode` (packed, widened or int8 weights). Moving or casting the model makes
-    that form stale, so it is dropped then.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.product: Product | None = None
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Repackable":
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.product = None
-        return self

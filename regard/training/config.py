@@ -35,6 +35,8 @@ class TrainConfig(Config):
     """Number of last validations whose weights are averaged at the end; the average is kept if it is better."""
     validate_every: Count
     """Updates between two validations."""
+    rare_until: Rate = 0.0
+    """Share of the run in which only every fourth of these validations is made, while each is better than the last."""
     valid_rows: Count = 500
     """Rows that a validation translates for BLEU while training."""
     patience: Count | None = None

@@ -36,7 +36,7 @@ from regard.training.run import Run
 from regard.training.settings import without_attention_plans
 from regard.training.shard import gathered, local
 from regard.training.stop import StopError, stoppable
-from regard.training.time_left import TimeLeft, validations_between
+from regard.training.time_left import TimeLeft, count_validations, is_validated
 from regard.training.update import Outcome, Update, copy_weights, seed_generators
 from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
@@ -62,6 +62,7 @@ class Trainer:
         self.best_step = 0
         self.lowest_loss = inf
         self.improved_step = 0  # of the last validation with a better metric or a lower loss
+        self.validated_step = 0  # of the last validation
         self.time_left = TimeLeft()
         self.best_weights = ""  # which they are: "step 450", or an average
         self.seconds = 0.0  # of all updates
@@ -89,7 +90,7 @@ class Trainer:
                     self.window = LogWindow()
                 stopped = self.ranks.largest(stop.number or 0)  # a signal may have reached some processes only
                 with self.window.paused():
-                    if self.step % self.config.validate_every == 0 or self.step == self.config.steps:
+                    if self._must_validate():
                         started = time.perf_counter()
                         self._validate(log)
                         self.time_left.add_validation(time.perf_counter() - started)
@@ -146,9 +147,14 @@ class Trainer:
 
     def is_done(self) -> bool:
         """Return whether all steps are done, or neither metric nor loss has improved for too many validations."""
-        patience = self.config.patience
-        exhausted = patience is not None and self.step - self.improved_step >= patience * self.config.validate_every
+        patience, without = self.config.patience, self.validated_step - self.improved_step
+        exhausted = patience is not None and without >= patience * self.config.validate_every
         return self.step >= self.config.steps or exhausted
+
+    def _must_validate(self) -> bool:
+        """Return whether the weights of this step are measured."""
+        improves = self.validated_step == self.improved_step
+        return is_validated(self.step, self.config, self.config.rare_until if improves else 0.0)
 
     def show(self, log: Log | None, window: LogWindow) -> None:
         """Log and show the progress. This waits for the accelerator."""
@@ -174,7 +180,7 @@ class Trainer:
         if self.update.execution.compiles and self.step == window.updates:
             self._say(f"compiling took {duration(self.time_left.compiling)}")
         self.time_left.add_window(window.updates, seconds)
-        validations = validations_between(self.step, self.config.steps, self.config.validate_every)
+        validations = count_validations(self.step, self.config)
         left = self.time_left.estimate(self.config.steps - self.step, validations + 1)  # and one at the very end
         if self.ranks.first:
             standing = Standing(
@@ -233,6 +239,7 @@ class Trainer:
         if is_best or values.get("loss", inf) < self.lowest_loss:
             self.improved_step = self.step
         self.lowest_loss = min(self.lowest_loss, values.get("loss", inf))
+        self.validated_step = self.step
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values | self._spent_now())
@@ -346,6 +353,7 @@ class Trainer:
             "best_step": self.best_step,
             "lowest_loss": self.lowest_loss if isfinite(self.lowest_loss) else None,
             "improved_step": self.improved_step,
+            "validated_step": self.validated_step,
             "best_weights": self.best_weights,
             "split": self.update.split,
             "seconds": self.seconds,
@@ -384,7 +392,7 @@ class Trainer:
         if changed:
             self._say(f"the data has changed: {changed}; the best weights are chosen again from here on", "yellow")
             self.best, self.best_step = None, self.step
-            self.lowest_loss, self.improved_step = inf, self.step
+            self.lowest_loss, self.improved_step, self.validated_step = inf, self.step, self.step
         return True
 
     def _changed_data(self, facts: Mapping[str, Any]) -> str:
@@ -405,6 +413,7 @@ class Trainer:
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best, self.best_step = facts["best"], facts["best_step"]
         self.improved_step = facts["improved_step"]
+        self.validated_step = facts.get("validated_step", self.improved_step)  # earlier versions did not save it
         self.lowest_loss = inf if facts["lowest_loss"] is None else facts["lowest_loss"]
         self.best_weights = facts["best_weights"]
         self.seconds, self.tokens, self.flops = facts["seconds"], facts["tokens"], facts["flops"]

@@ -212,6 +212,8 @@ def choose_training(draft: Draft) -> None:
         draft.note("train.patience", plan["patience"], chosen_by("train.steps, train.validate_every", suggest_patience))
         draft.train_table = _with_user_training(draft, plan)
         chosen_every = draft.train_table.get("validate_every")  # checked later, as all values of the user
+        if chosen_every != plan["validate_every"]:  # then all of them are wanted
+            plan["rare_until"] = 0.0
         every = chosen_every if type(chosen_every) is int and chosen_every > 0 else every
 
 

@@ -15,6 +15,7 @@ PASS_UPDATES = 40  # updates of a pass over the data that an accelerator leaves 
 LEAST_PATIENCE = 5  # validations without a better one, however few there are
 LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
+RARE_UNTIL = 0.6  # of a run, while the rate is high; the best weights, and those to be averaged, come after that
 AUTO_SIZES = {
     "tiny": 200_000,
     "small": 20_000_000,
@@ -55,9 +56,9 @@ def suggest_steps(wanted: float, affordable: float) -> int:
 
 
 def suggest_intervals(steps: int) -> Table:
-    """Return the number of updates between validations and between checkpoints."""
+    """Return the number of updates between validations and between checkpoints, and when validations become more."""
     every = max(10, ceil(steps / VALIDATIONS))
-    return {"validate_every": every, "checkpoint_every": every}
+    return {"validate_every": every, "checkpoint_every": every, "rare_until": RARE_UNTIL}
 
 
 def suggest_patience(steps: int, every: int) -> int:

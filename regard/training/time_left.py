@@ -5,6 +5,9 @@ from collections.abc import Hashable
 from math import nan
 from statistics import median
 
+from regard.training.config import TrainConfig
+
+RARE = 4  # of validations, one is made in the first part of a run
 RECENT = 9  # log lines, and validations, that the estimate follows: other programs may come and go
 
 
@@ -44,6 +47,15 @@ class TimeLeft:
         return updates * median(self._updates) + validations * each
 
 
-def validations_between(step: int, steps: int, every: int) -> int:
-    """Return how many validations follow after a step: at intervals, and at the end."""
-    return steps // every - step // every + (steps % every != 0 and step < steps)
+def is_validated(step: int, config: TrainConfig, rare_until: float) -> bool:
+    """Return whether there is a validation after a step: at intervals, few of them at first, and at the end."""
+    number, rest = divmod(step, config.validate_every)
+    rare = step <= rare_until * config.steps
+    return step == config.steps or (rest == 0 and not (rare and number % RARE))
+
+
+def count_validations(step: int, config: TrainConfig) -> int:
+    """Return how many validations follow after a step, if each is better than the last."""
+    every = config.validate_every
+    later = range(step - step % every + every, config.steps, every)
+    return sum(is_validated(each, config, config.rare_until) for each in later) + (step < config.steps)

@@ -1,10 +1,12 @@
 """Weights laid out for decoding compute the same, under the same names."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 
 from regard.decode.engine import eager, in_use
-from regard.decode.layout import lay_out, pack_heads, widen_head
+from regard.decode.layout import LEAST_PACKED, USES, PackedProduct, lay_out, pack_heads, widen_head
 from regard.models.store import read_model, save_model
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import MultiHeads, MultiHeadsConfig
@@ -84,3 +86,35 @@ def test_a_widened_head_scores_the_same():
     model.embed.tokens.table.weight.data.mul_(2)
     torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
     assert model.float().head.product is None
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@torch.no_grad()
+def test_large_matrices_are_packed_after_some_products_of_several_rows(biased):
+    weight = torch.nn.Parameter(torch.randn(1024, LEAST_PACKED // 1024, generator=torch.Generator().manual_seed(0)))
+    bias = torch.randn(1024) if biased else None
+    product, x = PackedProduct(weight, bias, (weight,)), torch.randn(3, 1, weight.shape[1])
+
+    def compare(rows):
+        expected = torch.nn.functional.linear(rows.double(), weight.double(), None if bias is None else bias.double())
+        torch.testing.assert_close(product(rows).double(), expected, atol=1e-3, rtol=0)
+
+    for _ in range(USES + 2):
+        compare(x[:1])
+    assert product.packed is None  # a single row is not faster
+    for _ in range(USES + 2):
+        compare(x)
+    assert (product.packed is not None) == product.suits == torch.backends.mkldnn.is_available()
+    weight.mul_(2)  # packed again
+    compare(x)
+    weight.data = -weight.data
+    compare(x)
+    assert deepcopy(product).packed is None
+    with torch.enable_grad():
+        assert product(x).requires_grad
+
+
+def test_small_matrices_and_other_precisions_are_not_packed():
+    small, precise = torch.zeros(8, 8), torch.zeros(1024, LEAST_PACKED // 1024, dtype=torch.float64)
+    assert not PackedProduct(small, None, (small,)).suits
+    assert not PackedProduct(precise, None, (precise,)).suits

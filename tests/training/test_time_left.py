@@ -4,7 +4,9 @@ from math import isnan
 
 import pytest
 
-from regard.training.time_left import TimeLeft, validations_between
+from regard.config import from_table
+from regard.training.config import TrainConfig
+from regard.training.time_left import TimeLeft, count_validations, is_validated
 
 
 def test_compiling_is_not_taken_for_the_speed_of_updates():
@@ -35,9 +37,22 @@ def test_the_validations_that_are_left_are_counted():
     left = TimeLeft()
     left.add_window(10, 10 * 240 / 450)
     left.add_validation(4.0)
-    validations = validations_between(0, 450, 23)
+    validations = count_validations(0, make_config(450, 23))
     assert validations == 20
     assert left.estimate(450, validations) == pytest.approx(240 + 20 * 4)
+
+
+def make_config(steps: int, every: int, rare_until: float = 0.0) -> TrainConfig:
+    table = {
+        "steps": steps,
+        "tokens": 64,
+        "validate_every": every,
+        "checkpoint_every": every,
+        "rare_until": rare_until,
+        "optimizer": {"kind": "adamw", "rate": 0.001},
+        "schedule": {"kind": "cosine", "warmup": 0},
+    }
+    return from_table(table, TrainConfig)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +60,15 @@ def test_the_validations_that_are_left_are_counted():
     [(0, 20, 10, 2), (10, 20, 10, 1), (20, 20, 10, 0), (0, 25, 10, 3), (25, 25, 10, 0)],
 )
 def test_validations_come_at_intervals_and_at_the_end(step: int, steps: int, every: int, count: int):
-    assert validations_between(step, steps, every) == count
+    assert count_validations(step, make_config(steps, every)) == count
+
+
+def test_at_first_every_fourth_validation_is_made_while_they_get_better():
+    config = make_config(205, 10, rare_until=0.6)
+    made = [step for step in range(1, 206) if is_validated(step, config, config.rare_until)]
+    assert made == [40, 80, 120, 130, 140, 150, 160, 170, 180, 190, 200, 205]
+    assert [count_validations(step, config) for step in (0, 39, 40, 125, 204, 205)] == [12, 12, 11, 9, 1, 0]
+    assert [step for step in range(1, 50) if is_validated(step, config, 0.0)] == [10, 20, 30, 40]  # the last was worse
 
 
 def test_a_pause_of_the_machine_is_forgotten():
