@@ -36,7 +36,7 @@ def region(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 def compile_fixed(function: Callable[Given, Made]) -> Callable[Given, Made]:
     """Compile a function or a module, for each shape of its arguments on its own."""
-    return torch.compile(function, dynamic=False, options={**OPTIONS} if OPTIONS else None)  # type: ignore[return-value]
+    return torch.compile(function, dynamic=False, options={**OPTIONS} if OPTIONS else None)
 
 
 def is_compiled() -> bool:

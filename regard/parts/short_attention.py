@@ -36,7 +36,7 @@ def short_attention(
     """
     from regard.parts.short_attention_kernel import attend_short
 
-    return attend_short(*map(_packed, (query, key, value)), mask, causal, scale)
+    return attend_short(_packed(query), _packed(key), _packed(value), mask, causal, scale)
 
 
 @short_attention.register_fake
@@ -51,7 +51,8 @@ def short_attention_backward(
     """Return the gradients of queries, keys and values."""
     from regard.parts.short_attention_kernel import attend_short_backward
 
-    return attend_short_backward(*map(_packed, (gradient, query, key, value)), mask, causal, scale)
+    given = (_packed(gradient), _packed(query), _packed(key), _packed(value))
+    return attend_short_backward(*given, mask, causal, scale)
 
 
 @short_attention_backward.register_fake
