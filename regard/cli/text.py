@@ -6,6 +6,7 @@ standard input.
 
 import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -253,8 +254,10 @@ class Sink:
 
     def __init__(self, path: Path | None, mode: str = "w", option: str = "-o") -> None:
         self.path, self.mode, self.option = named(path), mode, option
-        self.part = self.path  # a pipe or /dev/null is written directly
-        self.direct = self.path is None or (self.path.exists() and not self.path.is_file())
+        self.direct = self.path is None or (self.path.exists() and not self.path.is_file()) or _is_device(self.path)
+        if self.path is not None and not self.direct and self.path.is_symlink():
+            self.path = Path(os.path.realpath(self.path))  # the file is replaced, not the link to it
+        self.part = self.path  # a pipe, /dev/null or /dev/stdout is written directly
         self.file: Any = sys.stdout
         self.escapes = False
         self.size = 0  # number of writes
@@ -273,8 +276,8 @@ class Sink:
 
     def _open(self, path: Path) -> Any:
         encoding, errors = (None, None) if "b" in self.mode else ("utf-8", "backslashreplace")
-        if self.direct:
-            return path.open(self.mode, encoding=encoding, errors=errors)
+        if self.direct:  # "a": /dev/stdout may be a file that has content already
+            return path.open(self.mode.replace("w", "a"), encoding=encoding, errors=errors)
         for number in count(1):
             self.part = path.with_name(f"{path.name}.part{number if number > 1 else ''}")
             with suppress(FileExistsError):  # what is there belongs to the user, or to an interrupted command
@@ -327,6 +330,11 @@ class Sink:
         elif error.errno in NO_PERMISSION:
             remedy = "make the folder writable, or"
         return RegardError(f"{place}: cannot be written: {reason}; {remedy} choose another {self.option}")
+
+
+def _is_device(path: Path) -> bool:
+    """Return whether a name is one of the system's, such as /dev/stdout: a link, which must never be replaced."""
+    return any(Path(os.path.abspath(path)).is_relative_to(folder) for folder in ("/dev", "/proc")) and path.exists()
 
 
 def answer_all(

@@ -442,3 +442,23 @@ def test_half_a_character_is_written_as_an_escape_sequence(tmp_path):
 def test_a_text_that_is_not_utf8_is_one_line():
     with pytest.raises(InputError, match=r"the text 'abc\\udcff' is not valid UTF-8; give it in UTF-8"):
         Lines(["abc\udcff"], None)
+
+
+def test_an_open_file_of_the_system_is_written_to_and_never_replaced(tmp_path):
+    """/dev/stdout is a link to a file if standard output is redirected to one; /dev/fd/N is one for any open file."""
+    with (tmp_path / "log").open("w") as log:
+        log.write("before\n")
+        log.flush()
+        with Sink(Path(f"/dev/fd/{log.fileno()}")) as sink:
+            sink.write("answer\n")
+    assert (tmp_path / "log").read_text() == "before\nanswer\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_the_file_behind_a_link_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "real.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("real.txt")
+    with Sink(tmp_path / "link.txt") as sink:
+        sink.write("new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text() == "new"
