@@ -1,36 +1,78 @@
-"""The tour: its Python runs, its commands and links exist."""
+"""The tour: its notebooks run, its pages can be written, its commands and links exist."""
 
 import re
+import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
 from typer.main import get_command
 
+import regard
 from regard.cli.main import app
 from regard.lab.experiments import EXPERIMENTS
 from regard.models.recipe import build_empty, load_recipe
+from regard.viewer.export import read_head_weights
+from regard.viewer.query import Query
+from regard.viewer.record import record
 
 TOUR = Path(__file__).parent.parent / "docs" / "tour"
-CHAPTERS = sorted(TOUR.glob("[0-9]*.md"), key=lambda path: int(path.name.split("-")[0]))
-PARTS = ("## The idea", "## Exercises", "<details><summary>Solutions</summary>")
+sys.path.insert(0, str(TOUR))
+from chapters import CHAPTERS, read_commands, read_pieces  # noqa: E402
+from notebooks import as_notebook  # noqa: E402
+from pages import page_commands  # noqa: E402
+
+PARTS = ("## The idea", "$$", "../../regard/", "## See it", "## Measure it", "\nregard lab ", "## Exercises")
+SOLUTIONS = "<details><summary>Solutions</summary>"
+FORGET = "%reset -f"
+by_name = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 
 
 def commands(path: Path) -> list[list[str]]:
-    """Return the commands of a chapter, without their comments, as lists of words."""
-    found = re.findall(r"^regard (.*?)(?: +#.*)?$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return [command.split() for command in found]
+    """Return the commands of a chapter as lists of words."""
+    blocks = [piece.text for piece in read_pieces(path) if piece.kind == ""]
+    return [shlex.split(command)[1:] for block in blocks for command in read_commands(block)]
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_a_chapter_runs(path: Path) -> None:
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """One kernel for all chapters: importing torch once is enough."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(TOUR))
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+@by_name
+def test_the_notebook_of_a_chapter_runs(path: Path, kernel: KernelManager) -> None:
+    notebook = as_notebook(path)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGET))
+    NotebookClient(notebook, km=kernel, timeout=300).execute()  # a kernel that is given is not shut down
+    ran = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.execution_count]
+    assert len(ran) > 2
+    assert any("widget-view" in str(cell.outputs) for cell in ran)  # the interactive page
+
+
+@by_name
+def test_the_notebook_of_a_chapter_is_up_to_date(path: Path) -> None:
+    written = path.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert written == nbformat.writes(as_notebook(path)) + "\n", "run: python docs/tour/notebooks.py"
+
+
+@by_name
+def test_a_chapter_is_complete(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert all(part in text for part in PARTS)
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    exec("\n".join(blocks), {"__name__": "chapter"})
+    assert [part for part in PARTS if part not in text] == []
+    exercises, solutions = text.split("## Exercises")[1].split(SOLUTIONS)
+    numbers = re.findall(r"^\d+\. ", exercises, re.MULTILINE)
+    assert numbers == re.findall(r"^\d+\. ", solutions, re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+@by_name
 def test_the_commands_of_a_chapter_exist(path: Path) -> None:
     verbs = get_command(app).commands
     assert commands(path)
@@ -47,9 +89,27 @@ def test_the_commands_of_a_chapter_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [TOUR / "index.md", *CHAPTERS], ids=lambda path: path.stem)
 def test_the_links_of_a_chapter_exist(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
+    text = "".join(piece.text for piece in read_pieces(path) if piece.kind == "text")
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert links
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    written = page_commands()
+    assert [link for link in links if link not in written and not (path.parent / link).exists()] == []
+
+
+def test_every_chapter_links_to_the_page_that_it_writes() -> None:
+    for path in CHAPTERS:
+        page = f"pages/{path.stem}.html"
+        assert page in page_commands()
+        assert f"]({page}#view=" in path.read_text(encoding="utf-8")
+
+
+def test_the_head_of_chapter_four_looks_from_it_to_the_animal() -> None:
+    words = page_commands()["pages/4-self-attention.html"]
+    option = {name: words[words.index(name) + 1] for name in ("-m", "--attention", "--head")}
+    recording = record(regard.load(option["-m"], "cpu"), Query(words[1]))
+    head = read_head_weights(recording, option["--attention"], int(option["--head"]))
+    (query,) = (at for at, token in enumerate(head.queries) if token.strip() == "it")
+    assert head.keys[head.weights[query].argmax()].strip() == "animal"
 
 
 def test_the_contents_name_all_chapters_in_order() -> None:
