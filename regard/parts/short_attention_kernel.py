@@ -14,14 +14,16 @@ from torch import Tensor
 
 from regard.parts.short_attention import beside
 
-WARPS = 4  # of a program
+WARPS = 4  # of a program, for up to 64 tokens; twice as many for more
 
 
 @triton.jit
-def _weights(query, key, mask, i, j, T, S, mask_i, mask_j, scale, causal, MASKED: tl.constexpr):
+def _weights(query, key, mask, i, j, T, S, mask_i, mask_j, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
     """Return softmax(scale QK' + mask) in float32; a query that sees no key has zeros."""
     scores = tl.dot(query, tl.trans(key)) * scale
-    seen = (j[None, :] < S) & ((causal == 0) | (i[:, None] >= j[None, :]))
+    seen = j[None, :] < S
+    if CAUSAL:
+        seen = seen & (i[:, None] >= j[None, :])
     if MASKED:
         places = i[:, None] * mask_i + j[None, :] * mask_j
         scores += tl.load(mask + places, (i[:, None] < T) & (j[None, :] < S), other=0.0).to(tl.float32)
@@ -36,8 +38,9 @@ def _weights(query, key, mask, i, j, T, S, mask_i, mask_j, scale, causal, MASKED
 def _forward(
     query_in, key_in, value_in, mask, out,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, m_b, m_h, m_i, m_j,
-    H, T, S, scale, causal,
-    MASKED: tl.constexpr, E: tl.constexpr, G: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+    H, T, S, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, E: tl.constexpr, G: tl.constexpr, BLOCK_T: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Write Y of one head of one row."""
     b, h = (tl.program_id(0) // H).to(tl.int64), (tl.program_id(0) % H).to(tl.int64)
@@ -46,7 +49,7 @@ def _forward(
     query = tl.load(query_in + b * q_b + h * q_h + i[:, None] * q_t + e[None, :], queries, other=0.0)
     key = tl.load(key_in + b * k_b + h * k_h + j[:, None] * k_t + e[None, :], keys, other=0.0)
     value = tl.load(value_in + b * v_b + h * v_h + j[:, None] * v_t + g[None, :], keys, other=0.0)
-    weights = _weights(query, key, mask + b * m_b + h * m_h, i, j, T, S, m_i, m_j, scale, causal, MASKED)
+    weights = _weights(query, key, mask + b * m_b + h * m_h, i, j, T, S, m_i, m_j, scale, CAUSAL, MASKED)
     mixed = tl.dot(weights.to(value.dtype), value)
     tl.store(out + b * o_b + h * o_h + i[:, None] * o_t + g[None, :], mixed.to(value.dtype), queries)
 
@@ -56,8 +59,9 @@ def _backward(
     query_in, key_in, value_in, mask, d_out, d_query, d_key, d_value,
     q_b, q_h, q_t, k_b, k_h, k_t, v_b, v_h, v_t, o_b, o_h, o_t, m_b, m_h, m_i, m_j,
     dq_b, dq_h, dq_t, dk_b, dk_h, dk_t, dv_b, dv_h, dv_t,
-    H, T, S, scale, causal,
-    MASKED: tl.constexpr, E: tl.constexpr, G: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr,
+    H, T, S, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, E: tl.constexpr, G: tl.constexpr, BLOCK_T: tl.constexpr,
+    BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of one head of one row:
 
@@ -70,7 +74,7 @@ def _backward(
     key = tl.load(key_in + b * k_b + h * k_h + j[:, None] * k_t + e[None, :], keys, other=0.0)
     value = tl.load(value_in + b * v_b + h * v_h + j[:, None] * v_t + g[None, :], keys, other=0.0)
     gradient = tl.load(d_out + b * o_b + h * o_h + i[:, None] * o_t + g[None, :], queries, other=0.0)
-    weights = _weights(query, key, mask + b * m_b + h * m_h, i, j, T, S, m_i, m_j, scale, causal, MASKED)
+    weights = _weights(query, key, mask + b * m_b + h * m_h, i, j, T, S, m_i, m_j, scale, CAUSAL, MASKED)
     to_value = tl.dot(tl.trans(weights.to(value.dtype)), gradient)
     tl.store(d_value + b * dv_b + h * dv_h + j[:, None] * dv_t + g[None, :], to_value.to(value.dtype), keys)
     to_weights = tl.dot(gradient, tl.trans(value))
@@ -88,16 +92,9 @@ def attend_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
     strides, sizes = _strides(*given, out), (query.shape[1], query.shape[2], key.shape[2])
     marks = query if mask is None else mask
     _forward[_grid(query)](
-        *given,
-        marks,
-        out,
-        *strides,
-        *_mask_strides(mask),
-        *sizes,
-        scale,
-        int(causal),
-        **_constants(query, key, value, mask),
-    )
+        *given, marks, out, *strides, *_mask_strides(mask), *sizes, scale,
+        **_constants(query, key, value, mask, causal),
+    )  # fmt: skip
     return out
 
 
@@ -109,8 +106,8 @@ def attend_short_backward(
     strides, sizes = _strides(*given, gradient), (query.shape[1], query.shape[2], key.shape[2])
     marks = query if mask is None else mask
     _backward[_grid(query)](
-        *given, marks, gradient, *found, *strides, *_mask_strides(mask), *_strides(*found), *sizes, scale, int(causal),
-        **_constants(query, key, value, mask),
+        *given, marks, gradient, *found, *strides, *_mask_strides(mask), *_strides(*found), *sizes, scale,
+        **_constants(query, key, value, mask, causal),
     )  # fmt: skip
     return found[0], found[1], found[2]
 
@@ -130,13 +127,14 @@ def _mask_strides(mask: Tensor | None) -> tuple[int, ...]:
     return tuple(0 if size == 1 else stride for size, stride in zip(mask.shape, mask.stride(), strict=True))
 
 
-def _constants(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> dict[str, Any]:
+def _constants(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> dict[str, Any]:
     blocks = [max(16, triton.next_power_of_2(each.shape[2])) for each in (query, key)]
     return {
+        "CAUSAL": causal,
         "MASKED": mask is not None,
         "E": query.shape[3],
         "G": value.shape[3],
         "BLOCK_T": blocks[0],
         "BLOCK_S": blocks[1],
-        "num_warps": WARPS,
+        "num_warps": WARPS if max(blocks) <= 64 else 2 * WARPS,
     }
