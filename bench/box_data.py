@@ -1,9 +1,8 @@
-"""Data for the models in the box that is derived from Tatoeba or from CB513.
+"""Data for the models in the box that is derived from Tatoeba: English sentences, and sentences labelled by topic.
 
 `english.*.txt` are the English sides of both Tatoeba sets without duplicates. A sentence of a validation or test part
 is in no training file, whatever its case and punctuation. `topics.*.tsv` are those sentences that contain keywords of
-exactly one topic (topics.tsv), and some without any, so their labels were not made by people. `residues.*.tsv` are the
-chains of CB513; those of the test part are not related to any other (regard/tasks/proteins.py), and have no alignments.
+exactly one topic (topics.tsv), and some without any, so their labels were not made by people.
 """
 
 import re
@@ -12,23 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 
 PARTS = ("train", "val", "test")
-FOLDS = 7
 OTHER, KEPT_WITHOUT = "other", 5  # the label of sentences without keywords, and how many there are to one that is kept
 KEYWORDS = Path(__file__).with_name("topics.tsv")  # a topic and its keywords in each line
-
-
-def write_residues(cb513: Path, folder: Path) -> None:
-    """Write the derived files into `folder` from the table of `regard data cb513`: a seventh of it is for testing."""
-    from regard.tasks.proteins import in_fold
-
-    folder.mkdir(parents=True, exist_ok=True)
-    header, *rows = (line.split("\t") for line in (cb513 / "chains.tsv").read_text(encoding="utf-8").splitlines())
-    held_back = in_fold([sequence for _, sequence, _, _ in rows], FOLDS, FOLDS)
-    train = [row for row, is_test in zip(rows, held_back, strict=True) if not is_test]
-    test = [[*row[:3], ""] for row, is_test in zip(rows, held_back, strict=True) if is_test]
-    for part, kept in (("train", train), ("test", test)):
-        lines = ("\t".join(row) + "\n" for row in [header, *kept])
-        (folder / f"residues.{part}.tsv").write_text("".join(lines), encoding="utf-8")
 
 
 def write_sentences(tatoeba: Path, folder: Path) -> None:

@@ -24,11 +24,11 @@ from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.box_data import write_residues, write_sentences
+from bench.box_data import write_sentences
 from bench.crossing import write_crossing
 from bench.sample import TRANSLATOR, write_sample, write_training
 from regard.atomic import sha256, write_folder, write_text
-from regard.cli.models import SHARES, format_score
+from regard.cli.models import format_score
 from regard.config import Config, Table, from_table, to_table
 from regard.errors import RegardError
 from regard.recipe_files import BOX, box_recipe_names, read_recipe
@@ -40,7 +40,7 @@ TOKENIZER = "tokenizer.json"
 SHAKESPEARE = ("data/tinyshakespeare/input.txt", "data/box/shakespeare.val.txt")
 PAGE = ROOT / "docs" / "models.md"
 NOT_CHECKED = (CARD, README)
-COMPARED = ("classification", "residues", "trajectories")  # tasks whose simple models can be measured on other files
+COMPARED = ("classification", "trajectories")  # tasks whose simple models can be measured on other files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,6 @@ def get_data(names: Sequence[str], source: Path | None) -> None:
     derived = Path("data/box")
     if Path("data/tatoeba").exists():
         write_sentences(Path("data/tatoeba"), derived)
-    if Path("data/cb513").exists():
-        write_residues(Path("data/cb513"), derived)
     if "crossing" in names:
         write_crossing(derived)
     text, held_back = map(Path, SHAKESPEARE)
@@ -232,7 +230,7 @@ def describe_training(name: str, run: Path) -> str:
 def readme(name: str, card: Card) -> str:
     """Return the card for people."""
     size = sum(file.size for file in card.files.values()) / 1e6
-    scale = 100 if card.score.metric in SHARES else 1
+    scale = 100 if card.score.metric == "accuracy" else 1
     unit = " %" if scale == 100 else ""
     rows = {
         "verbs": ", ".join(f"`regard {verb}`" for verb in card.verbs),

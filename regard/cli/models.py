@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from regard.use.box import CardScore
 
 
-SHARES = ("accuracy", "q3")  # metrics that are written in per cent
-
-
 def models_command(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Print the card of this model.", show_default=False)
@@ -60,6 +57,6 @@ def models_command(
 
 def format_score(score: "CardScore") -> str:
     """Return a score as it is usually written."""
-    if score.metric in SHARES:
+    if score.metric == "accuracy":
         return f"{100 * score.value:.1f} %"
     return f"{score.metric.replace('bleu', 'BLEU')} {score.value:.{1 if score.metric == 'bleu' else 3}f}"

@@ -31,11 +31,6 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from regard.data.trees import Tree
 
-NO_PARSER = (
-    "no parser comes with regard, since treebanks may not be passed on; train one (regard data treebank-sample, then "
-    "regard train parsing data/treebank-sample/train.mrg) and name it with -m RUN, or name trees with --grammar FILE"
-)
-
 
 def parse_command(
     texts: Texts = None,
@@ -80,8 +75,6 @@ def parse_command(
     check_apart(output, svg, "picture")
     if model is not None and grammar is not None:
         raise InputError(f"-m {model} and --grammar {grammar}: either parses; leave one of them out")
-    if model is None and grammar is None:
-        raise InputError(NO_PARSER)
     drawn = bool(texts) and not (brackets or as_json)
     with Sink(output) as sink:
 
@@ -99,7 +92,7 @@ def parse_command(
         if grammar is not None:
             answer_all(lines, _parse_with_grammar(lines, grammar), sink, show)
             return
-        loaded = open_model(model, device, engine, allow_pickle, precision, step)
+        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="parse")
         answer_all(lines, loaded.parse_lines(lines.chunks(loaded), beam, lines.feedback(), batch_tokens), sink, show)
 
 
