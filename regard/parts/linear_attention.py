@@ -5,8 +5,10 @@ constant size. Linear attention (Katharopoulos et al. 2020) only adds; Mamba-2 (
 at once; gated DeltaNet (Yang et al. 2025) also removes what a key has stored before it stores something else there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +22,7 @@ from regard.parts.conv import DepthwiseConvolution
 from regard.parts.linear import Linear, linears
 from regard.parts.linear_recurrence import state_recurrence
 from regard.parts.mask import Rule
-from regard.parts.mixer import Mixer, MixerConfig
+from regard.parts.mixer import Memo, Mixer, MixerConfig, Signal
 from regard.parts.norm import RMSNorm
 from regard.parts.precision import at_least_float32
 from regard.parts.recurrent import check_looks_back, real_lengths
@@ -28,6 +30,10 @@ from regard.parts.state import Hidden
 
 SLOWEST, QUICKEST = 0.001, 0.1  # the time steps that heads start with, from long memories to short ones
 MOST_DECAY = 16.0  # how much faster the last head decays than the first, for the same time step
+
+MATRIX_LENGTH = Signal("state: the length of the matrix of each head, how much it holds")
+DECAY = Signal("decay: the share of the matrix that stays", True)
+SHARE = Signal("share: how much of what the key has stored is replaced", True)
 
 
 class MatrixMemory(Mixer):
@@ -37,6 +43,8 @@ class MatrixMemory(Mixer):
     """
 
     carries_state = True
+    signals: ClassVar[Mapping[str, Signal]] = {"S": MATRIX_LENGTH}
+    signal_unit = "head"
 
     def __init__(self, dim: int, heads: int, key: int, value: int, kernel: int | None, bias: bool = False) -> None:
         super().__init__()
@@ -102,6 +110,22 @@ class MatrixMemory(Mixer):
         """Return what all heads read, and the matrices after each row's last real token."""
         raise NotImplementedError
 
+    def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
+        """See `Mixer.trace`; a number for each head."""
+        matrix, *past = start
+        mixed = self.project(x)
+        if self.conv is not None:
+            mixed = F.silu(self.conv(mixed, state=Hidden(tuple(past))))
+        lengths = []
+        for time in range(x.shape[1]):
+            _, matrix = self.run(x[:, time : time + 1], mixed[:, time : time + 1], matrix, None)
+            lengths.append(matrix[:, :, : self.value].norm(dim=(2, 3)))
+        return torch.stack(lengths, 1), *self.gates(x)
+
+    def gates(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B T H"], ...]:
+        """Return the other signals of each head; by default there are none."""
+        return ()
+
     def split(self, x: Float[Tensor, "B T _F"]) -> Float[Tensor, "B T H _E"]:
         """Split features into those of the heads."""
         return rearrange(x, "B T (H E) -> B T H E", H=self.heads)
@@ -159,6 +183,8 @@ class Decaying(MatrixMemory):
     the token.
     """
 
+    signals: ClassVar[Mapping[str, Signal]] = {"S": MATRIX_LENGTH, "w": DECAY}
+
     def __init__(self, dim: int, heads: int, key: int, value: int, kernel: int, bias: bool = False) -> None:
         super().__init__(dim, heads, key, value, kernel, bias)
         self.to_mixed = Linear(dim, self.mixed(), bias=False)
@@ -184,6 +210,10 @@ class Decaying(MatrixMemory):
         step = torch.logaddexp(logits, torch.zeros_like(logits))[..., None]  # softplus; see `_positive`
         return step, -at_least_float32(self.decay).exp()[:, None] * step
 
+    def gates(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B T H"], ...]:
+        """Return the decays."""
+        return (self.steps(x)[1].exp()[..., 0],)
+
 
 class GatedDeltaNet(Decaying):
     """S_t = w_t S_{t-1} (1 - β_t k_t k_t') + β_t v_t k_t': what k_t has stored is replaced, by a share β_t = σ(W x_t).
@@ -191,6 +221,8 @@ class GatedDeltaNet(Decaying):
     Queries, keys and values are mixed with those of the tokens before by a convolution; queries and keys have the
     length 1. The output is W_o (norm(S_t q_t / sqrt(K)) * silu(W_g x_t)).
     """
+
+    signals: ClassVar[Mapping[str, Signal]] = {**Decaying.signals, "β": SHARE}
 
     def __init__(self, dim: int, heads: int, key: int, value: int, kernel: int) -> None:
         super().__init__(dim, heads, key, value, kernel)
@@ -203,12 +235,20 @@ class GatedDeltaNet(Decaying):
         query, key, value = (self.split(part) for part in mixed.split((keys, keys, self.heads * self.value), -1))
         query, key = (_with_length_one(at_least_float32(vectors)) for vectors in (query, key))
         _, log_w = self.steps(x)
-        share = hide(at_least_float32(self.to_share(x)).sigmoid()[..., None], real)
+        share = hide(self.shares(x)[..., None], real)
         log_w = hide(log_w, real)
         removal = (-log_w.exp() * share * key, None)
         out, matrix = state_recurrence(query * self.key**-0.5, log_w, key, share * value, removal, matrix)
         out = self.norm(out).to(x.dtype) * F.silu(self.split(self.to_gate(x)))
         return rearrange(out, "B T H E -> B T (H E)"), matrix
+
+    def shares(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H"]:
+        """Return β of each head."""
+        return at_least_float32(self.to_share(x)).sigmoid()
+
+    def gates(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B T H"], ...]:
+        """Return the decays and the shares."""
+        return *super().gates(x), self.shares(x)
 
     def flops(self, tokens: int, keys: int) -> int:
         """Count the products with the matrices: removal, addition, reading."""

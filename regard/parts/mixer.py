@@ -32,6 +32,7 @@ class Mixer(nn.Module):
     follows_documents = False  # whether a mask of documents keeps the texts packed into a row apart
     uses_memo = False  # whether it keeps something for the layers above, such as what it makes of a mask
     signals: ClassVar[Mapping[str, Signal]] = {}  # the state and the gates of a recurrence, by name
+    signal_unit = "unit"  # what each number of a signal belongs to
     carries_state = False  # whether training can carry its state from one window of a text to the next
 
     def share(self, memo: Memo, x: Tensor, mask: Rule | None, positions: Tensor | None) -> None:

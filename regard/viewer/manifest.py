@@ -178,6 +178,7 @@ class RecurrenceInfo(TypedDict):
     backward: bool  # it reads from the end
     rows: int  # tokens
     width: int  # numbers of a signal
+    unit: str  # what each of them belongs to: "unit" or "head"
     signals: list[SignalInfo]
 
 

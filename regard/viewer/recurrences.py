@@ -46,6 +46,7 @@ class RecurrenceTrace:
             "backward": self.backward,
             "rows": rows,
             "width": width,
+            "unit": self.module.signal_unit,
             "signals": [
                 {"name": name, "about": signal.about, "gate": signal.is_gate}
                 for name, signal in self.module.signals.items()

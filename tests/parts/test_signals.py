@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from regard.parts.linear_attention import GatedDeltaNetConfig, LinearAttentionConfig, Mamba2Config
 from regard.parts.recurrent import RECURRENT
 from regard.parts.rwkv import RWKV4Config, RWKV7Config
 
@@ -56,3 +57,30 @@ def test_the_matrices_of_rwkv_7_are_those_of_its_state():
     for t in range(5):
         layer(x[:, t : t + 1], state=state)
         close(lengths[:, t], state.values[1].norm(dim=-1).flatten(1))
+
+
+@pytest.mark.parametrize(
+    "config", [LinearAttentionConfig(heads=2), GatedDeltaNetConfig(heads=2), Mamba2Config(heads=2)]
+)
+def test_the_matrices_of_linear_attention_are_those_of_its_state(config):
+    x = torch.randn(2, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    layer = config.build(8).double()
+    torch.manual_seed(0)
+    for weight in layer.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    first = layer.start(2)
+    layer(x[:, :4], state=first)  # the signals go on from a state
+    found = dict(zip(layer.signals, layer.trace(x[:, 4:], first.values), strict=True))
+    state = layer.start(2)
+    layer(x[:, :4], state=state)
+    for t in range(5):
+        before = state.values[0]
+        layer(x[:, t + 4 : t + 5], state=state)
+        rows = state.values[0][:, :, : layer.value]
+        close(found["S"][:, t], rows.norm(dim=(2, 3)))
+        if isinstance(config, Mamba2Config):  # what a token adds is of rank one: S - w S_before
+            added = state.values[0] - found["w"][:, t, :, None, None] * before
+            assert int(torch.linalg.matrix_rank(added, atol=1e-9).max()) == 1
+    for name, signal in layer.signals.items():
+        assert found[name].shape == (2, 5, 2)
+        assert bool(((found[name] > 0) & (found[name] < 1)).all()) or not signal.is_gate

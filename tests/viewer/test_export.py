@@ -128,7 +128,7 @@ def large() -> StoredRecording:
     said["next"] = {"sequence": "target", "begin": 1, "vocabulary": 5000}
     gate = {"name": "f", "about": "forget gate", "gate": True}
     layer = {"id": "target-1", "name": "cells.0", "cell": "LSTM", "sequence": "target", "layer": 1, "backward": False}
-    said["recurrences"] = [layer | {"rows": 3, "width": 700, "signals": [gate]}]
+    said["recurrences"] = [layer | {"rows": 3, "width": 700, "unit": "unit", "signals": [gate]}]
     return recording(said)
 
 

@@ -83,6 +83,23 @@ def test_a_vector_comes_from_another_text(tab: Tab, shown: Shown):
     expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
 
 
+def test_the_output_of_a_head_comes_from_another_head(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "change")
+    tab.page.get_by_text("Replace a vector").click()
+    tab.field("Replace").select_option("self.2")
+    tab.field("head to replace").select_option("1")
+    tab.field("by").select_option("self.1")
+    tab.field("head to copy").select_option("3")
+    tab.page.get_by_role("button", name="Replace", exact=True).click()
+    expect(chips(tab)).to_contain_text("Self-attention L2.H2")
+    expect(chips(tab)).to_contain_text("from the output of Self-attention L1.H4")
+    expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
+    vector = {"place": "self.1", "position": 0, "head": 3}
+    assert json.loads(tab.chosen()["changes"]) == [
+        {"place": "self.2", "heads": [1], "positions": [0], "vector": vector}
+    ]
+
+
 def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "change", attention="self.1", head=1, query=4, key=1)
     tab.page.get_by_role("button", name="Look at", exact=False).last.click()

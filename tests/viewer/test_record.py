@@ -255,6 +255,20 @@ def test_a_recurrent_model_shows_its_states(feed: str):
     close(torch.tanh(model.readout(joined)).detach(), layers[-1])
 
 
+@pytest.mark.parametrize(("name", "signals"), [("linear-attention", "S"), ("gated-deltanet", "Swβ"), ("mamba2", "Sw")])
+def test_a_model_with_matrices_shows_how_much_each_head_holds(name: str, signals: str):
+    _, recording = recorded(next(case for case in cases() if case.name == name))
+    layers = recording.manifest()["recurrences"]
+    assert layers
+    for layer in layers:
+        assert "".join(signal["name"] for signal in layer["signals"]) == signals
+        assert layer["unit"] == "head"
+        for number in range(len(signals)):
+            values = np.frombuffer(recording.blob(f"signal/{layer['id']}/{number}.f32"), "<f4")
+            assert len(values) == layer["rows"] * layer["width"]
+            assert (values > 0).all()
+
+
 @pytest.mark.parametrize("name", ["rnn-attention", "transformer-base"])
 def test_the_queries_of_cross_attention_are_the_words_then_written(name: str):
     _, recording = recorded(next(case for case in cases() if case.name == name))

@@ -58,10 +58,10 @@ const PATTERNS: Record<string, string> = {
   first: "looks at the first token",
 };
 
-/** "Cross L2.H3: off", "tokens after layer 2, river: from tokens after layer 1, bank". */
+/** "Cross L2.H3: off", "tokens after layer 2, river: from tokens after layer 1, bank", "Cross L2.H3, river: from the output of Cross L1.H1, bank". */
 export function describe(change: Change, manifest: Manifest): string {
   const attention = manifest.attentions.find((each) => each.id === change.place);
-  if (!attention) return `${vectorName(change.place)}${tokensOf(change.place, change.positions, manifest)}: ${originText(change.vector, manifest)}`;
+  if (!attention) return `${placeName(change.place, manifest)}${tokensOf(change.place, change.positions, manifest)}: ${originText(change.vector, manifest)}`;
   const heads = change.heads?.length ? change.heads.map((head) => headName(attention, head)).join(", ") : `L${attention.layer}, all heads`;
   const name = `${kindTitles[attention.kind]} ${heads}`;
   const word = (sequence: string, at: number) => readable(manifest.sequences[sequence]?.[at]?.text ?? `#${at}`);
@@ -75,22 +75,29 @@ export function describe(change: Change, manifest: Manifest): string {
   return `${name}${rows}: ${what}`;
 }
 
-/** "tokens.2" as "tokens after layer 2". */
-export function vectorName(place: string): string {
+/** "tokens.2" as "tokens after layer 2"; "cross.2" as "the output of Cross L2", or of one of its heads. */
+export function placeName(place: string, { attentions }: Manifest, head?: number): string {
+  const attention = attentions.find((each) => each.id === place);
+  if (attention) return `the output of ${kindTitles[attention.kind]} ${head === undefined ? `L${attention.layer}` : headName(attention, head)}`;
   const [sequence, layer] = place.split(".");
   return layer === "0" ? `${sequence} in the embedding` : `${sequence} after layer ${layer}`;
 }
 
+/** The sequence whose tokens have a vector at a place. */
+export function placeSequence(place: string, { attentions }: Manifest): string {
+  return attentions.find((each) => each.id === place)?.queries ?? place.split(".")[0];
+}
+
 function tokensOf(place: string, positions: readonly number[] | undefined, manifest: Manifest): string {
-  const tokens = manifest.sequences[place.split(".")[0]] ?? [];
+  const tokens = manifest.sequences[placeSequence(place, manifest)] ?? [];
   return positions?.length ? `, ${positions.map((at) => readable(tokens[at]?.text ?? `#${at}`)).join(", ")}` : "";
 }
 
 function originText(origin: Origin | undefined, manifest: Manifest): string {
   if (!origin) return "changed";
-  const head = origin.head === undefined ? "" : `, head ${origin.head + 1}`;
-  if (origin.text !== undefined) return `from “${origin.text}”, ${vectorName(origin.place)}${head}, token ${origin.position + 1}`;
-  return `from ${vectorName(origin.place)}${head}${tokensOf(origin.place, [origin.position], manifest)}`;
+  const name = placeName(origin.place, manifest, origin.head);
+  if (origin.text !== undefined) return `from “${origin.text}”, ${name}, token ${origin.position + 1}`;
+  return `from ${name}${tokensOf(origin.place, [origin.position], manifest)}`;
 }
 
 /** Which words of a text are not in another: those outside a longest common subsequence. */

@@ -161,6 +161,8 @@ export interface RecurrenceInfo {
   rows: number;
   /** Numbers of a signal. */
   width: number;
+  /** What each of them belongs to: "unit" or "head". */
+  unit: string;
   signals: SignalInfo[];
 }
 

@@ -30,6 +30,7 @@ test.each<[Change, string]>([
   [{ place: "cross.2", heads: [0], weight: [1, 2, 0.25] }, "Cross L2.H1: rivière → bank is 0.25"],
   [{ place: "target.1", positions: [0], vector: { place: "source.0", position: 2 } }, "target after layer 1, la: from source in the embedding, bank"],
   [{ place: "target.1", positions: [0], vector: { place: "target.1", position: 2, text: "il" } }, "target after layer 1, la: from “il”, target after layer 1, token 3"],
+  [{ place: "cross.2", heads: [1], positions: [1], vector: { place: "cross.2", head: 3, position: 0 } }, "Cross L2.H2, rivière: from the output of Cross L2.H4, la"],
 ])("%j", (change, text) => {
   expect(describe(change, manifest)).toBe(text);
 });

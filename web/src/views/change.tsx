@@ -1,7 +1,7 @@
 // Change: a list of changes of the model, and what it does then, beside what it did before, on the same tokens.
 import { useSignal } from "@preact/signals";
 import { useApp, useDrawing } from "../app";
-import { active, describe, newWords, readChanges, vectorName, writeChanges, type Change as OneChange } from "../change";
+import { active, describe, newWords, placeName, placeSequence, readChanges, writeChanges, type Change as OneChange } from "../change";
 import { matrixSvg } from "../export";
 import { Thumbnail } from "../head-grid";
 import { useKept, useLoaded } from "../loading";
@@ -49,7 +49,7 @@ export function Change({ recording }: { recording: Recording }) {
     <div class="change">
       <Chips changes={changes} manifest={recording.manifest} set={set} />
       <Controls recording={recording} add={(change) => set([...changes, change])} />
-      {recording.manifest.places.some((place) => !recording.attention(place)) && <Vectors recording={recording} add={(change) => set([...changes, change])} />}
+      <Vectors recording={recording} add={(change) => set([...changes, change])} />
       {error && <p class="failure">{error}</p>}
       {wanted.length > 0 && !error && kept && <Effect before={recording} changed={kept} changes={wanted} />}
       {wanted.length === 0 && <p class="soft">Nothing is changed: switch off the chosen head, and see what the model does without it.</p>}
@@ -144,25 +144,36 @@ function Controls({ recording, add }: { recording: Recording; add(change: OneCha
   );
 }
 
-/** Replaces a vector of a token by that of another token, layer or text. */
+/** Replaces a vector of a token, or what a head writes there, by that of another token, layer, head or text. */
 function Vectors({ recording, add }: { recording: Recording; add(change: OneChange): void }) {
-  const places = recording.manifest.places.filter((place) => !recording.attention(place));
-  const [to, from] = [useSignal(places[places.length - 1]), useSignal(places[0])];
+  const { manifest } = recording;
+  const ofTokens = manifest.places.filter((place) => !recording.attention(place));
+  const ofHeads = manifest.places.filter((place) => recording.attention(place));
+  const [to, from] = [useSignal(ofTokens[ofTokens.length - 1] ?? ofHeads[0]), useSignal(ofTokens[0] ?? ofHeads[0])];
+  const [head, otherHead] = [useSignal(0), useSignal(0)];
   const [into, origin] = [useSignal(0), useSignal(0)];
   const text = useSignal("");
   const elsewhere = text.value.trim() !== "";
+  const isHead = recording.attention(to.value) !== null;
+  const pick = (place: string) => {
+    if ((recording.attention(place) !== null) !== isHead) [from.value, otherHead.value, origin.value] = [place, 0, 0];
+    [to.value, head.value, into.value] = [place, 0, 0];
+  };
   const put = (event: Event) => {
     event.preventDefault();
-    add({ place: to.value, positions: [into.value], vector: { place: from.value, position: origin.value, ...(elsewhere && { text: text.value }) } });
+    const vector = { place: from.value, position: origin.value, ...(isHead && { head: otherHead.value }), ...(elsewhere && { text: text.value }) };
+    add({ place: to.value, ...(isHead && { heads: [head.value] }), positions: [into.value], vector });
   };
-  const tokens = (place: string) => recording.tokens(place.split(".")[0]);
+  const tokens = (place: string) => recording.tokens(placeSequence(place, manifest));
   return (
     <details>
       <summary>Replace a vector</summary>
       <form class="ask" onSubmit={put}>
-        <PlaceField title="Replace" places={places} value={to.value} onPick={(place) => (to.value = place)} />
+        <PlaceField title="Replace" manifest={manifest} places={[...ofTokens, ...ofHeads]} value={to.value} onPick={pick} />
+        <HeadField title="head to replace" attention={recording.attention(to.value)} value={head.value} onPick={(at) => (head.value = at)} />
         <TokenField title="of" tokens={tokens(to.value)} value={into.value} onPick={(at) => (into.value = at)} />
-        <PlaceField title="by" places={places} value={from.value} onPick={(place) => (from.value = place)} />
+        <PlaceField title="by" manifest={manifest} places={isHead ? ofHeads : ofTokens} value={from.value} onPick={(place) => ([from.value, otherHead.value, origin.value] = [place, 0, 0])} />
+        <HeadField title="head to copy" attention={recording.attention(from.value)} value={otherHead.value} onPick={(at) => (otherHead.value = at)} />
         {elsewhere ? (
           <label class="field">
             <span>token number</span>
@@ -181,14 +192,30 @@ function Vectors({ recording, add }: { recording: Recording; add(change: OneChan
   );
 }
 
-function PlaceField({ title, places, value, onPick }: { title: string; places: string[]; value: string; onPick(place: string): void }) {
+function PlaceField({ title, manifest, places, value, onPick }: { title: string; manifest: Manifest; places: string[]; value: string; onPick(place: string): void }) {
   return (
     <label class="field">
       <span>{title}</span>
       <select value={value} onChange={(event) => onPick(event.currentTarget.value)}>
         {places.map((place) => (
           <option key={place} value={place}>
-            {vectorName(place)}
+            {placeName(place, manifest)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function HeadField({ title, attention, value, onPick }: { title: string; attention: AttentionInfo | null; value: number; onPick(head: number): void }) {
+  if (!attention) return null;
+  return (
+    <label class="field">
+      <span>{title}</span>
+      <select value={String(value)} onChange={(event) => onPick(Number(event.currentTarget.value))}>
+        {Array.from({ length: attention.heads }, (_, head) => (
+          <option key={head} value={String(head)}>
+            {headName(attention, head)}
           </option>
         ))}
       </select>

@@ -1,4 +1,4 @@
-// States: a recurrent layer over time. Its hidden state and its gates as heat maps, units down and tokens across.
+// States: a recurrent layer over time. Its state and its gates as heat maps, units (or heads) down and tokens across.
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useApp, useDrawing } from "../app";
@@ -52,7 +52,7 @@ export function States({ recording }: { recording: Recording }) {
           </button>
         ))}
         <span class="soft">
-          {mine.cell}, {mine.width} units; {mine.signals[number].about}
+          {mine.cell}, {mine.width} {mine.unit}s; {mine.signals[number].about}
         </span>
       </div>
       {error ? <p class="failure">{error}</p> : shown && <Signal recording={recording} layer={shown.mine} signal={shown.mine.signals[shown.number]} values={shown.values} />}
@@ -66,20 +66,20 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
   const [token, choose] = useToken(layer.sequence, layer.rows - 1);
   const tokens = recording.tokens(layer.sequence);
   const at = Math.min(token, layer.rows - 1);
-  const { width } = layer;
+  const { width, unit } = layer;
   const units = useMemo(() => orderUnits(values, width, at, order.value), [values, width, order.value === "value" ? at : -1, order.value]);
   const turned = useMemo(() => transpose(values, width, units), [values, units]);
   const now = valuesAt(values, width, at);
   const texts = tokens.map((each) => each.text);
   const heat: MatrixProps = {
-    label: `${signal.about}: ${width} units over ${layer.rows} tokens`,
-    rows: units.map((unit) => String(unit)),
+    label: `${signal.about}: ${width} ${unit}s over ${layer.rows} tokens`,
+    rows: units.map((each) => String(unitNumber(layer, each))),
     columns: texts,
     values: turned,
     scale: signal.gate ? { kind: "weight", root: app.selection.root.value } : { kind: "signed", limit: reach(values) },
     marked: { rows: [], columns: [at] },
-    captions: ["unit", layer.backward ? "token (this layer reads from the end)" : "token"],
-    describe: (cell) => `unit ${units[cell.row]} at ${texts[cell.column]}`,
+    captions: [unit, layer.backward ? "token (this layer reads from the end)" : "token"],
+    describe: (cell) => `${unitName(layer, units[cell.row])} at ${texts[cell.column]}`,
     onPick: (cell) => choose(cell.column),
     instead: "The line above chooses a token, and the table at the end has its numbers.",
   };
@@ -87,11 +87,11 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
   return (
     <>
       <p class="sentence" aria-live="polite">
-        {describe(signal, now, texts[at])}
+        {describe(layer, signal, now, texts[at])}
       </p>
       <WordLine label={`Tokens of ${layer.sequence}`} groups={groupTokens(tokens, false, false)} chosen={at} onPick={choose} strength={(word) => mean(valuesAt(values, width, word)) / (reach(values) || 1)} />
-      <div class="choices" role="group" aria-label="Order of the units">
-        <span class="soft">Sort units by</span>
+      <div class="choices" role="group" aria-label={`Order of the ${unit}s`}>
+        <span class="soft">Sort {unit}s by</span>
         {(Object.keys(orders) as UnitOrder[]).map((each) => (
           <button key={each} type="button" aria-pressed={order.value === each} onClick={() => (order.value = each)}>
             {orders[each]}
@@ -99,7 +99,7 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
         ))}
       </div>
       <Matrix {...heat} />
-      <Folded summary="These numbers as a table">{() => <Numbers caption={`${signal.about} at ${texts[at]}`} columns={{ [signal.name]: now }} name={(unit) => `unit ${unit}`} />}</Folded>
+      <Folded summary="These numbers as a table">{() => <Numbers caption={`${signal.about} at ${texts[at]}`} columns={{ [signal.name]: now }} name={(at) => unitName(layer, at)} />}</Folded>
     </>
   );
 }
@@ -109,20 +109,29 @@ function mean(values: Float32Array): number {
   return values.reduce((total, value) => total + Math.abs(value), 0) / Math.max(1, values.length);
 }
 
-function describe(signal: SignalInfo, now: Float32Array, token: string) {
+/** Heads are counted from 1, as everywhere in the page. */
+function unitNumber({ unit }: RecurrenceInfo, at: number): number {
+  return unit === "head" ? at + 1 : at;
+}
+
+function unitName(layer: RecurrenceInfo, at: number): string {
+  return `${layer.unit} ${unitNumber(layer, at)}`;
+}
+
+function describe(layer: RecurrenceInfo, signal: SignalInfo, now: Float32Array, token: string) {
   const what = signal.about.split(":")[0];
   if (signal.gate) {
     const open = now.filter((value) => value > 0.5).length;
     return (
       <>
-        At <em>{token}</em>, the {what} is open (above 0.5) in {open} of {now.length} units
+        At <em>{token}</em>, the {what} is open (above 0.5) in {open} of {now.length} {layer.unit}s
       </>
     );
   }
-  const largest = now.reduce((best, value, unit) => (Math.abs(value) > Math.abs(now[best]) ? unit : best), 0);
+  const largest = now.reduce((best, value, at) => (Math.abs(value) > Math.abs(now[best]) ? at : best), 0);
   return (
     <>
-      At <em>{token}</em>, the {what} is largest in unit {largest} ({numberText(now[largest], 2)})
+      At <em>{token}</em>, the {what} is largest in {unitName(layer, largest)} ({numberText(now[largest], 2)})
     </>
   );
 }
