@@ -21,8 +21,8 @@ from regard.errors import ConfigError
 from regard.parts.conv import DepthwiseConvolution
 from regard.parts.linear import Linear, linears
 from regard.parts.linear_recurrence import state_recurrence
-from regard.parts.mask import Rule
-from regard.parts.mixer import Memo, Mixer, MixerConfig, Signal
+from regard.parts.mask import Memo, Rule
+from regard.parts.mixer import Mixer, MixerConfig, Signal
 from regard.parts.norm import RMSNorm
 from regard.parts.precision import at_least_float32
 from regard.parts.recurrent import check_looks_back, real_lengths

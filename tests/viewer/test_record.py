@@ -264,7 +264,7 @@ def test_a_model_with_matrices_shows_how_much_each_head_holds(name: str, signals
         assert "".join(signal["name"] for signal in layer["signals"]) == signals
         assert layer["unit"] == "head"
         for number in range(len(signals)):
-            values = np.frombuffer(recording.blob(f"signal/{layer['id']}/{number}.f32"), "<f4")
+            values = np.frombuffer(recording.blob(f"signal/{layer['id']}/{number}.f16"), "<f2")
             assert len(values) == layer["rows"] * layer["width"]
             assert (values > 0).all()
 
