@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from regard.config import Count
 from regard.errors import ConfigError
+from regard.parts.cache import Memo
 from regard.parts.conv import DepthwiseConvolution
 from regard.parts.linear import Linear, linears
 from regard.parts.linear_recurrence import state_recurrence
-from regard.parts.mask import Memo, Rule
+from regard.parts.mask import Rule
 from regard.parts.mixer import Mixer, MixerConfig, Signal
 from regard.parts.norm import RMSNorm
 from regard.parts.precision import at_least_float32
