@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.complete import complete_recipe
 from regard.cli.console import make_console
 from regard.cli.text import DeviceName
 
@@ -16,6 +17,7 @@ def compare_command(
             metavar="MODEL",
             help="Recipes (see `regard recipes`), recipe files (.toml) or folders of finished runs; then changes "
             "KEY=VALUE for all recipes, such as train.tokens=1024.",
+            autocompletion=complete_recipe,
         ),
     ],
     on: Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.complete import complete_model, offer
 from regard.cli.console import print_line
 from regard.cli.text import AllowPickle
 
@@ -13,11 +14,21 @@ def convert_command(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="The folder of a run or of a Hugging Face model, or a name of `regard models`."
+            metavar="MODEL",
+            help="The folder of a run or of a Hugging Face model, or a name of `regard models`.",
+            autocompletion=complete_model,
         ),
     ],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write; it must be new or empty.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface or ctranslate2.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="huggingface or ctranslate2.",
+            autocompletion=offer("huggingface", "ctranslate2"),
+        ),
+    ],
     quantization: Annotated[
         str | None,
         typer.Option(

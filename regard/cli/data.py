@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.complete import complete_dataset
 from regard.cli.console import make_console, print_line
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ WIDE = 80  # columns from which the list is a table
 
 def data_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of a data set. Default: list all of them.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The name of a data set. Default: list all of them.",
+            autocompletion=complete_dataset,
+        ),
     ] = None,
     source: Annotated[
         Path | None,

@@ -7,7 +7,7 @@ from inspect import cleandoc
 from typing import Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import CompletionItem, TyperCommand, TyperGroup  # type: ignore[attr-defined]
 
 from regard.errors import RegardError
 
@@ -59,6 +59,16 @@ class PlainGroup(TyperGroup):
         """Return the first sentence about each command."""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
         return {name: (command.help or "").partition("\n\n")[0] for name, command in shown.items()}
+
+    def other_words(self, incomplete: str) -> list[str]:
+        """Return what else may be the first word and begins with this."""
+        return []
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return what a shell offers for an incomplete word: commands without importing them, and options."""
+        words = {**self.summaries(ctx), **dict.fromkeys(self.other_words(incomplete), "")}
+        found = [CompletionItem(word, help=text) for word, text in words.items() if word.startswith(incomplete)]
+        return [*found, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands with their sentences, broken where the terminal ends."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.complete import complete_experiment, complete_recipe, offer
 from regard.cli.console import complain, make_console, print_line
 from regard.cli.text import DeviceName
 from regard.errors import InputError, RegardError
@@ -22,7 +23,12 @@ OVERALL = "index.html"
 
 def lab_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The name of an experiment. Default: list all of them.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="The name of an experiment. Default: list all of them.",
+            autocompletion=complete_experiment,
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -30,7 +36,12 @@ def lab_command(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Run all experiments, and write one report.")] = False,
     scale: Annotated[
-        str, typer.Option(metavar="SCALE", help="tiny (seconds), default (minutes on a CPU) or full (an accelerator).")
+        str,
+        typer.Option(
+            metavar="SCALE",
+            help="tiny (seconds), default (minutes on a CPU) or full (an accelerator).",
+            autocompletion=offer("tiny", "default", "full"),
+        ),
     ] = "default",
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first seed.")] = 0,
     seeds: Annotated[
@@ -41,7 +52,11 @@ def lab_command(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="RECIPE", help="Another architecture, in experiments that take one: a name or a file."),
+        typer.Option(
+            metavar="RECIPE",
+            help="Another architecture, in experiments that take one: a name or a file.",
+            autocompletion=complete_recipe,
+        ),
     ] = None,
     device: DeviceName = "auto",
     out: Annotated[

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from regard.cli.complete import complete_model
 from regard.cli.console import complain, print_line
 from regard.cli.text import AllowPickle, DeviceName, choose_box_model
 from regard.errors import InputError
@@ -48,6 +49,7 @@ def look_command(
             metavar="FOLDER",
             help="The folder of a run or of a Hugging Face model, or a name of `regard models`; repeat it to compare.",
             show_default=False,
+            autocompletion=complete_model,
         ),
     ] = None,
     export: Annotated[Path | None, _file("--export", "Write a self-contained HTML page.")] = None,

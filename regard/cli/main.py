@@ -101,6 +101,7 @@ class _Root(PlainGroup):
 
 app = HelpTyper(
     cls=_Root,
+    add_completion=True,
     help="Attention models from the RNN to today's LLM: train them, use them, look inside them.",
 )
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.complete import complete_box
 from regard.cli.console import make_console, print_line
 from regard.config import to_table
 
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 def models_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Print the card of this model.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Print the card of this model.", show_default=False, autocompletion=complete_box
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:

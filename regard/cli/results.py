@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.complete import complete_result
 from regard.cli.console import make_console
 
 
 def results_command(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Names of results. Default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Names of results. Default: all.", show_default=False, autocompletion=complete_result
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with every measurement.")] = False,
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.architecture import Architecture, describe, open_recipe, shipped_architecture
+from regard.cli.complete import complete_recipe
 from regard.cli.console import make_console
 from regard.cli.keys import print_keys
 from regard.config import to_toml
@@ -33,6 +34,7 @@ def show_command(
         typer.Argument(
             metavar="RECIPE",
             help="A recipe's name (`regard recipes`), a model's (`regard models`) or its folder, or a .toml file.",
+            autocompletion=complete_recipe,
         ),
     ] = None,
     overrides: Annotated[

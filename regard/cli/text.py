@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from regard.atomic import NO_PERMISSION
+from regard.cli.complete import complete_model, offer
 from regard.cli.console import complain
 from regard.config import is_unicode
 from regard.errors import InputError, RegardError
@@ -44,6 +45,7 @@ ModelFolder = Annotated[
         help="Folder of a run or of a Hugging Face model, or a name of `regard models`. Default: the model that comes "
         "with regard for this verb.",
         show_default=False,
+        autocompletion=complete_model,
     ),
 ]
 SavedStep = Annotated[
@@ -83,12 +85,29 @@ BatchTokens = Annotated[
     typer.Option(metavar="N", help="Tokens per batch; fewer need less memory. Default: by device.", show_default=False),
 ]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Also read the weights of an old .bin file.")]
-DeviceName = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, mps or xpu.")]
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, cpu, cuda, cuda:1, mps or xpu.",
+        autocompletion=offer("auto", "cpu", "cuda", "mps", "xpu"),
+    ),
+]
 EngineName = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, eager, captured (CUDA graphs), compiled or ctranslate2.")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, eager, captured (CUDA graphs), compiled or ctranslate2.",
+        autocompletion=offer("auto", "eager", "captured", "compiled", "ctranslate2"),
+    ),
 ]
 PrecisionName = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, float32, bfloat16 (not on the CPU) or int8 (only on the CPU).")
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, float32, bfloat16 (not on the CPU) or int8 (only on the CPU).",
+        autocompletion=offer("auto", "float32", "bfloat16", "int8"),
+    ),
 ]
 
 TRAIN_FIRST = {  # verbs without a model in the box, since no data for them may be passed on: what to train, and how

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.complete import complete_folder, complete_recipe, complete_result, offer
 from regard.cli.console import make_console
 from regard.cli.help import HelpTyper, PlainGroup, help_text
 from regard.cli.plan import print_plan, source_table
@@ -68,14 +69,29 @@ RunFolder = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder of --run.")]
 SizeName = Annotated[
     str,
-    typer.Option("--size", metavar="SIZE", help="Size of the model: auto (from the data), tiny, small, base or big."),
+    typer.Option(
+        "--size",
+        metavar="SIZE",
+        help="Size of the model: auto (from the data), tiny, small, base or big.",
+        autocompletion=offer("auto", "tiny", "small", "base", "big"),
+    ),
 ]
 RecipeName = Annotated[
     str | None,
-    typer.Option("--recipe", metavar="RECIPE", help="Another architecture: a name (see `regard recipes`) or a file."),
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        help="Another architecture: a name (see `regard recipes`) or a file.",
+        autocompletion=complete_recipe,
+    ),
 ]
 InitFrom = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Start from the weights and tokenizer of this run or model.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Start from the weights and tokenizer of this run or model.",
+        autocompletion=complete_folder,
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the plan, where each value comes from, memory and time; do not train.")
@@ -99,8 +115,11 @@ class _Verbs(PlainGroup):
         elif any(text.partition("=")[0] == "--resume" for text in args[1:]):
             raise ConfigError("--resume must be the first option, without task and files: regard train --resume RUN")
         elif args and not args[0].startswith("-") and args[0] not in self.commands:
-            args = [_find_other(args[0]), *args]
+            args = ["recipe" if ctx.resilient_parsing else _find_other(args[0]), *args]  # resilient: for a completion
         return super().parse_args(ctx, args)
+
+    def other_words(self, incomplete: str) -> list[str]:
+        return [f"results/{name}" for name in complete_result()] if incomplete else []
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command, under the name that the user typed: `--resume`, or none for a recipe."""
@@ -255,7 +274,9 @@ def recipe_command(
 
 @train_command.command("resume", hidden=True)
 def resume_command(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of the run.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The folder of the run.", autocompletion=complete_folder)
+    ],
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes of its training, such as train.steps=2000.")
     ] = None,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.complete import complete_recipe
 from regard.cli.console import make_console
 from regard.cli.text import DeviceName
 
@@ -21,7 +22,11 @@ def tune_command(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="RECIPE", help="Another architecture: a name (see `regard recipes`) or a file."),
+        typer.Option(
+            metavar="RECIPE",
+            help="Another architecture: a name (see `regard recipes`) or a file.",
+            autocompletion=complete_recipe,
+        ),
     ] = None,
     size: Annotated[
         str, typer.Option(metavar="SIZE", help="Search only this size: tiny, small, base or big. Default: several.")

@@ -1,4 +1,4 @@
-"""The log of a run: `metrics.jsonl`, `samples.jsonl` and TensorBoard events.
+"""The log of a run: `metrics.jsonl`, `samples.jsonl`, and events for TensorBoard where it is installed.
 
 Both files hold one JSON object per line, so they survive a crash (at worst the last line is cut), and any tool can read
 them.
@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -51,15 +52,16 @@ class Log:
         assert not taken, f"the log itself writes {taken}; choose other names"
         finite = {name: value if isfinite(value) else None for name, value in values.items()}
         _append(self._metrics, {"step": step, "kind": kind, "time": round(time.time(), 3), **finite})
-        with _explain_full_disk(self._events_folder):
-            for name, value in values.items():
-                self._events.add_scalar(f"{kind}/{name}", value, step)
+        if self._events is not None:
+            with _explain_full_disk(self._events_folder):
+                for name, value in values.items():
+                    self._events.add_scalar(f"{kind}/{name}", value, step)
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Log the model's samples at a step."""
         for sample in samples:
             _append(self._samples, {"step": step, **asdict(sample)})
-        if samples:
+        if samples and self._events is not None:
             with _explain_full_disk(self._events_folder):
                 self._events.add_text("samples", "\n\n---\n\n".join(map(_as_markdown, samples)), step)
 
@@ -67,7 +69,8 @@ class Log:
         """Finish the files."""
         for file in (self._metrics, self._samples, self._events):
             with suppress(OSError):  # an error was already raised by `write` or `samples`
-                file.close()
+                if file is not None:
+                    file.close()
         threading.excepthook = self._hook
 
 
@@ -105,8 +108,10 @@ def _explain_full_disk(path: str | Path) -> Iterator[None]:
 # --- TensorBoard ---------------------------------------------------------------------------------------------------
 
 
-def _open_events(folder: Path, resume_step: int) -> SummaryWriter:
-    """Open the events; TensorBoard hides older ones from `purge_step` on."""
+def _open_events(folder: Path, resume_step: int) -> SummaryWriter | None:
+    """Open the events, if TensorBoard is installed; it hides older ones from `purge_step` on."""
+    if find_spec("tensorboard") is None:
+        return None
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(folder, purge_step=resume_step + 1 if resume_step else 0, flush_secs=10)

@@ -25,6 +25,13 @@ def without_events(monkeypatch):
     monkeypatch.setattr(log_module, "_open_events", lambda folder, resume_step: MagicMock())
 
 
+def test_a_log_without_tensorboard(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_module, "find_spec", lambda name: None)
+    logged(tmp_path, steps=[1, 2])
+    assert steps_of(tmp_path) == [1, 2]
+    assert not (tmp_path / "tensorboard").exists()
+
+
 def logged(folder, *, resume_step=0, steps=()):
     log = Log(folder, resume_step)
     for step in steps:
