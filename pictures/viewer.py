@@ -24,7 +24,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none"]
 WORDS = (0, 1, 2, 6)  # of the translation, to point at
 PATIENCE = 120_000  # milliseconds until something that does not appear is an error
-WINDOW = {"width": 1120, "height": 700}
+WINDOW = {"width": 1200, "height": 720}
 MOVE, STEPS, READ, END = 40, 7, 900, 3200  # milliseconds: a step of the mouse; how many; a look at something; the end
 MOUSE = """([x, y]) => {
   let mouse = document.getElementById("drawn-mouse");
