@@ -1,6 +1,7 @@
 """`regard embed`: print a vector for each text or image file."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,15 @@ def embed_command(
             show_default=False,
         ),
     ] = None,
+    nearest: Annotated[
+        int | None,
+        typer.Option(
+            metavar="COUNT",
+            help="Print the nearest words instead: of a word, or of 'king - man + woman'.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     as_json: AsJson = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
@@ -64,17 +74,25 @@ def embed_command(
       regard embed -m runs/masked-1 -f lines.txt -o vectors.npy
       regard embed "a text" -m all-MiniLM-L6-v2 --json
       regard embed "a text" -m runs/masked-1 --pool max
+      regard embed river "king - man + woman" -m runs/vectors-1 --nearest 5
     """
     as_array = output is not None and output.suffix == ".npy"
     if as_array and as_json:
         raise InputError(f"{output} would be an array, but --json asks for text; leave one of them out")
     if output is not None and output.suffix == ".npz":
         raise InputError(f"{output}: an array is written as .npy, and text under any other name; name it NAME.npy")
+    if nearest is not None and (as_array or pool is not None):
+        other = "-o NAME.npy" if as_array else "--pool"
+        raise InputError(f"--nearest prints words, so {other} has no use; leave it out")
     lines = Lines(texts, file, column)
     with ArraySink(output) if as_array else Sink(output) as sink:
         loaded = open_model(
             model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="embed", texts=texts
         )
+
+        if nearest is not None:
+            answer_all(lines, loaded.nearest_lines(lines.chunks(loaded), nearest), sink, partial(_show_words, as_json))
+            return
 
         def show(number: int, line: str, found: "np.ndarray | None") -> str | None:
             if isinstance(sink, ArraySink):
@@ -85,6 +103,14 @@ def embed_command(
 
         answers = loaded.embed_lines(lines.chunks(loaded), lines.feedback(), batch_tokens, pool=pool)
         answer_all(lines, answers, sink, show)
+
+
+def _show_words(as_json: bool, number: int, line: str, found: "list[tuple[str, float]] | None") -> str:
+    """Return the nearest words of a line, with their cosines."""
+    near = found or []
+    if as_json:
+        return as_object(line, nearest=[{"word": word, "cosine": round(cosine, 6)} for word, cosine in near])
+    return ", ".join(f"{word} {cosine:.2f}" for word, cosine in near)
 
 
 class ArraySink(Sink):

@@ -25,6 +25,7 @@ from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.trajectory import TrajectoryConfig
 from regard.models.vision import VisionConfig
+from regard.models.word2vec import Word2VecConfig
 from regard.recipe_files import override, read_recipe
 
 MODELS = Kinds(
@@ -38,6 +39,7 @@ MODELS = Kinds(
         "vision": VisionConfig,
         "trajectory": TrajectoryConfig,
         "evoformer": EvoformerConfig,
+        "word2vec": Word2VecConfig,
     },
 )
 

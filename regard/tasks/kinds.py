@@ -10,6 +10,7 @@ from regard.tasks.parsing import ParsingConfig
 from regard.tasks.residues import ResiduesConfig
 from regard.tasks.trajectories import TrajectoriesConfig
 from regard.tasks.translation import TranslationConfig
+from regard.tasks.vectors import VectorsConfig
 from regard.tasks.vision import VisionTaskConfig
 
 TASKS = Kinds(
@@ -19,6 +20,7 @@ TASKS = Kinds(
         "translation": TranslationConfig,
         "language": LanguageTaskConfig,
         "masked": MaskedConfig,
+        "vectors": VectorsConfig,
         "classification": ClassificationConfig,
         "vision": VisionTaskConfig,
         "trajectories": TrajectoriesConfig,

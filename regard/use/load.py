@@ -39,6 +39,7 @@ from regard.use.forecast import SceneForecast, forecast_scene, scene_steps
 from regard.use.generate import GenerateOptions, generate_lines, generate_options, stream_text
 from regard.use.guess import Guess
 from regard.use.huggingface import open_huggingface
+from regard.use.nearest import nearest_words
 from regard.use.parse import BEAM, parse_lines
 from regard.use.precision import check_precision, prepare
 from regard.use.translate import TranslatedLine, TranslateOptions, translate_lines, translate_options
@@ -246,6 +247,15 @@ class LoadedModel:
         self.bundle.check("embed")
         chunks = as_chunks(lines, "texts", (str, Path))
         return embed_lines(self.bundle, chunks, pool, batch_tokens, feedback or Feedback())
+
+    def nearest(self, expression: str, count: int = 10) -> list[tuple[str, float]]:
+        """Return the words nearest to a word, or to `king - man + woman`, with their cosines, of a table of words."""
+        (found,) = nearest_words(self.bundle, [[expression]], count)
+        return found[1] or []
+
+    def nearest_lines(self, lines: Texts, count: int = 10) -> Iterator[tuple[str, list[tuple[str, float]] | None]]:
+        """Yield each line, a word or an expression, with the nearest words; None for a blank line."""
+        return nearest_words(self.bundle, as_chunks(lines, "texts").lists, count)
 
     # --- parse -------------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ FOR_TASK = {
     "distances": [],
     "language": [*WORDS, "task.window=16"],
     "masked": [*WORDS, "task.window=16"],
+    "vectors": ["task.window=16"],
 }
 
 

@@ -179,6 +179,7 @@ train parsing trees.mrg
 train parsing trees.mrg --recipe rnn-attention
 train vision images
 train vision digits.npz
+train vectors a.txt
 train trajectories walks.txt task.observed=3 task.predicted=2
 train recipe.toml
 train --resume trained train.steps=3

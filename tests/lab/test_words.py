@@ -1,10 +1,8 @@
-"""The experiment `words`, and Word2Vec as a model and a task."""
+"""The experiment `words`."""
 
 import numpy as np
 import pytest
-import torch
 
-from regard.data.tokenizer import TokenizerConfig
 from regard.errors import RegardError
 from regard.lab import run_experiment
 from regard.lab.experiments.words import (
@@ -18,7 +16,6 @@ from regard.lab.experiments.words import (
     _solved,
     _spearman,
 )
-from regard.lab.word2vec import SkipGram, SkipGramConfig, Word2Vec, Word2VecConfig
 
 
 @pytest.mark.usefixtures("no_reports")
@@ -54,27 +51,3 @@ def test_words_of_the_same_sentences_get_the_same_counts():
     vectors = _count_vectors(sentences, {word: place for place, word in enumerate("abcde")}, 5)
     assert np.allclose(vectors[0], vectors[2], atol=1e-5)
     assert not np.allclose(vectors[0], vectors[3], atol=1e-2)
-
-
-def test_skip_gram_contrasts_neighbours_of_one_text_with_random_words(tmp_path):
-    (tmp_path / "text.txt").write_text("a b c\nd e\n" * 40)
-    config = SkipGramConfig(train=(str(tmp_path / "text.txt"),), documents="line", window=8, reach=1, negatives=2)
-    task = config.prepare(TokenizerConfig(kind="word"), 0, lambda text: None)
-    assert isinstance(task, SkipGram)
-    model = Word2VecConfig(vocabulary=task.learned.size, dim=4).build()
-    assert isinstance(model, Word2Vec)
-    end, *(a, b, c, d, e) = task.learned.end, *(int(task.learned.encode(word)[0]) for word in "abcde")
-    tokens = torch.tensor([[a, b, c, end, d, e]])
-    batch = {
-        "tokens": tokens,
-        "labels": tokens.masked_fill(tokens == end, -100),
-        "documents": torch.tensor([[0] * 4 + [1] * 2]),
-    }
-    drawn = torch.tensor([a, d])
-    u, v = model.embed.tokens.table.weight, model.head.unembed.weight
-    pairs = [(a, b), (b, a), (b, c), (c, b), (d, e), (e, d)]
-    against = {w: 2 * -torch.nn.functional.logsigmoid(-(v[drawn] @ u[w])).mean() for w in (a, b, c, d, e)}
-    wanted = sum(-torch.nn.functional.logsigmoid(u[w] @ v[around]) + against[w] for w, around in pairs)
-    losses = task.contrast(model, batch, drawn)
-    torch.testing.assert_close(losses.objective, wanted)
-    assert losses.count == 5

@@ -20,6 +20,7 @@ def heads(path: str, **values: int) -> list[str]:
 
 SHRINK: dict[str, list[str]] = {
     "elman": SMALL,
+    "word2vec": SMALL,
     "lstm": [*SMALL, "model.head.tied=false"],  # tied, so small a model writes the same token again and again
     "gru": SMALL,
     "mut1": SMALL,

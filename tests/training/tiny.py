@@ -29,10 +29,12 @@ STILL = {  # without dropout
     "rnn-attention": ("embed.dropout", "dropout", "encoder.layers.recurrent.dropout"),
     "vit": ("dropout", "layers.block.dropout", "layers.block.mixer.dropout"),
     "forecaster": ("layers.block.dropout",),
+    "word2vec": (),
 }
 RECIPE = {
     "language": "gpt2",
     "masked": "bert",
+    "vectors": "word2vec",
     "classification": "bert",
     "translation": "translator",
     "vision": "vit",
@@ -57,7 +59,7 @@ def data(kind: str, folder: Path) -> dict[str, object]:
     """Write data for a task and return its table."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = sentences(100, seed=1)
-    if kind in ("language", "masked"):
+    if kind in ("language", "masked", "vectors"):
         return {"kind": kind, "train": [write(folder / "text.txt", lines)], "window": 8}
     if kind == "translation":
         turned = [" ".join(reversed(line.split())) for line in lines]

@@ -16,18 +16,16 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-import tomli_w
 import torch
 import torch.nn.functional as F
 
 from regard import draw
 from regard.data.lines import read_lines
 from regard.errors import InputError
-from regard.extend import registered
-from regard.lab import word2vec
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
+from regard.models.word2vec import Word2Vec
 from regard.training.run import Run
 
 ONE_HOT, COUNTS, SKIP_GRAM, CONTEXT = "one-hot", "co-occurrence and PCA", "Word2Vec", "contextual"
@@ -85,8 +83,7 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     words = sorted({word for pair in pairs for word in pair[:2]} | {w for r in relations for pair in r for w in pair})
     file = lab.file("sentences.txt", "".join(" ".join(sentence) + "\n" for sentence in sentences))
     lab.progress("training Word2Vec", 0.1)
-    with registered(*word2vec.PARTS):
-        skip_gram = _table_vectors(_train_skip_gram(lab, settings, file), words)
+    skip_gram = _table_vectors(_train_skip_gram(lab, settings, file), words)
     lab.progress("training a masked language model", 0.4)
     masked = _train_masked(lab, settings, file)
     vectors = {
@@ -153,14 +150,15 @@ def _count_vectors(sentences: Sequence[Sequence[str]], vocabulary: Mapping[str, 
 
 
 def _train_skip_gram(lab: Lab, settings: _Settings, file: Path) -> Run:
-    recipe = tomli_w.dumps({"model": {"kind": "word2vec", "vocabulary": 8, "dim": settings.dim}})
     return lab.train(
         "word2vec",
-        "skip-gram",
+        "vectors",
         [file],
-        recipe=lab.file("word2vec.toml", recipe),
+        recipe="word2vec",
         overrides=[
             *_common(settings),
+            f"model.dim={settings.dim}",
+            "task.subsample=1",
             f"train.steps={settings.skip_gram_steps}",
             f"train.validate_every={settings.skip_gram_steps}",
             "train.optimizer.rate=0.01",
@@ -192,7 +190,7 @@ def _common(settings: _Settings) -> list[str]:
 def _table_vectors(run: Run, words: Sequence[str]) -> np.ndarray:
     """Return the vectors u of Word2Vec."""
     model, tokenizer = run.model(), run.tokenizer()
-    assert isinstance(model, word2vec.Word2Vec)
+    assert isinstance(model, Word2Vec)
     assert tokenizer is not None
     ids = torch.tensor([int(tokenizer.encode(word)[0]) for word in words])
     return F.embedding(ids, model.embed.tokens.table.weight).detach().numpy()
