@@ -82,7 +82,7 @@ class Vectors(LongTextTask):
     name = "vectors"
     metric = "loss"
 
-    def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
+    def __init__(self, config: VectorsConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
         every = self.train.windows(np.array([0]), self.train.tokens)[0]
         counts = torch.bincount(every.long().cpu(), minlength=tokenizer.size).double()
