@@ -1,4 +1,4 @@
-"""The walk-throughs of docs/extending.md, run as a reader would: write the files, run the commands and the Python.
+"""The walk-throughs of docs/extending.md and of its guide, run as a reader would: files, commands and Python.
 
 Only the number of updates is smaller than on the page.
 """
@@ -16,8 +16,10 @@ from regard.extend import REGISTRIES, open_registry
 
 from .cli.command import Command
 
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, GUIDE = DOCS / "extending.md", DOCS / "guides" / "your-own-parts.md"
 STEPS = "train.steps=2"
+BLOCK = r"```(python|bash|toml)\n(.*?)```"  # other blocks show what is printed
 WORDS = ["apple", "bread", "cable", "dance", "eagle", "fable", "grape", "house", "igloo", "jolly"]
 
 
@@ -37,7 +39,8 @@ class Block(NamedTuple):
 def walk_throughs() -> dict[str, list[Block]]:
     sections = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.M)[1:]
     pairs = zip(sections[::2], sections[1::2], strict=True)
-    return {title: [Block(*found) for found in re.findall(r"```(\w+)\n(.*?)```", text, re.S)] for title, text in pairs}
+    texts = {**dict(pairs), "The guide": GUIDE.read_text(encoding="utf-8")}
+    return {title: [Block(*found) for found in re.findall(BLOCK, text, re.S)] for title, text in texts.items()}
 
 
 @pytest.fixture
@@ -59,8 +62,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def test_there_are_four_walk_throughs() -> None:
-    assert list(walk_throughs()) == ["A new score", "A new mixer", "A new task", "A new Hugging Face family"]
+def test_there_are_four_walk_throughs_and_a_guide() -> None:
+    titles = ["A new score", "A new mixer", "A new task", "A new Hugging Face family", "The guide"]
+    assert list(walk_throughs()) == titles
 
 
 @pytest.mark.slow
@@ -81,6 +85,6 @@ def test_a_walk_through_works(
                 assert done.code == 0, f"{line}\n{done.err}"
         else:
             assert block.language == "python"
-            exec(compile(code, f"{title} of extending.md", "exec"), {})
+            exec(compile(code, title, "exec"), {})
     for drawing in re.findall(r"--svg (\S+)", "".join(block.code for block in walk_throughs()[title])):
         assert "<svg" in (folder / drawing).read_text(encoding="utf-8")

@@ -101,7 +101,7 @@ def _find_family(table: Table, place: str) -> Family:
     if model_type is None:
         raise RegardError(f"{place}: has no model_type, which names the family of the model; {supported}")
     if str(model_type) not in FAMILIES:
-        remedy = "docs/hugging-face.md shows how to add a family, in a file that --import FILE reads"
+        remedy = "docs/extending.md shows how to add a family, in a file that --import FILE reads"
         raise RegardError(
             f"{place}: the family {str(model_type)!r} (model_type) is not supported; {supported}; {remedy}"
         )

@@ -1,4 +1,4 @@
-"""The example family in docs/hugging-face.md works, and the document lists every family."""
+"""The example family in docs/extending.md works, and docs/hugging-face.md lists every family."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,14 @@ from regard.hub.families import FAMILIES
 from regard.hub.folder import find_conversion, huggingface_obstacle, load_huggingface, save_huggingface
 from tests.hub.cases import LLAMA, Case, ask_ours, ask_theirs, batch, compare
 
-TEXT = (Path(regard.__file__).parent.parent / "docs" / "hugging-face.md").read_text(encoding="utf-8")
+DOCS = Path(regard.__file__).parent.parent / "docs"
+TEXT = (DOCS / "hugging-face.md").read_text(encoding="utf-8")
 
 
 def test_the_family_of_the_document_works(tmp_path, monkeypatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    blocks = re.findall(r"```python\n(# my_family.py\n.*?)```", (DOCS / "extending.md").read_text("utf-8"), re.DOTALL)
     monkeypatch.setattr(FAMILIES, "_items", dict(FAMILIES))  # forgotten after the test
-    exec(blocks[-1], {})
+    exec(blocks[0], {})
     assert "qwen2" in FAMILIES
     case, data = Case("qwen2", "Qwen2ForCausalLM", LLAMA), batch()
     case.save(tmp_path)

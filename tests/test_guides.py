@@ -1,0 +1,31 @@
+"""The guides: each has a goal, mistakes and where to read on; their Python runs, with the models in the package."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+GUIDES = Path(__file__).parent.parent / "docs" / "guides"
+PAGES = sorted(path for path in GUIDES.glob("*.md") if path.name != "index.md")
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+RUN_ELSEWHERE = "your-own-parts"  # tests/test_extending.py: it needs files of the reader
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_a_guide_is_complete(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert all(part in text for part in ("**Goal:**", "```bash", "```text", "## What can go wrong", "**Read on:**"))
+    assert len(text.split()) < 1000
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_python_of_a_guide_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
+    if blocks and path.stem != RUN_ELSEWHERE:
+        exec(compile("\n".join(blocks), path.name, "exec"), {"__name__": "guide"})
+        assert capsys.readouterr().out
+
+
+def test_the_contents_name_all_guides() -> None:
+    text = (GUIDES / "index.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"\]\(([a-z-]+\.md)\)", text)) == [path.name for path in PAGES]
