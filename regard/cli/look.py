@@ -146,6 +146,7 @@ def _write(
     """Write the requested files, without a server."""
     from regard.draw.file import write_bytes
     from regard.viewer.export import (
+        begun_at,
         check_output_file,
         draw_head,
         export_page,
@@ -165,7 +166,7 @@ def _write(
 
     made: dict[str, bytes] = {}  # everything is made before anything is written
     if ".html" in wanted:
-        page, note = export_page(recordings, only)
+        page, note = export_page({id: begun_at(one, *chosen) for id, one in recordings.items()}, only)
         made[".html"] = page.encode()
         if note:
             complain(note)

@@ -101,6 +101,14 @@ def test_a_chosen_head(regard, runs):
     assert "translation · L2.H3 · cross" in Path("p.svg").read_text(encoding="utf-8")
 
 
+def test_a_page_begins_with_a_chosen_head(regard, runs):
+    chosen = ["--attention", "cross.2", "--head", 3]
+    assert regard("look", TEXT, "-m", runs / "translation", *chosen, "--export", "p.html").code == 0
+    (one,) = carried("p.html").values()
+    begin = one.manifest()["begin"]
+    assert (begin["attention"], begin["head"]) == ("cross.2", 2)
+
+
 def test_a_target_and_a_number_of_tokens(regard, runs):
     target = " ".join(reversed(TEXT.split()))
     assert regard("look", TEXT, "-m", runs / "translation", "--target", target, "--export", "p.html").code == 0
