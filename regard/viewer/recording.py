@@ -115,6 +115,7 @@ class PartialRecording(Recording):
             "hidden": [] if "hidden" in without else manifest["hidden"],
             "next": None if "next" in without else manifest["next"],
             "recurrences": [] if "recurrences" in without else manifest["recurrences"],
+            "places": [],  # a stored recording has no model to change
         }
 
     def manifest(self) -> Manifest:

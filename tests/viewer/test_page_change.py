@@ -1,12 +1,16 @@
 """The page in a real browser: changes of a model, and what it does then, beside what it did before."""
 
 import json
+from threading import Lock
 
 import numpy as np
 import torch
 from playwright.sync_api import Locator, expect
 
 import regard
+from regard.viewer.query import Query
+from regard.viewer.record import record
+from regard.viewer.recording import pack_recordings, unpack_recordings
 
 from .browser import Tab, close, number, rows
 from .shown import Shown
@@ -98,6 +102,21 @@ def test_the_output_of_a_head_comes_from_another_head(tab: Tab, shown: Shown):
     assert json.loads(tab.chosen()["changes"]) == [
         {"place": "self.2", "heads": [1], "positions": [0], "vector": vector}
     ]
+
+
+def test_a_stored_recording_is_run_again_to_be_changed(tab: Tab, shown: Shown):
+    live = record(shown.models["writer"], Query("one red dog runs", tokens=0))
+    stored = unpack_recordings(pack_recordings({"stored": live}, without=["next"]))["stored"]
+    id = shown.store.put(stored, Lock())
+    tab.open(id, "look")
+    tab.page.get_by_role("tab", name="Change").click(force=True)
+    expect(tab.page.locator(".unavailable")).to_contain_text("this recording was stored without it")
+    tab.page.get_by_role("button", name="Run writer on this text").click()
+    expect(tab.main("change")).to_be_visible()
+    tab.page.get_by_role("button", name="Switch off").click()
+    expect(tab.page.get_by_role("region", name="Heads that moved")).to_be_visible()
+    tab.page.go_back()
+    expect(tab.main("look")).to_be_visible()
 
 
 def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown: Shown):

@@ -77,6 +77,12 @@ def test_large_parts_can_be_left_out(translator, without, gone):
     assert len(pack_recordings({"a": translator}, without=[without])) < len(pack_recordings({"a": translator}))
 
 
+def test_a_stored_recording_says_that_it_cannot_be_changed(translator):
+    assert translator.manifest()["places"]
+    stored = unpack_recordings(pack_recordings({"a": translator}))["a"]
+    assert stored.manifest()["places"] == []
+
+
 def test_a_pooled_attention_keeps_its_rows(monkeypatch, translator):
     monkeypatch.setattr(attentions, "PICTURE", 12)  # the self-attention of four tokens has more
     large = record(translator.model, Query([3, 4, 5, 6], target=[1, 2, 3]))

@@ -1,10 +1,14 @@
 // Shown when the user requests a view that cannot show this recording: why, and which recordings it can show.
+import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
-import { useLoaded } from "./loading";
+import { reason, useLoaded } from "./loading";
 import { Recording } from "./recording";
 import type { RecordingInfo } from "./types";
 import { views, type View } from "./views";
+
+/** Views that a stored recording may lack, but a running model has. */
+const NEED_MODEL = ["arithmetic", "words", "next", "change"];
 
 export function UnavailableView({ recording }: { recording: Recording }) {
   const { refused, selection } = useApp();
@@ -21,10 +25,41 @@ export function UnavailableView({ recording }: { recording: Recording }) {
   );
 }
 
+/** Why the view has nothing to show; if the model is running, a button that records the same text again. */
+function RunAgain({ view, recording }: { view: View; recording: Recording }) {
+  const app = useApp();
+  const { manifest } = recording;
+  const running = useSignal(false);
+  const problem = useSignal<string | null>(null);
+  const stored = manifest.places.length === 0 && manifest.steps.length === 0;
+  const model = stored && NEED_MODEL.includes(view.name) ? app.modelOf(manifest) : null;
+  if (!model) return <span>{view.whyNot(manifest)}</span>;
+  const run = async () => {
+    running.value = true;
+    problem.value = null;
+    try {
+      app.selection.choose({ recording: await app.record({ model: model.name, text: manifest.text }), view: view.name });
+    } catch (error) {
+      problem.value = reason(error);
+    } finally {
+      running.value = false;
+    }
+  };
+  return (
+    <>
+      <span>{problem.value ?? `${view.title} needs the model, and this recording was stored without it.`}</span>
+      <button type="button" class="primary" disabled={running.value} onClick={run}>
+        {running.value ? "Running …" : `Run ${model.name} on this text`}
+      </button>
+    </>
+  );
+}
+
 function Offer({ view, recording }: { view: View; recording: Recording }) {
   const { source, recordings, selection, refused } = useApp();
   const { value: found } = useLoaded(view.name, async () => {
-    const others = recordings.value.filter((each) => each.id !== recording.id);
+    const names = recordings.value.map((each) => `${each.title}: ${each.text}`);
+    const others = recordings.value.filter((each, at) => each.id !== recording.id && names.indexOf(names[at]) === at); // the newest of the same
     const opened = others.map(async (each): Promise<RecordingInfo[]> => {
       const { manifest } = await Recording.open(source, each.id);
       return view.whyNot(manifest) === null ? [each] : [];
@@ -33,7 +68,7 @@ function Offer({ view, recording }: { view: View; recording: Recording }) {
   });
   return (
     <div class="unavailable">
-      <span>{view.whyNot(recording.manifest)}</span>
+      <RunAgain view={view} recording={recording} />
       {found?.map((each) => (
         <button key={each.id} type="button" onClick={() => selection.choose({ recording: each.id, view: view.name })}>
           Open {each.title}

@@ -355,7 +355,7 @@ function Pairs({ caption, rows }: { caption: string; rows: { name: string; share
             <th scope="row">{name}</th>
             {shares.map((share, at) => (
               <td key={at}>
-                <span class="bar" style={{ width: `calc((100% - 60px) * ${share ?? 0})` }} />
+                <span class="bar" style={{ width: `calc((100% - 76px) * ${share ?? 0})` }} />
                 <span class="number">{share === null ? "–" : weightText(share, 4)}</span>
               </td>
             ))}
