@@ -48,7 +48,7 @@ class VisionTaskConfig(TaskConfig):
     valid: str | None = None
     """Images to validate on; absent: a part of the training data is held out."""
     size: Count | None = None
-    """Side in pixels to which images are resized; absent: they must all have one size, and keep it."""
+    """Side in pixels to which images are resized; absent: they keep their size, or get 64 if files have several."""
     shift: Times = 2
     """The most pixels by which training images are moved."""
     flip: bool = False
