@@ -14,15 +14,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from bench.captured import CAPTURE_CASES, CaptureCase, check_capture
 from regard.parts.attend import NO_POSITION, Terms, explicit, flex, fused
 from regard.parts.mask import Causal, Documents, Padding, Prefix, Rule, Window
 from regard.parts.position import Alibi, Relative, RelativeBias
 from regard.parts.score import Dot
+from regard.parts.short_attention import short_attention
+from regard.tasks.chunked_loss import _compare, compare_by_kernel
+from regard.tasks.loss import IGNORE
 from tests.laws.cases import Batch, Case, batch, call, cases
 
 DEVICE = "cuda"
@@ -106,7 +111,51 @@ def run(kernel: Callable[..., Tensor], inputs: list[Tensor], terms: Terms) -> li
     return [out.detach(), *(tensor.grad.clone() for tensor in inputs)]
 
 
-def check(task: Case | CaptureCase | tuple[str, str]) -> tuple[bool, str]:
+SHORT = {"causal": (64, 64, True), "mask": (50, 64, False), "long mask": (128, 124, False), "few": (7, 3, False)}
+
+
+def check_short_attention(name: str) -> tuple[bool, str]:
+    """Compare attention over short rows in bfloat16 with float64, forward and backward."""
+    queries, keys, causal = SHORT[name]
+    lengths = (queries, keys, keys)
+    given = [torch.randn(B, n, H, E, device=DEVICE, dtype=torch.bfloat16).transpose(1, 2) for n in lengths]
+    gradient = torch.randn(B, H, queries, E, device=DEVICE, dtype=torch.bfloat16)
+    mask = None
+    if "mask" in name:
+        mask = torch.zeros(B, 1, queries, keys, device=DEVICE, dtype=torch.bfloat16)
+        mask.masked_fill_(torch.rand_like(mask) < 0.4, -torch.inf)[..., 0] = 0
+    found = derive(partial(short_attention, mask=mask, causal=causal, scale=0.2), given, gradient)
+    exact = derive(
+        partial(
+            scaled_dot_product_attention, attn_mask=None if mask is None else mask.double(), is_causal=causal, scale=0.2
+        ),
+        [each.double() for each in given],
+        gradient.double(),
+    )
+    errors = [float((a.double() - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
+    return max(errors) < 1e-2, f"short attention, {name:15} {max(errors):.1e}"
+
+
+def derive(attend: Callable[..., Tensor], given: list[Tensor], gradient: Tensor) -> list[Tensor]:
+    """Return the result, and the gradients of what is given."""
+    inputs = [each.detach().requires_grad_() for each in given]
+    out = attend(*inputs)
+    return [out.detach(), *torch.autograd.grad(out, inputs, gradient)]
+
+
+def check_loss(smoothing: float, cap: float | None) -> tuple[bool, str]:
+    """Compare the kernel of the loss with its definition in float64."""
+    logits = 3 * torch.randn(70, 50_257, device=DEVICE)
+    labels = torch.randint(50_257, (70,), device=DEVICE)
+    labels[::3] = IGNORE
+    sums, gradient = _compare(logits.double(), labels, smoothing, cap, True)
+    found = compare_by_kernel(logits, labels, smoothing, cap, True)
+    pairs = ((found, sums), (logits, gradient))
+    error = max(float((a.double() - b).norm() / b.norm()) for a, b in pairs)
+    return error < 1e-4, f"loss, smoothing {smoothing}, cap {cap!s:10} {error:.1e}"
+
+
+def check(task: Case | CaptureCase | tuple[str, str] | Callable[[], tuple[bool, str]]) -> tuple[bool, str]:
     """Run one check in its own process, so that a failure is reported and the others continue."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -114,6 +163,8 @@ def check(task: Case | CaptureCase | tuple[str, str]) -> tuple[bool, str]:
     try:
         if isinstance(task, CaptureCase):
             return check_capture(task)
+        if isinstance(task, partial):
+            return task()
         return check_recipe(task) if isinstance(task, Case) else check_kernels(*task)
     except Exception as error:
         return False, f"{task}: {type(error).__name__}: {str(error)[:300]}"
@@ -123,7 +174,9 @@ if __name__ == "__main__":
     # heads wide enough for Flex, in the variants that use it
     wide = [replace(case, name=f"{case.name}-wide", overrides=(*case.overrides, "model.dim=64")) for case in cases()]
     flexible = [case for case in wide if case.name.startswith(("llama-local", "gpt2-alibi", "gpt2-t5", "gpt2-capped"))]
-    tasks = [*CAPTURE_CASES, *cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
+    kernels = [partial(check_short_attention, name) for name in SHORT]
+    kernels += [partial(check_loss, smoothing, cap) for smoothing in (0.0, 0.1) for cap in (None, 15.0)]
+    tasks = [*kernels, *CAPTURE_CASES, *cases(), *flexible, *((rule, bias) for rule in RULES for bias in BIASES)]
     if names := sys.argv[1:]:
         tasks = [task for task in tasks if any(name in getattr(task, "recipe", "") for name in names)]
     workers = max(1, min(8, (os.cpu_count() or 1) // 2))  # most of the time is compiling

@@ -1,4 +1,4 @@
-"""Attention over rows of at most 128 tokens on CUDA, as one operator: shorter than a tile of the usual kernels.
+"""Attention over rows of at most 128 tokens on CUDA, as one operator, in which a program has a whole row.
 
 The usual kernels are made for long rows: they split them over programs and keep sums for the backward pass. For 512
 rows of 64 tokens and 8 heads, that takes more than twice the time in which the memory can deliver the data.
