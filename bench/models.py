@@ -253,7 +253,7 @@ def readme(name: str, card: Card) -> str:
 INTRODUCTION = """\
 # Models in the box
 
-Small trained models come with the package, so that every verb works at once. This page is generated from their cards by
+Small trained models come with the package, so that verbs work at once. This page is generated from their cards by
 `make models`; `regard models` prints the table, and `regard models NAME` a card.
 
 ```
@@ -261,6 +261,7 @@ regard translate "I arrived at the bank after crossing the river."
 regard generate "ROMEO:"
 regard fill "She drank a cup of [MASK]."
 regard classify "My mother baked a cake."
+regard forecast --picture scene.svg
 regard embed "a text"
 regard evaluate
 regard look "The animal didn't cross the street because it was too tired."
@@ -269,8 +270,10 @@ regard look "She drank a cup of [MASK]." -m english
 
 **The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this
 page that is marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first
-text is an image file. Runs of your own are never chosen without `-m`. Without files, `regard evaluate` measures a
-model of this page on the held-back data that comes with it. From Python, `regard.load("en-fr")`.
+text is an image file. `annotate` and `parse` have no model here, since no data for them may be passed on; they say how
+to train one. Runs of your own are never chosen without `-m`. Without files, `regard evaluate` and `regard ablate`
+measure a model of this page on the held-back data that comes with it, and `regard forecast` shows a scene of it. From
+Python, `regard.load("en-fr")`.
 
 Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored
 weights. Each file has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make

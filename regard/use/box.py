@@ -26,6 +26,7 @@ TEXT_DEFAULTS = {  # the model that a verb uses if the user names none
     "fill": "english",
     "embed": "english",
     "classify": "topics",
+    "forecast": "crossing",
     "evaluate": "en-fr",
     "ablate": "en-fr",
     "look": "en-fr",

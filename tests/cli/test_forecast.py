@@ -46,6 +46,16 @@ def test_a_table_and_a_picture(regard, folder):
     assert (folder / "out.csv").read_text(encoding="utf-8") == done.out
 
 
+def test_without_a_model_and_a_file_it_shows_the_scene_that_comes_with_regard(regard, folder):
+    done = regard("forecast", "--picture", "crossing.svg")
+    assert done.code == 0, done.err
+    assert "using crossing, which comes with regard" in done.err
+    assert "the scene is" in done.err
+    assert len(done.out.splitlines()) % (20 * 12) == 1
+    assert "check.txt, frame" in (folder / "crossing.svg").read_text(encoding="utf-8")
+    assert "name a FILE with rows of frame, agent, x and y" in regard.refused("forecast", "-m", "run")
+
+
 def test_it_is_measured_and_shown(regard, folder):
     done = regard("evaluate", "b.txt", "-m", "run")
     assert done.code == 0, done.err
@@ -66,7 +76,6 @@ def test_what_is_refused(regard, folder):
     )
     assert "unknown picture format '.gif'" in regard.refused("forecast", "a.txt", "-m", "run", "--picture", "x.gif")
     assert "nowhere.txt" in regard.refused("forecast", "nowhere.txt", "-m", "run")
-    assert "name a model" in regard.refused("forecast", "a.txt")
     assert "words.txt:1" in regard.refused("train", "trajectories", "words.txt")
     assert "cannot classify; use `forecast`" in regard.refused("classify", "a", "-m", "run")
     assert "the text:2: has 3 columns" in regard.refused("look", "0 a 1 1; 10 a 2", "-m", "run", "--csv", "x.csv")
