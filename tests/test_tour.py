@@ -47,6 +47,7 @@ def kernel() -> Iterator[KernelManager]:
     manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.slow
 @by_name
 def test_the_notebook_of_a_chapter_runs(path: Path, kernel: KernelManager) -> None:
     notebook = as_notebook(path)
