@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,15 @@ def draw_lines(axes: Axes, rows: int, columns: int, tall: float, wide: float, lo
         axes.set_xticks(np.arange(1, columns) - 0.5, minor=True)
         axes.set_yticks(np.arange(1, rows) - 0.5, minor=True)
         axes.grid(which="minor", color=look.ground, linewidth=0.7)
+
+
+def outline_cells(axes: Axes, cells: Sequence[tuple[int, int]], look: Look) -> None:
+    """Draw a border around cells, given by row and column."""
+    from matplotlib.patches import Rectangle
+
+    for row, column in cells:
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=look.orange, linewidth=0.8, gid="outlined"))
 
 
 def draw_colour_bar(

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from regard.draw.cells import COLOUR_BAR, Array, check_weight_matrix, draw_cells, draw_colour_bar, draw_lines
+from regard.draw.cells import (
+    COLOUR_BAR,
+    Array,
+    check_weight_matrix,
+    draw_cells,
+    draw_colour_bar,
+    draw_lines,
+    outline_cells,
+)
 from regard.draw.labels import LINE_HEIGHT, choose_labels, label_columns, label_rows, text_width, visible
 from regard.draw.style import (
     HEAD,
@@ -40,11 +48,14 @@ def heatmap(
     *,
     title: str = "",
     mask: Array | None = None,
+    outlined: Sequence[tuple[int, int]] = (),
+    outlines: str = "",
     look: Look | None = None,
 ) -> Figure:
     """Draw the weights of one head (T x S): rows are queries, columns are keys, and each row sums to 1.
 
-    The mask is True where a query may attend; other cells are hatched.
+    The mask is True where a query may attend; other cells are hatched. The cells `outlined` (row, column) get a border,
+    and `outlines` says below the picture what they are.
     """
     look = look or current_look()
     check_weight_matrix(weights, mask)
@@ -59,17 +70,21 @@ def heatmap(
         height = max(down, text_width(QUERIES, SMALL))  # of the colour bar and of the text beside the rows
         width = max(across, text_width(KEYS, SMALL))
         total = max(left + width + 0.15 + COLOUR_BAR, 2 * MARGIN + text_width(visible(title), TITLE))
-        figure = new_figure(total, top + height + MARGIN)
+        note = outlines if outlined else ""
+        figure = new_figure(total, top + height + MARGIN + (NOTE if note else 0))
         axes = add_axes(figure, left, top, across, down)
         remove_frame(axes, look)
         image = draw_cells(axes, weights, mask, look, MOST)
         draw_lines(axes, rows, columns, tall, wide, look)
+        outline_cells(axes, outlined, look)
         label_rows(axes, left_labels, look.ink)
         label_columns(axes, top_labels, look.ink)
         draw_colour_bar(figure, image, left + width + 0.15, top, height, "weight", look)
         write_title(figure, visible(title))
         write_note(figure, KEYS, left, top - top_labels.space - 0.05, look)
         write_note(figure, QUERIES, MARGIN + SMALL / 72, top, look, upright=True)
+        if note:
+            write_note(figure, note, left, top + height + NOTE, look)
     return figure
 
 

@@ -43,6 +43,16 @@ def best_answers(bundle: Bundle, model: Model, prepared: Prepared, captured: Cap
     return [_answer(question, row[None], words) for question, row in zip(questions, rows, strict=True)]
 
 
+def likely_contacts(bundle: Bundle, model: Model, prepared: Prepared, captured: Capture) -> list[list[int]]:
+    """Return the pairs of residues that are most likely in contact, as many as residues; none of other models."""
+    if model.task != "distances":
+        return []
+    assert isinstance(captured.output, Tensor)
+    found = answer(bundle, captured.output, "".join(token_texts(bundle, prepared)))
+    assert isinstance(found, ContactMap)
+    return [[first - 1, second - 1] for first, second, _ in found.best()]
+
+
 def _paths(agents: Sequence[str], paths: Tensor, logits: Tensor) -> Iterator[Answer]:
     """Return where each agent may be at the last predicted step."""
     for agent, ends, scores in zip(agents, paths[:, :, -1].tolist(), logits, strict=True):

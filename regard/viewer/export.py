@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from math import ceil
 from operator import attrgetter
@@ -164,6 +164,7 @@ class HeadWeights:
     queries: list[str]
     keys: list[str]
     title: str
+    contacts: list[list[int]] = field(default_factory=list)  # pairs of tokens to be outlined
 
 
 def read_head_weights(recording: Recording, attention: str | None = None, head: int | None = None) -> HeadWeights:
@@ -186,7 +187,8 @@ def read_head_weights(recording: Recording, attention: str | None = None, head: 
     )
     name = f"L{chosen['layer']}.H{number + 1}" + ("" if chosen["kind"] == "self" else f" · {chosen['kind']}")
     step = f" · step {manifest['steps'][-1]}" if manifest["steps"] else ""
-    return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}")
+    contacts = manifest.get("contacts", []) if chosen["queries"] == chosen["keys"] else []
+    return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}", contacts)
 
 
 def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> tuple[AttentionInfo, int]:
@@ -258,7 +260,16 @@ def draw_head(head: HeadWeights, kind: str) -> bytes:
 
     from regard import draw
 
-    figure = draw.heatmap(head.weights.astype(np.float32), head.queries, head.keys, title=head.title, mask=head.allowed)
+    outlined = [pair for first, second in head.contacts for pair in ((first, second), (second, first))]
+    figure = draw.heatmap(
+        head.weights.astype(np.float32),
+        head.queries,
+        head.keys,
+        title=head.title,
+        mask=head.allowed,
+        outlined=outlined,
+        outlines="outlined: likely contacts",
+    )
     return draw.encode_figure(figure, kind)
 
 

@@ -19,7 +19,7 @@ from regard.models.model import Model
 from regard.parts.attend import Explanation
 from regard.parts.score import Additive
 from regard.use.bundle import Bundle
-from regard.viewer.answers import best_answers, layer_guesses, vocabulary_scores
+from regard.viewer.answers import best_answers, layer_guesses, likely_contacts, vocabulary_scores
 from regard.viewer.attentions import describe_attentions, is_whole, mask_bits
 from regard.viewer.blobs import PATTERNS
 from regard.viewer.capture import AttentionTrace, Capture, capture
@@ -109,6 +109,7 @@ class LiveRecording(ComputedRecording):
             "next": self._next(),
             "lens": self.prepared.begin is not None,
             "answers": best_answers(self.bundle, self.model, prepared, self.captured),
+            "contacts": likely_contacts(self.bundle, self.model, prepared, self.captured),
             "positions": [one.info() for one in self._positions],
             "image": None if image is None else image.info(),
             "rollout": self._has_rollout(),

@@ -200,6 +200,7 @@ class Manifest(TypedDict):
     next: NextInfo | None
     lens: bool  # whether there is what each layer would write next
     answers: list[Answer]
+    contacts: list[list[int]]  # pairs of residues that the model believes to be in contact, the likeliest first
     positions: list[PositionInfo]
     image: ImageInfo | None
     rollout: bool

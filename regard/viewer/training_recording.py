@@ -98,6 +98,7 @@ class TrainingRecording(ComputedRecording):
             "next": None,
             "lens": False,
             "answers": [],
+            "contacts": [],
             "positions": [],
             "image": None if self.picture is None else self.picture.info(),
             "rollout": False,

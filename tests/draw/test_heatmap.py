@@ -66,6 +66,18 @@ def test_masked_cells_are_hatched_and_have_no_colour(rows, columns, chance):
     np.testing.assert_array_equal(hatched(axes, mask.shape), ~mask)
 
 
+def test_cells_are_outlined_and_a_note_says_why():
+    weights = weights_of(3, 4)
+    plain, figure = (
+        draw.heatmap(weights, words(3), words(4), outlined=cells_, outlines="in contact")
+        for cells_ in ([], [(0, 2), (2, 1)])
+    )
+    borders = [patch.get_xy() for patch in panels(figure)[0].patches if patch.get_gid() == "outlined"]
+    assert borders == [(1.5, -0.5), (0.5, 1.5)]
+    assert "in contact" in [text.get_text() for text in figure.texts]
+    assert "in contact" not in [text.get_text() for text in plain.texts]
+
+
 def test_half_precision_is_drawn_as_it_is(tmp_path):
     weights = weights_of(3, 3).astype(np.float16)
     figure = draw.heatmap(weights, words(3), words(3))

@@ -12,6 +12,7 @@ from regard.tasks.distances import EDGES, contact_chances
 from regard.use.annotate import Annotation, ContactMap
 from regard.use.batches import Feedback
 from regard.use.load import LoadedModel
+from regard.viewer.export import draw_head, read_head_weights
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
@@ -113,6 +114,13 @@ def test_the_viewer_shows_attention_with_its_bias_and_the_answers():
     assert [token["text"] for token in manifest["sequences"]["tokens"]] == list(text.upper())
     ((answer,),) = (each["guesses"] for each in manifest["answers"])
     assert len(answer["text"]) == 13
-    contacts = record(annotator("model.alignment=none", *DISTANCES), Query(text)).manifest()["answers"]
+    model = annotator("model.alignment=none", *DISTANCES)
+    recording = record(model, Query(text))
+    contacts = recording.manifest()["answers"]
     assert contacts[0]["question"] == "Which residues are closer than 8 angstrom?"
     assert len(contacts[0]["guesses"]) == 5
+    (found,) = model.annotate([text])
+    assert isinstance(found, ContactMap)
+    pairs = [[first - 1, second - 1] for first, second, _ in found.best()]
+    assert recording.manifest()["contacts"] == read_head_weights(recording).contacts == pairs
+    assert b"likely contacts" in draw_head(read_head_weights(recording), "svg")

@@ -85,6 +85,7 @@ def manifest(text: str = "ein Hund", title: str = "a run", attentions: list[Mani
         "next": None,
         "lens": False,
         "answers": [],
+        "contacts": [],
         "positions": [],
         "image": None,
         "rollout": False,

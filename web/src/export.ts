@@ -60,6 +60,9 @@ export function matrixSvg(props: MatrixProps, dark: boolean): string {
     const image = canvasOf(bitmap(values, rows.length, columns.length, scale, dark)).toDataURL("image/png");
     parts.push(`<image x="${left}" y="${top}" width="${columns.length * cell}" height="${rows.length * cell}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`);
   }
+  for (const { row, column } of props.outlined ?? []) {
+    parts.push(`<rect x="${left + column * cell}" y="${top + row * cell}" width="${cell}" height="${cell}" fill="none" stroke="#d9622b"/>`);
+  }
   const [rowCaption, columnCaption] = props.captions;
   parts.push(`<text x="${left}" y="14">${escapeXml(columnCaption)} →</text>`);
   parts.push(`<text transform="translate(14 ${top}) rotate(-90)" text-anchor="end">← ${escapeXml(rowCaption)}</text>`);

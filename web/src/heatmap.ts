@@ -17,6 +17,8 @@ export interface Heat {
   scale: Scale;
   /** Marked rows and columns. */
   marked?: { rows: number[]; columns: number[] };
+  /** Cells with a border. */
+  outlined?: Cell[];
 }
 
 /** The fixed convention: rows are queries, columns are keys. */
@@ -177,6 +179,8 @@ function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: 
   const step = at.cell / at.block;
   const thick = Math.max(step, 3);
   context.strokeStyle = colour;
+  context.lineWidth = 1;
+  for (const { row, column } of heat.outlined ?? []) context.strokeRect(column * step + 0.5, row * step + 0.5, thick - 1, thick - 1);
   context.lineWidth = 1.5;
   for (const row of heat.marked?.rows ?? []) context.strokeRect(0.75, row * step + 0.75, width - 1.5, thick - 1.5);
   for (const column of heat.marked?.columns ?? []) context.strokeRect(column * step + 0.75, 0.75, thick - 1.5, height - 1.5);

@@ -188,6 +188,8 @@ export interface Manifest {
   /** Whether there is what each layer would write next. */
   lens: boolean;
   answers: Answer[];
+  /** Pairs of residues that the model believes to be in contact, the likeliest first; older recordings have none. */
+  contacts: number[][];
   positions: PositionInfo[];
   image: ImageInfo | null;
   rollout: boolean;

@@ -194,6 +194,7 @@ const bare: Manifest = {
   positions: [],
   image: null,
   rollout: false,
+  contacts: [],
   recurrences: [],
   thumbnail: 32,
   places: [],

@@ -76,6 +76,12 @@ describe("an export", () => {
     expect(svg.match(/<rect /g)).toHaveLength(2);
   });
 
+  it("outlines cells", () => {
+    const heat = { rows: ["a", "b"], columns: ["a", "b"], values: new Float32Array(4), masked: null, scale: { kind: "weight", root: false } as const };
+    const svg = matrixSvg({ label: "contacts", captions: axesOf("tokens"), ...heat, outlined: [{ row: 0, column: 1 }] }, false);
+    expect(svg.match(/fill="none" stroke=/g)).toHaveLength(1);
+  });
+
   it("escapes for XML", () => expect(escapeXml(`<&>"'`)).toBe("&#60;&#38;&#62;&#34;&#39;"));
 });
 

@@ -1,7 +1,7 @@
 // Look: ribbons from queries to keys for up to 64 tokens; a heat map for more, or on request.
 import { useApp, useDrawing, type App } from "../app";
 import { matrixSvg } from "../export";
-import { axesOf } from "../heatmap";
+import { axesOf, type Cell } from "../heatmap";
 import { Matrix, type MatrixProps } from "../matrix";
 import type { Picture } from "../picture";
 import type { Recording } from "../recording";
@@ -31,6 +31,7 @@ export function Look(_: { recording: Recording }) {
           </button>
           <span class="soft">
             {kindTitles[picture.attention.kind]} {headName(picture.attention, picture.head)}
+            {map && contactsOf(picture).length > 0 && "; outlined: likely contacts"}
             {!few && (picture.pooled ? ", each cell is the largest weight of a block of tokens" : `; ribbons show up to ${RIBBONS} tokens`)}
           </span>
         </div>
@@ -50,6 +51,16 @@ function HeatMap({ picture }: { picture: Picture }) {
   return <Matrix {...props} />;
 }
 
+/** The cells of residues that the model believes to be in contact, in both directions. */
+export function contactsOf({ recording, attention, queries, keys, pooled }: Picture): Cell[] {
+  if (attention.queries !== attention.keys || pooled) return [];
+  const pairs = recording.manifest.contacts ?? []; // not in older recordings
+  return pairs
+    .flatMap(([first, second]) => [[first, second], [second, first]])
+    .map(([query, key]) => ({ row: groupOf(queries, query), column: groupOf(keys, key) }))
+    .filter(({ row, column }) => row >= 0 && column >= 0);
+}
+
 /** A head as a heat map, with the selected words marked. Hovering previews, clicking selects. */
 export function headMatrix(app: App, picture: Picture): MatrixProps {
   const { query, pinned, key, root } = app.selection;
@@ -64,6 +75,7 @@ export function headMatrix(app: App, picture: Picture): MatrixProps {
     masked: picture.masked,
     scale: { kind: "weight", root: root.value },
     marked: { rows, columns: column >= 0 ? [column] : [] },
+    outlined: contactsOf(picture),
     onHover: (at) => (app.hover.value = at && { query: picture.queries[at.row].tokens[0], key: picture.keys[at.column].tokens[0] }),
     onPick: (at, shift) => app.pick(picture.queries[at.row].tokens[0], picture.keys[at.column].tokens[0], shift),
   };
