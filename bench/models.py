@@ -270,10 +270,10 @@ regard look "She drank a cup of [MASK]." -m english
 
 **The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this
 page that is marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first
-text is an image file. `annotate` and `parse` have no model here, since no data for them may be passed on; they say how
-to train one. Runs of your own are never chosen without `-m`. Without files, `regard evaluate` and `regard ablate`
-measure a model of this page on the held-back data that comes with it, and `regard forecast` shows a scene of it. From
-Python, `regard.load("en-fr")`.
+text is an image file, and `look` uses `crossing` for a scene (FILE@FRAME). `annotate` and `parse` have no model here,
+since no data for them may be passed on; they say how to train one. Runs of your own are never chosen without `-m`.
+Without files, `regard evaluate` and `regard ablate` measure a model of this page on the held-back data that comes with
+it, and `regard forecast` shows a scene of it. From Python, `regard.load("en-fr")`.
 
 Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored
 weights. Each file has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make

@@ -27,13 +27,14 @@ from regard.viewer.sample import FOLDER
 from regard.viewer.training_recording import record_training
 
 CHECKSUMS = FOLDER / "weights.json"
-TRANSLATOR, WRITER, VISION = "en-fr", "shakespeare", "fashion"
+TRANSLATOR, WRITER, VISION, FORECASTER = "en-fr", "shakespeare", "fashion", "crossing"
 TRAINING = "4-training.regard"
 
 BOOK = "She gave him a beautiful red book."
 BANKS = {"money": "I went to the bank to take out some money.", "water": "He sat on the bank of the river."}
 LINE = "ROMEO:\nWhat light is t"
 IMAGES, TROUSERS = Path(regard.__file__).parent / "lab" / "data" / "fashion-mnist", 2
+FRAME = 600  # of the scene that comes with the forecaster; few pedestrians are there
 
 
 def record_translations() -> dict[str, Recording]:
@@ -59,6 +60,13 @@ def record_image() -> dict[str, Recording]:
     return {"trousers": PartialRecording(whole, without=("hidden", "arithmetic"))}
 
 
+def record_scene() -> dict[str, Recording]:
+    """Record pedestrians at a crossing."""
+    (scene,) = box_model(FORECASTER).check_files()
+    whole = record(regard.load(FORECASTER, "cpu"), Query(f"{scene}@{FRAME}"))
+    return {"crossing": PartialRecording(whole, without=("hidden", "arithmetic"))}
+
+
 def write_training(run: Path) -> None:
     """Write the training snapshots of a run."""
     found = record_training(run)
@@ -72,12 +80,13 @@ def write_sample() -> None:
     write_recordings("1-translator.regard", record_translations())
     write_recordings("2-writer.regard", record_writing())
     write_recordings("3-vision.regard", record_image())
+    write_recordings("5-crossing.regard", record_scene())
     write_text(CHECKSUMS, json.dumps(weight_checksums(), indent=2) + "\n")
 
 
 def weight_checksums() -> dict[str, str]:
     """Return the SHA-256 of the weights of each model that the sample uses."""
-    return {name: box_model(name).card.files[WEIGHTS].sha256 for name in (TRANSLATOR, WRITER, VISION)}
+    return {name: box_model(name).card.files[WEIGHTS].sha256 for name in (TRANSLATOR, WRITER, VISION, FORECASTER)}
 
 
 def write_recordings(name: str, recordings: dict[str, Recording]) -> None:

@@ -32,6 +32,7 @@ TEXT_DEFAULTS = {  # the model that a verb uses if the user names none
     "look": "en-fr",
 }
 IMAGE_DEFAULTS = {"classify": "fashion", "embed": "fashion", "look": "fashion"}  # likewise, if it is given image files
+SCENE_DEFAULTS = {"look": "crossing"}  # likewise, if it is given a recording of agents, FILE@FRAME
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 
 
@@ -115,20 +116,33 @@ def box_models() -> list[BoxModel]:
 
 
 def default_model(verb: str, texts: list[str] | None = None) -> BoxModel | None:
-    """Return the model that a verb uses if the user names none: by what the first text is, text or image.
+    """Return the model that a verb uses if the user names none: by what the first text is, text, image or scene.
 
     None for a verb, or an installation, without one.
     """
-    is_image = bool(texts and is_image_file(texts[0]))
-    name = (IMAGE_DEFAULTS if is_image else TEXT_DEFAULTS).get(verb)
+    defaults = TEXT_DEFAULTS
+    if texts and is_image_file(texts[0]):
+        defaults = IMAGE_DEFAULTS
+    elif texts and verb in SCENE_DEFAULTS and is_scene(texts[0]):
+        defaults = SCENE_DEFAULTS
+    name = defaults.get(verb)
     return box_model(name) if name is not None and name in box_names() else None
 
 
 def is_image_file(text: str) -> bool:
     """Return whether a text is the path of an image file."""
-    path = Path(text)
+    return Path(text).suffix.lower() in IMAGE_SUFFIXES and _is_file(text)
+
+
+def is_scene(text: str) -> bool:
+    """Return whether a text names a frame of a recording: FILE@FRAME."""
+    name, _, frame = text.strip().rpartition("@")
+    return frame.isdigit() and _is_file(name)
+
+
+def _is_file(text: str) -> bool:
     try:
-        return path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
+        return Path(text).is_file()
     except (OSError, ValueError):  # too long for a path, or with a zero byte
         return False
 

@@ -10,7 +10,7 @@ import pytest
 import regard
 from regard.errors import InputError, RegardError
 from regard.use import box
-from regard.use.box import box_model, box_names, default_model, find_model, is_image_file
+from regard.use.box import box_model, box_names, default_model, find_model, is_image_file, is_scene
 
 from ..tasks.corpora import sentences
 from .made import image
@@ -59,6 +59,14 @@ def test_the_default_follows_the_verb_and_the_first_text(folder: Path) -> None:
     assert not is_image_file("no.png")
     assert not is_image_file("x" * 5000 + ".png")
     assert not is_image_file("\0.png")
+
+
+def test_a_frame_of_a_recording_is_a_scene() -> None:
+    (file,) = box_model("crossing").check_files()
+    found = default_model("look", [f"{file}@600"])
+    assert found is not None
+    assert found.name == "crossing"
+    assert not any(map(is_scene, (file, f"{file}@", "nowhere.txt@600", "me@home", "@", "\0@1", "x" * 5000 + "@1")))
 
 
 def test_without_a_box_there_is_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

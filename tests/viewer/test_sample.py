@@ -49,7 +49,7 @@ print([name for name in ("torch", "numpy", "matplotlib") if name in sys.modules]
 
 def test_the_shipped_sample_has_every_blob_of_its_manifests():
     recordings = sample.bundled_recordings()
-    assert {"book", "bank-money", "bank-water", "romeo", "trousers", "training"} <= set(recordings)
+    assert {"book", "bank-money", "bank-water", "romeo", "trousers", "training", "crossing"} <= set(recordings)
     for recording in recordings.values():
         for blob in all_blobs(recording.manifest()):
             data = recording.blob(blob.name)
