@@ -1,0 +1,211 @@
+"""Every command of the documentation exists, and those that need nothing but the package run.
+
+A command in a block of code must be complete: verb, arguments, options and their values. A command in a sentence may
+leave something out. Names of recipes, experiments and data sets exist, and so do the keys of a run.
+
+Commands that look at the package (`show`, `recipes`, ...) run as they are. Those that use a model of the reader's run
+with a model that comes with the package, on files that the test writes. Trainings are only parsed here:
+tests/cli/test_syllabus.py and tests/test_extending.py run those of their pages.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+from PIL import Image
+
+from regard.cli.help import UsageError
+from regard.cli.main import app
+from regard.data.known_datasets import DATASETS
+from regard.lab.experiments import EXPERIMENTS
+from regard.recipe_files import is_shipped
+from regard.tasks.kinds import TASKS
+from regard.training.config import TrainConfig
+from regard.use.box import IMAGE_SUFFIXES, box_names
+
+from .cli.command import Command
+from .pages import PAGES, DocumentedCommand, commands, name, read
+
+STAND_INS = {"TASK": "language", "COMMAND": "language", "...": "language", "N": "1", "results/NAME": "results/ptb"}
+ENDS = ("]", "]...")  # of a word that says what may be left out: [KEY=VALUE]...
+PARTIAL = ("MissingParameter", "NoArgsIsHelpError")  # a sentence may leave out arguments
+QUICK = {"recipes", "models", "results", "show"}  # verbs that look at the package
+ANSWERS = {"translate", "generate", "classify", "fill", "embed", "look", "convert"}  # verbs that use a model
+PLACEHOLDER = {
+    "NAME",
+    "PART",
+    "TEXT",
+    "FILE",
+    "LIST",
+    "OTHER",
+    "...",
+    "[OPTIONS]",
+}  # words that stand for what cannot be invented
+PICTURES = {"--export", "--png", "--svg", "--csv"}  # options with which `look` writes a file and ends
+NOT_HERE = {
+    "--import",
+    "--step",
+    "--column",
+    "--engine",
+    "--length",
+    "--allow-pickle",
+}  # they need other files, or time
+
+
+class Parsed(NamedTuple):
+    """A command as it was understood."""
+
+    path: str
+    values: dict[str, Any]
+
+
+@cache
+def parser() -> tuple[Any, list[Parsed]]:
+    """Return the command `regard`, whose verbs note what they are called with and do nothing."""
+    root, noted = typer.main.get_command(app), []
+
+    def note(path: str) -> Callable[..., None]:
+        return lambda **values: noted.append(Parsed(path, values))
+
+    def replace(command: Any, path: str) -> None:
+        command.callback = note(path)
+        for verb, inner in getattr(command, "commands", {}).items():
+            replace(inner, f"{path} {verb}".strip())
+
+    replace(root, "")
+    return root, noted
+
+
+def parse(command: DocumentedCommand) -> Parsed | None:
+    """Return a command as it is understood; None if it only mentions a verb or says how commands look."""
+    words = [STAND_INS.get(word, word) for word in command.words if not (word.startswith("[") and word.endswith(ENDS))]
+    if words[0] == "VERB" or "--import" in words:  # what a file of the reader registers is not known here
+        return None
+    root, noted = parser()
+    noted.clear()
+    try:
+        root.main(words, prog_name="regard", standalone_mode=False)
+    except UsageError as error:
+        if command.is_complete or type(error).__name__ not in PARTIAL:
+            raise
+        return None
+    return noted[-1] if noted else None
+
+
+def check_names(found: Parsed) -> Iterator[str]:
+    """Yield what a command names that does not exist."""
+    verb, values = found.path.split(" ")[0], found.values
+    recipes = [] if values.get("keys") else [values.get("recipe")]
+    recipes += values.get("models") or [] if verb == "compare" else []
+    for recipe in recipes:
+        if (
+            recipe and re.fullmatch(r"[a-z0-9-]+", str(recipe)) and not is_shipped(str(recipe))
+        ):  # not a file or a change
+            yield f"no recipe has the name {recipe}"
+    named = values.get("name")
+    if verb == "lab" and named and not named.endswith(".py") and named.islower() and named not in EXPERIMENTS:
+        yield f"no experiment has the name {named}"
+    if verb == "data" and named and named.islower() and named not in DATASETS:
+        yield f"no data set has the name {named}"
+    changes = [*(values.get("files") or []), *(values.get("changes") or []), *(values.get("overrides") or [])]
+    kind = found.path.partition(" ")[2] if verb == "train" else str(values.get("task"))
+    keys = {"train": {field.name for field in fields(TrainConfig)}}
+    if kind in TASKS:
+        keys["task"] = {field.name for field in fields(TASKS[kind])}
+    for change in map(str, changes):
+        table, _, key = change.partition("=")[0].partition(".")
+        if "=" in change and table in keys and key.partition(".")[0] not in keys[table]:
+            yield f"{change}: no such key"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_the_commands_of_a_page_exist(page: Path) -> None:
+    problems = []
+    for command in commands(read(page)):
+        try:
+            found = parse(command)
+            problems += [f"{command}: {problem}" for problem in (check_names(found) if found else ())]
+        except Exception as error:
+            problems.append(f"{command}: {error}")
+    assert problems == []
+
+
+# --- Running them ----------------------------------------------------------------------------------------------------
+
+
+def runnable(command: DocumentedCommand) -> list[str] | None:
+    """Return the words that run a command with what comes with the package, or None if that is not possible."""
+    verb, words = command.words[0], list(command.words)
+    if NOT_HERE & set(words) or PLACEHOLDER & set(words) or any(word.endswith(ENDS[1]) for word in words):
+        return None
+    if verb in QUICK:
+        return words if command.is_complete or len(words) > 1 or verb == "recipes" else None
+    found = parse(command) if verb in ANSWERS else None
+    if found is None:
+        return None
+    text = found.values.get("texts") or [found.values.get("text")]
+    given = found.values.get("file")
+    if not (given or text[0] or verb == "convert") or "@" in str(text[0]) or str(text[0]).endswith(".txt"):
+        return None
+    words = _with_known_model(verb, words, str(text[0]))
+    if verb == "generate":
+        words += ["--tokens", "3"]
+    if verb == "look" and not PICTURES & set(words):
+        words += ["--export", "page.html"]
+    return words
+
+
+def _with_known_model(verb: str, words: list[str], text: str) -> list[str]:
+    """Return the words of a command, with a model that comes with the package instead of the reader's."""
+    if verb == "convert":
+        return [verb, "en-fr", *words[2:]]
+    kept, models = [], []
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m":
+            models.append(word)
+        elif word != "-m":
+            kept.append(word)
+    if models and models[0] in box_names():
+        return words
+    if verb == "look" and "--tokens" in words:
+        return [*kept, "-m", "shakespeare"]
+    return [*kept, "-m", "english"] if verb == "look" and "[MASK]" in text else kept
+
+
+def all_runnable() -> list[list[str]]:
+    """Return the commands to run; of those that differ only in their texts and files, the first."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for page in PAGES:
+        for command in commands(read(page)):
+            if words := runnable(command):
+                form = (word for word in words if words[0] in QUICK or word.startswith("-") or word in box_names())
+                is_image = any(word.endswith(IMAGE_SUFFIXES) for word in words)
+                found.setdefault((words[0], *form, str(is_image)), words)
+    return list(found.values())
+
+
+def test_the_commands_that_need_no_data_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    regard, problems, verbs = Command(monkeypatch, capsys), [], set()
+    for number, words in enumerate(all_runnable()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for word in words[1:]:
+            if word.endswith(IMAGE_SUFFIXES) and words[0] in ("classify", "embed", "look"):
+                Image.new("RGB", (28, 28), "grey").save(folder / word)
+        if "-f" in words:
+            (folder / words[words.index("-f") + 1]).write_text("A red [MASK] runs.\n", encoding="utf-8")
+        done = regard(*words)
+        verbs.add(words[0])
+        if done.code != 0:
+            problems.append(f"{' '.join(words)}: {done.err}")
+    assert problems == []
+    assert verbs == QUICK | ANSWERS
