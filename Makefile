@@ -70,9 +70,16 @@ browser:
 	  echo "make test needs a browser to test the page: install Chromium (one of: $(BROWSERS))"; exit 1; \
 	fi
 
-docs: $(DEV)
+PAGES := docs/tour/pages/.ready
+
+docs: $(DEV) $(PAGES)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
+
+# The interactive pages of the tour, which its own commands write.
+$(PAGES): $(wildcard docs/tour/*.md) $(wildcard regard/viewer/page/*) | $(DEV)
+	$(BIN)/python docs/tour/pages.py
+	touch $@
 
 reference: $(DEV)
 	$(BIN)/python -m docs.site.commands > docs/commands.md

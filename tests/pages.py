@@ -60,8 +60,10 @@ def commands(text: str) -> Iterator[DocumentedCommand]:
     """Yield the commands of `regard` in blocks of code, and those in sentences."""
     for block in blocks(text):
         if block.language in SHELL:
+            prompt = "$ " if block.language == "console" else ""  # other lines are what a command prints
             for line in block.code.replace("\\\n", " ").splitlines():
-                yield from _find(line.removeprefix("$ "), is_complete=True)
+                if line.startswith(prompt):
+                    yield from _find(line.removeprefix("$ "), is_complete=True)
     for line in INLINE.findall(FENCE.sub("", text)):
         yield from _find(" ".join(line.split()), is_complete=False)
 

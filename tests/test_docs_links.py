@@ -35,6 +35,8 @@ def problem(page: Path, link: str) -> str | None:
         return None
     path, _, anchor = link.partition("#")
     target = (page.parent / path).resolve() if path else page
+    if not target.exists() and f"--export {path}" in read(page):  # a command of the page writes it
+        return None
     if not target.exists():
         return f"{link}: there is no such file"
     if not target.is_relative_to(ROOT):

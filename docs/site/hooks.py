@@ -33,6 +33,7 @@ OUTSIDE = {  # files of the repository that are pages of the site
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 ATTRIBUTE = re.compile(r'((?:src|srcset|href)=")([^"#]+)(#[^"]*)?(?=")')
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+EXPORTED = re.compile(r"--export (pages/\S+\.html)")  # pages that a chapter of the tour writes and links to
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 PICTURE = re.compile(
     r'<picture>\s*<source [^>]*dark[^>]*srcset="([^"]+)"[^>]*>\s*(?:<source[^>]*>\s*)?'
@@ -83,6 +84,12 @@ def on_files(files: Files, config: Any) -> Files:
         if name in OUTSIDE:
             start = "---\nhide: [navigation]\n---\n\n" if page == "index.md" else ""
             files.append(File.generated(config, page, content=start + text))
+        for written in set(EXPORTED.findall(text)):
+            if not (path.parent / written).exists():
+                exported = (Path(page).parent / written).as_posix()
+                files.append(
+                    File.generated(config, exported, content="This page is written by <code>make docs</code>.")
+                )
         for target in _targets(name, text):
             if not target.startswith("docs/") and target not in OUTSIDE and (ROOT / target).is_file():
                 sources.add(target)
