@@ -70,7 +70,7 @@ def commands(text: str) -> Iterator[DocumentedCommand]:
 
 def _find(line: str, is_complete: bool) -> Iterator[DocumentedCommand]:
     """Yield the commands of a line: `regard ...`, or `... -m regard ...`; other programs are left out."""
-    if "regard " not in line:
+    if "regard " not in line or "<Tab>" in line:
         return
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True

@@ -22,6 +22,7 @@ from PIL import Image
 from regard.cli.help import UsageError
 from regard.cli.main import app
 from regard.data.known_datasets import DATASETS
+from regard.errors import RegardError
 from regard.lab.experiments import EXPERIMENTS
 from regard.recipe_files import is_shipped
 from regard.tasks.kinds import TASKS
@@ -36,25 +37,11 @@ ENDS = ("]", "]...")  # of a word that says what may be left out: [KEY=VALUE]...
 PARTIAL = ("MissingParameter", "NoArgsIsHelpError")  # a sentence may leave out arguments
 QUICK = {"recipes", "models", "results", "show"}  # verbs that look at the package
 ANSWERS = {"translate", "generate", "classify", "fill", "embed", "look", "convert"}  # verbs that use a model
-PLACEHOLDER = {
-    "NAME",
-    "PART",
-    "TEXT",
-    "FILE",
-    "LIST",
-    "OTHER",
-    "...",
-    "[OPTIONS]",
-}  # words that stand for what cannot be invented
+# Words that stand for what cannot be invented.
+PLACEHOLDER = {"NAME", "PART", "TEXT", "FILE", "LIST", "OTHER", "...", "[OPTIONS]"}
 PICTURES = {"--export", "--png", "--svg", "--csv"}  # options with which `look` writes a file and ends
-NOT_HERE = {
-    "--import",
-    "--step",
-    "--column",
-    "--engine",
-    "--length",
-    "--allow-pickle",
-}  # they need other files, or time
+# Options that need other files, or time.
+NOT_HERE = {"--import", "--step", "--column", "--engine", "--length", "--nearest", "--allow-pickle"}
 
 
 class Parsed(NamedTuple):
@@ -92,6 +79,8 @@ def parse(command: DocumentedCommand) -> Parsed | None:
     noted.clear()
     try:
         root.main(words, prog_name="regard", standalone_mode=False)
+    except SystemExit:  # an option that prints something instead of running a verb: --version
+        return None
     except UsageError as error:
         if command.is_complete or type(error).__name__ not in PARTIAL:
             raise
@@ -99,15 +88,14 @@ def parse(command: DocumentedCommand) -> Parsed | None:
     return noted[-1] if noted else None
 
 
-def check_names(found: Parsed) -> Iterator[str]:
-    """Yield what a command names that does not exist."""
+def check_names(found: Parsed, written: set[str]) -> Iterator[str]:
+    """Yield what a command names that does not exist and was not written by a command before it."""
     verb, values = found.path.split(" ")[0], found.values
     recipes = [] if values.get("keys") else [values.get("recipe")]
     recipes += values.get("models") or [] if verb == "compare" else []
     for recipe in recipes:
-        if (
-            recipe and re.fullmatch(r"[a-z0-9-]+", str(recipe)) and not is_shipped(str(recipe))
-        ):  # not a file or a change
+        is_name = recipe and re.fullmatch(r"[a-z0-9-]+", str(recipe))  # neither a file nor a change
+        if is_name and str(recipe) not in written and not is_shipped(str(recipe)):
             yield f"no recipe has the name {recipe}"
     named = values.get("name")
     if verb == "lab" and named and not named.endswith(".py") and named.islower() and named not in EXPERIMENTS:
@@ -127,13 +115,16 @@ def check_names(found: Parsed) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_commands_of_a_page_exist(page: Path) -> None:
-    problems = []
+    problems, written = [], set[str]()
     for command in commands(read(page)):
         try:
             found = parse(command)
-            problems += [f"{command}: {problem}" for problem in (check_names(found) if found else ())]
-        except Exception as error:
+        except (UsageError, RegardError) as error:
             problems.append(f"{command}: {error}")
+            continue
+        if found is not None:
+            problems += [f"{command}: {problem}" for problem in check_names(found, written)]
+            written |= set(command.words) if found.path == "convert" else set()
     assert problems == []
 
 
@@ -146,7 +137,10 @@ def runnable(command: DocumentedCommand) -> list[str] | None:
     if NOT_HERE & set(words) or PLACEHOLDER & set(words) or any(word.endswith(ENDS[1]) for word in words):
         return None
     if verb in QUICK:
-        return words if command.is_complete or len(words) > 1 or verb == "recipes" else None
+        found = parse(command)
+        is_known = found is not None and list(check_names(found, set())) == []
+        is_example = not any(word.isupper() or word.startswith("...") for word in words)
+        return words if is_known and is_example and (len(words) > 1 or verb != "show") else None
     found = parse(command) if verb in ANSWERS else None
     if found is None:
         return None
@@ -202,6 +196,7 @@ def test_the_commands_that_need_no_data_run(
         monkeypatch.chdir(folder)
         for word in words[1:]:
             if word.endswith(IMAGE_SUFFIXES) and words[0] in ("classify", "embed", "look"):
+                (folder / word).parent.mkdir(parents=True, exist_ok=True)
                 Image.new("RGB", (28, 28), "grey").save(folder / word)
         if "-f" in words:
             (folder / words[words.index("-f") + 1]).write_text("A red [MASK] runs.\n", encoding="utf-8")
