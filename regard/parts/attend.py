@@ -201,20 +201,27 @@ def _mix(weights: Float[Tensor, "B H T S"], value: Values, dropout: float) -> Mi
 def fused(query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
     """Compute with torch's fused kernel; the weights are never in memory."""
     causal = _is_plainly_causal(terms) and query.shape[2] == key.shape[2] and not terms.has_bias
+    if not terms.has_bias and suits_short(query, key, value, terms.dropout):
+        hidden = None if causal else _hiding_mask(query, key, terms, memo)
+        return short_attention(query, key, value, hidden, causal, terms.score.scale)
     mask, blind = (None, None) if causal else _additive_mask(query, key, terms, memo)
     grouped = query.shape[1] != key.shape[1]
-    if suits_short(query, key, value, mask, terms.dropout):
-        return _zero(short_attention(query, key, value, mask, causal, terms.score.scale), blind)
     with _kernels(query, key):
         mixed = F.scaled_dot_product_attention(
             query, key, value, mask, terms.dropout, causal, scale=terms.score.scale, enable_gqa=grouped
         )
-    return _zero(mixed, blind)
-
-
-def _zero(mixed: Mixed, blind: Bool[Tensor, "_B 1 T 1"] | None) -> Mixed:
-    """Return the vectors with zeros for queries that may look at nothing."""
     return mixed if blind is None else mixed.masked_fill(blind, 0)
+
+
+def _hiding_mask(query: Queries, key: Keys, terms: Terms, memo: Memo | None) -> Float[Tensor, "_B 1 _T S"] | None:
+    """Return the mask as numbers that are added to the scores, also for queries that may look at nothing."""
+
+    def compute() -> Tensor | None:
+        allowed = terms.allowed(query, key)
+        return None if allowed is None else query.new_zeros(allowed.shape).masked_fill(~allowed, -torch.inf)
+
+    found: Tensor | None = memoize(memo, ("hiding", terms.mask), compute)
+    return found
 
 
 def _kernels(query: Tensor, key: Tensor) -> AbstractContextManager[None]:

@@ -16,7 +16,7 @@ WIDTHS = (16, 32, 64)  # of heads
 HAS_TRITON = has_triton()
 
 
-def suits_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float) -> bool:
+def suits_short(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> bool:
     """Return whether `short_attention` can compute this, and takes less time than the others: while compiled code is
     trained, in half precision, without dropout.
     """
@@ -24,7 +24,7 @@ def suits_short(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, 
     short = 1 < query.shape[2] <= LONGEST and key.shape[2] <= LONGEST and query.shape[1] == key.shape[1]
     wide = query.shape[3] in WIDTHS and value.shape[3] in WIDTHS
     half = query.dtype == key.dtype == value.dtype and query.dtype in (torch.bfloat16, torch.float16)
-    return trains and short and wide and half and dropout == 0 and not (mask is not None and mask.requires_grad)
+    return trains and short and wide and half and dropout == 0
 
 
 @torch.library.custom_op("regard::short_attention", mutates_args=())
