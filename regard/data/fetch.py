@@ -49,7 +49,8 @@ def _fetch_file(
         _write(path, _checked_copy(copy, file))
         return path
     if known.url is None:
-        remedy = f"give a folder that has {file.name} with --from"
+        other = f", or {known.instead}" if known.instead else ""
+        remedy = f"give a folder that has {file.name} with --from{other}"
         raise RegardError(f"{name}: cannot be downloaded: no public file has this content ({known.source}); {remedy}")
     part = to / f".{file.name}.regard-download"  # kept when a download breaks off, to be continued
     url = known.url.format(name=file.name, stem=Path(file.name).stem)

@@ -28,7 +28,7 @@ class KnownDataset:
     `url` has {name} (or {stem}, without the suffix) for the file; None means that no public file has this content.
     `fix` is a replacement (old, new) that repairs the public files. If the data set is made from its files, `made`
     names the results, which are kept, `packer` the function that makes them, and `sheets` another set of files that
-    they can be made from.
+    they can be made from. `instead` says how else a user gets data that cannot be downloaded.
     """
 
     about: str
@@ -41,6 +41,7 @@ class KnownDataset:
     made: tuple[str, ...] = ()
     packer: Literal["cifar", "trec", "ethucy", "treebank", "cb513"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
+    instead: str = ""
 
     @property
     def size(self) -> int:
@@ -285,6 +286,7 @@ DATASETS: dict[str, KnownDataset] = {
             "zara2/test/crowds_zara02.txt",
         ),
         packer="ethucy",
+        instead="clone https://github.com/abduallahmohamed/Social-STGCNN and train on its datasets/zara1/train as it is",
         files=(
             DatasetFile("ethucy.tar", 14_018_560, "ba1349b72103f9e550136d57d0f7880bf4e716b2ea73b75466643e6c44fcf53e"),
         ),
