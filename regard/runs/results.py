@@ -249,10 +249,10 @@ def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
             score, distance, time = NOT_MEASURED, "", ""
             if expected is not None:
                 value, spread = expected.score[goal.metric], expected.spread[goal.metric]
-                few = "" if expected.seeds >= SEEDS else f" ({expected.seeds} seed{'s' * (expected.seeds > 1)})"
+                few = _few(result.config, expected.seeds)
                 between = f" ± {_shown(goal.metric, spread)}" if expected.seeds > 1 else ""
                 score = f"{_shown(goal.metric, value)}{between}{few}"
-                distance = _distance(goal, value)
+                distance = "" if expected.seeds < (result.config.folds or 1) else _distance(goal, value)
                 time = f"{expected.seconds / 60:.1f} min"
             sign = ">" if HIGHER_IS_BETTER[goal.metric] else "<"
             aim = "" if goal.goal is None else f"{sign} {_shown(goal.metric, goal.goal)}"
@@ -351,20 +351,30 @@ def _section(result: ResultRecipe) -> Iterator[str]:
         scores = run_scores(run)
         metrics = [goal.metric for goal in config.goals]
         shown = ", ".join(f"{METRIC_NAMES[metric][0]} {_shown(metric, scores[metric])}" for metric in metrics)
-        yield f"- seed {run['seed']}: {shown}; {run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
+        yield f"- {'seed' if config.folds is None else 'fold'} {run['seed']}: {shown}; {run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
     if earlier := _earlier(result):
         yield f"- {earlier.strip(' ()')}"
+
+
+def _few(config: ResultConfig, runs: int) -> str:
+    """Return how many runs a score is of, where that is fewer than it should be of."""
+    if config.folds is not None:
+        return f" ({runs} of {config.folds} folds)" if runs < config.folds else ""
+    return "" if runs >= SEEDS else f" ({runs} seed{'s' * (runs > 1)})"
 
 
 def _distance(goal: Goal, value: float) -> str:
     if goal.goal is None:
         return ""
     ahead = value - goal.goal if HIGHER_IS_BETTER[goal.metric] else goal.goal - value
-    return f"{'reached' if ahead >= 0 else 'missed'} by {_shown(goal.metric, abs(ahead))}"
+    by = _shown(goal.metric, abs(ahead))
+    nothing = _shown(goal.metric, 0.0)
+    shown = f"less than {nothing[:-1]}1" if by == nothing and not nothing.endswith("%") else by
+    return f"{'reached' if ahead >= 0 else 'missed'} by {shown}"
 
 
 def _earlier(result: ResultRecipe) -> str:
-    count = len(result.runs) - len(result.counting())
+    count = 0 if result.config.mean_of else len(result.runs) - len(result.counting())
     return f" ({count} measurement{'s' * (count > 1)} of other versions in {result.name}.json)" if count else ""
 
 

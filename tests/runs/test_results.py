@@ -152,6 +152,23 @@ def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
     assert (cased.score, cased.distance, cased.time) == ("41.0 ± 1.0", "reached by 0.5", "1.0 min")
 
 
+def test_a_cross_validation_without_all_folds_says_so_and_is_not_compared_with_its_goal() -> None:
+    result = read_result_recipe("cb513")
+    run = {"recipe": result.checksum, "resolved": "a", "valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5}
+    scores = {"q3": 0.7, "q3_strict": 0.72, "q8": 0.6}
+    runs = [{**run, "machine": "x", "date": "d", "seed": fold, "test": scores} for fold in range(1, 8)]
+    some, every = (next(result_rows([replace(result, runs=runs[:count])])) for count in (3, 7))
+    assert (some.score, some.distance) == ("70.0 % ± 0.0 % (3 of 7 folds)", "")
+    assert (every.score, every.distance) == ("70.0 % ± 0.0 %", "reached by 0.0 %")
+
+
+def test_a_goal_that_is_missed_by_little_is_not_missed_by_nothing() -> None:
+    result = read_result_recipe("shakespeare-char")
+    run = {"recipe": result.checksum, "resolved": "a", "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x"}
+    (row, *_) = result_rows([replace(result, runs=[{**run, "seed": 1, "valid": {"loss": 1.4004}, "test": {}}])])
+    assert row.distance == "missed by less than 0.001"
+
+
 def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> None:
     results = place.out.parent / "recipes" / "results"
     (results / "both.toml").write_text(
@@ -177,6 +194,7 @@ def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> N
     assert bench.trained_for("tiny") == ["tiny"]
     assert read_result_recipe("both").commands().count("regard data tiny") == 1
     assert "### both" in results_page()
+    assert "in both.json" not in results_page()
 
 
 def test_data_lies_where_the_option_says() -> None:
