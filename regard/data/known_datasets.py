@@ -286,7 +286,7 @@ DATASETS: dict[str, KnownDataset] = {
             "zara2/test/crowds_zara02.txt",
         ),
         packer="ethucy",
-        instead="clone https://github.com/abduallahmohamed/Social-STGCNN and train on its datasets/zara1/train as it is",
+        instead="clone https://github.com/abduallahmohamed/Social-STGCNN and train on its datasets/zara1/train",
         files=(
             DatasetFile("ethucy.tar", 14_018_560, "ba1349b72103f9e550136d57d0f7880bf4e716b2ea73b75466643e6c44fcf53e"),
         ),

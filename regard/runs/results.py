@@ -351,7 +351,8 @@ def _section(result: ResultRecipe) -> Iterator[str]:
         scores = run_scores(run)
         metrics = [goal.metric for goal in config.goals]
         shown = ", ".join(f"{METRIC_NAMES[metric][0]} {_shown(metric, scores[metric])}" for metric in metrics)
-        yield f"- {'seed' if config.folds is None else 'fold'} {run['seed']}: {shown}; {run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
+        cost = f"{run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
+        yield f"- {'seed' if config.folds is None else 'fold'} {run['seed']}: {shown}; {cost}"
     if earlier := _earlier(result):
         yield f"- {earlier.strip(' ()')}"
 
