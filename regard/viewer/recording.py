@@ -12,9 +12,8 @@ from typing import Any, cast
 from regard.errors import InputError
 from regard.untrusted import JsonError, parse_json
 from regard.viewer.archive import pack_archive, unpack_archive
-from regard.viewer.blobs import PATTERNS, all_blobs, find_blob, thumbnails_size, weights_size
+from regard.viewer.blobs import all_blobs, find_blob, thumbnails_size, weights_size
 from regard.viewer.manifest import (
-    THUMBNAIL,
     AttentionInfo,
     Cell,
     ChangeResult,
@@ -28,14 +27,6 @@ LIST = "recordings.json"
 LISTED_TEXT = 200  # characters of a text in the list
 NO_MODEL = "this recording has no model that could be changed; open the model itself: regard look TEXT -m RUN"
 OMISSIBLE = ("arithmetic", "hidden", "next", "recurrences")  # what a stored recording may lack
-ADDED: dict[str, Any] = {
-    "written": None,
-    "recurrences": [],
-    "lens": False,
-    "thumbnail": THUMBNAIL,
-    "places": [],
-    "blobs": PATTERNS,
-}  # keys that older files lack, with the values they imply
 
 
 class Recording(ABC):
@@ -200,7 +191,7 @@ def unpack_recordings(archive: bytes) -> dict[str, StoredRecording]:
         for id in ids:
             prefix = f"recordings/{id}/"
             blobs = {path.removeprefix(prefix): data for path, data in entries.items() if path.startswith(prefix)}
-            manifest = cast(Manifest, ADDED | parse_json(blobs.pop("manifest.json"), "manifest.json"))
+            manifest = cast(Manifest, parse_json(blobs.pop("manifest.json"), "manifest.json"))
             found[id] = StoredRecording(manifest, blobs)
     except (JsonError, KeyError, TypeError):
         raise InputError("this archive holds no recordings; write it again with `regard look --export`") from None

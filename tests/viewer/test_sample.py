@@ -10,6 +10,7 @@ from bench.sample import CHECKSUMS, weight_checksums
 from regard.errors import RegardError
 from regard.viewer import sample
 from regard.viewer.blobs import all_blobs
+from regard.viewer.manifest import Manifest
 
 from ..processes import PATIENCE
 
@@ -51,6 +52,7 @@ def test_the_shipped_sample_has_every_blob_of_its_manifests():
     recordings = sample.bundled_recordings()
     assert {"book", "bank-money", "bank-water", "romeo", "trousers", "training", "crossing"} <= set(recordings)
     for recording in recordings.values():
+        assert recording.manifest().keys() == Manifest.__annotations__.keys()
         for blob in all_blobs(recording.manifest()):
             data = recording.blob(blob.name)
             assert blob.size is None or len(data) == blob.size

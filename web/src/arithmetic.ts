@@ -46,7 +46,7 @@ export const mixedOf = ({ attention, vectors, query }: CellInput): Float32Array 
 const add = (numbers: Float64Array): number => numbers.reduce((sum, number) => sum + number, 0);
 
 /** The terms of the score of the query and a key. */
-export function termsOf(input: CellInput, key: number): Float64Array {
+function termsOf(input: CellInput, key: number): Float64Array {
   const { energy } = input.vectors;
   const keys = keyOf(input, key);
   return Float64Array.from(queryOf(input), (number, at) => (energy ? energy[at] * Math.tanh(number + keys[at]) : number * keys[at]));

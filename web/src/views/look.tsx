@@ -52,9 +52,9 @@ function HeatMap({ picture }: { picture: Picture }) {
 }
 
 /** The cells of residues that the model believes to be in contact, in both directions. */
-export function contactsOf({ recording, attention, queries, keys, pooled }: Picture): Cell[] {
+function contactsOf({ recording, attention, queries, keys, pooled }: Picture): Cell[] {
   if (attention.queries !== attention.keys || pooled) return [];
-  const pairs = recording.manifest.contacts ?? []; // not in older recordings
+  const pairs = recording.manifest.contacts;
   return pairs
     .flatMap(([first, second]) => [[first, second], [second, first]])
     .map(([query, key]) => ({ row: groupOf(queries, query), column: groupOf(keys, key) }))
