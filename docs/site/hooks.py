@@ -34,6 +34,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(?=\))")
 ATTRIBUTE = re.compile(r'((?:src|srcset|href)=")([^"#]+)(#[^"]*)?(?=")')
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 EXPORTED = re.compile(r"--export (pages/\S+\.html)")  # pages that a chapter of the tour writes and links to
+COMMANDS = re.compile(r"```(?=\n(?:regard|make|pip|git) )")  # a block of commands without a language
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 PICTURE = re.compile(
     r'<picture>\s*<source [^>]*dark[^>]*srcset="([^"]+)"[^>]*>\s*(?:<source[^>]*>\s*)?'
@@ -128,7 +129,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if here not in repository:
         return markdown
     parts = CODE.split(markdown)
-    parts[1::2] = [part if part.startswith("```") else part.replace("\\|", "|") for part in parts[1::2]]  # in tables
+    parts[1::2] = [
+        COMMANDS.sub("```bash", part) if part.startswith("```") else part.replace("\\|", "|")  # `|` of a table
+        for part in parts[1::2]
+    ]
     for number in range(0, len(parts), 2):  # the parts between are code
         for pattern in (LINK, ATTRIBUTE):
             parts[number] = pattern.sub(lambda found: _rewrite(found, here), parts[number])
