@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pictures.drawn import draw_attention, draw_positions, draw_sentence_tree
+from pictures.drawn import draw_attention, draw_forecast, draw_positions, draw_sentence_tree
 from pictures.journeys import draw_journeys
 from pictures.lab import draw_lab
 from pictures.terminal import draw_terminal
@@ -26,6 +26,7 @@ class Group:
 GROUPS = {
     "attention": Group(("alignment.svg", "attention.svg", "heads.svg"), draw_attention),
     "positions": Group(("positions.svg",), draw_positions),
+    "forecast": Group(("forecast.svg",), draw_forecast),
     "tree": Group(("tree.svg",), draw_sentence_tree),
     "journeys": Group(("journey-train.svg", "journey-translate.svg", "journey-look.svg"), draw_journeys),
     "terminal": Group(("show-gpt2.svg", "translate.svg"), draw_terminal),

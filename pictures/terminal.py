@@ -19,13 +19,13 @@ from pictures.svg import document, text
 from regard.draw import Look
 from regard.draw.style import SERIES
 
-COLUMNS = 76
+COLUMNS = 84
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 SIZE, ADVANCE, LINE, MARGIN = 14, 8.43, 19, 16  # pixels: letters, a column, a line, around the text
 COMMANDS = {
     "show-gpt2.svg": ("regard show gpt2",),
     "translate.svg": (
-        'regard translate "She gave him a beautiful red book." --alignments a.txt',
+        'regard translate "The black cat is sleeping on the old chair." --alignments a.txt',
         "cat a.txt",
     ),
 }

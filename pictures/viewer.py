@@ -11,18 +11,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
+from itertools import takewhile
 
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 import regard
-from pictures.drawn import SENTENCE, recorded
+from pictures.drawn import SENTENCE, aligning_head, recorded
 from regard.draw import DARK, Look
 from regard.viewer.export import choose_head
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none"]
-WORDS = (0, 1, 2, 6)  # of the translation, to point at
+WORDS = (1, 2, 3, 6)  # of the translation, to point at
 PATIENCE = 120_000  # milliseconds until something that does not appear is an error
 WINDOW = {"width": 1200, "height": 720}
 MOVE, STEPS, READ, END = 40, 7, 900, 3200  # milliseconds: a step of the mouse; how many; a look at something; the end
@@ -44,7 +45,9 @@ def photograph_viewer(look: Look) -> Mapping[str, bytes]:
     """Return an animation of the page, and pictures of some views."""
     with serving() as address, browsing(look) as page:
         page.goto(address)
-        expect(page.get_by_role("tab", name="Change")).not_to_have_attribute("aria-disabled", "true")  # model is loaded
+        # the model is loaded, and has read the sentence
+        expect(page.get_by_label("Recording").locator("option:checked")).to_contain_text(SENTENCE[:20])
+        expect(page.get_by_role("tab", name="Change")).not_to_have_attribute("aria-disabled", "true")
         expect(page.locator("nav .head").first).to_be_visible()
         film = Film(page)
         show_words_and_heads(film)
@@ -61,7 +64,9 @@ def photograph_viewer(look: Look) -> Mapping[str, bytes]:
 @contextmanager
 def serving() -> Iterator[str]:
     """Run `regard look` with the translator in the box; yield its address."""
+    attention, head = aligning_head()
     command = [sys.executable, "-m", "regard", "look", SENTENCE, "-m", "en-fr", "--device", "cpu"]
+    command += ["--attention", attention, "--head", str(head)]
     with subprocess.Popen(
         [*command, "--no-browser", "--no-token", "--port", "0"], stdout=subprocess.PIPE, text=True
     ) as server:
@@ -97,8 +102,7 @@ def show_words_and_heads(film: "Film") -> None:
         film.move_to(words.nth(number))
         film.keep(READ)
     heads = page.get_by_role("region", name="Heads: Cross").locator(".head")
-    count = heads.count()
-    for number in (count - 8, count - 7, count - 1):
+    for number in (0, heads.count() - 1):
         film.click(heads.nth(number))
         film.keep(READ)
 
@@ -106,9 +110,9 @@ def show_words_and_heads(film: "Film") -> None:
 def switch_a_head_off(film: "Film") -> None:
     """Switch a head off in the view Change, and wait for what the model writes without it."""
     page = film.page
-    attention, head = decisive_head()
-    layer = attention.rpartition(".")[2]
-    film.click(page.get_by_role("region", name="Heads: Cross").get_by_title(f"Cross L{layer}.H{head}", exact=True))
+    attention, head, word = decisive_head()
+    kind, _, layer = attention.rpartition(".")
+    film.click(page.get_by_title(f"{kind.capitalize()} L{layer}.H{head}", exact=True).first)
     film.keep(READ)
     film.click(page.get_by_role("tab", name="Change"))
     expect(page.get_by_role("main", name="Change", exact=True)).to_be_visible()
@@ -119,25 +123,29 @@ def switch_a_head_off(film: "Film") -> None:
     expect(page.locator("dl.written dd").last).to_contain_text(".")  # the end of the sentence, when it is written
     expect(page.get_by_role("heading", name=", after")).to_be_visible()
     page.wait_for_load_state("networkidle")
+    film.keep(2 * READ)
+    film.click(page.get_by_role("main").locator(".line button").nth(word))
+    page.wait_for_load_state("networkidle")
     film.keep(END)
 
 
 @cache
-def decisive_head() -> tuple[str, int]:
-    """Return a head of the cross-attention, counted from 1, without which the translation changes.
+def decisive_head() -> tuple[str, int, int]:
+    """Return the attention and the head, counted from 1, without which the translation changes, and where it does.
 
-    The head that the viewer begins with is tried first, then the others from the last layer on.
+    The head that the viewer begins with is tried first, then the others from the last attention on.
     """
     model, manifest = regard.load("en-fr", "cpu"), recorded().manifest()
     chosen, number = choose_head(manifest, None, None)
-    crosses = [one for one in reversed(manifest["attentions"]) if one["kind"] == "cross"]
-    heads = [(chosen["id"], number), *((one["id"], head) for one in crosses for head in range(one["heads"]))]
-    before = model.translate([SENTENCE])
-    for attention, head in heads:
+    others = [(one["id"], head) for one in reversed(manifest["attentions"]) for head in reversed(range(one["heads"]))]
+    (before,) = model.translate([SENTENCE])
+    for attention, head in [(chosen["id"], number), *others]:
         with regard.intervene(model, attention, heads=[head], attention="zero"):
-            if model.translate([SENTENCE]) != before:
-                return attention, head + 1
-    raise AssertionError(f"no head of the cross-attention changes the translation of {SENTENCE!r}")
+            (after,) = model.translate([SENTENCE])
+        if after != before:
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(before.split(), after.split(), strict=False))
+            return attention, head + 1, len(list(same))
+    raise AssertionError(f"no head changes the translation of {SENTENCE!r}; choose another sentence")
 
 
 class Film:
@@ -176,8 +184,7 @@ class Film:
     def click(self, target: Locator) -> None:
         """Move to an element, and click it."""
         self.move_to(target)
-        self.page.mouse.down()
-        self.page.mouse.up()
+        target.click()
 
     def animation(self) -> bytes:
         """Return the frames as an animated WebP that repeats."""
