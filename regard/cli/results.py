@@ -41,7 +41,7 @@ def results_command(
         return
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("name", style="bold cyan", no_wrap=True)
-    for title in ("metric", "score", "goal", "", "published", "time", "hardware"):
+    for title in ("metric", "score", "goal", "", "published", "time (at once)", "hardware"):
         table.add_column(title, no_wrap=title != "hardware")
     last = ""
     for row in rows:

@@ -95,6 +95,7 @@ class Expected(Config):
     recipe: str
     seeds: Count
     machine: str
+    side_by_side: Count = 1  # how many runs shared the machine, and so its time
     seconds: float
     flops: float
     updates: Count
@@ -176,6 +177,7 @@ class ResultRecipe:
             recipe=self.checksum,
             seeds=len(runs),
             machine=str(runs[-1]["machine"]),
+            side_by_side=max(run.get("side_by_side", 1) for run in runs),
             seconds=round(mean(run["seconds"] for run in runs), 1),
             flops=float(f"{mean(run['flops'] or 0 for run in runs):.3g}"),
             updates=round(mean(run["updates"] for run in runs)),
@@ -253,7 +255,7 @@ def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
                 between = f" ± {_shown(goal.metric, spread)}" if expected.seeds > 1 else ""
                 score = f"{_shown(goal.metric, value)}{between}{few}"
                 distance = "" if expected.seeds < (result.config.folds or 1) else _distance(goal, value)
-                time = f"{expected.seconds / 60:.1f} min"
+                time = _duration(expected)
             sign = ">" if HIGHER_IS_BETTER[goal.metric] else "<"
             aim = "" if goal.goal is None else f"{sign} {_shown(goal.metric, goal.goal)}"
             published = "" if goal.published is None else _shown(goal.metric, goal.published)
@@ -281,7 +283,8 @@ def results_page() -> str:
         "Each recipe is trained with several seeds. All choices, also that of the best weights, are made on validation",
         "data. The test data is measured once for each recipe and seed, and every measurement is kept. A score is the",
         "mean over the seeds ± their standard deviation. The time is that of one run from start to end: reading,",
-        "compiling, training and validating.",
+        "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a run",
+        "would have taken less time.",
         "",
         *_markdown_table(results),
         "",
@@ -306,10 +309,10 @@ def results_summary() -> str:
     """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
     results = [read_result_recipe(name) for name in result_names()]
     parts = {name for result in results for name in result.config.mean_of}
-    lines = ["| data and model | metric | score | published | time of a run |", "|---|---|---:|---:|---|"]
+    lines = ["| data and model | metric | score | published | time of a run (runs at once) |", "|---|---|---:|---:|---|"]
     for result in results:
         rows = [row for row in result_rows([result]) if row.score != NOT_MEASURED]
-        if not rows or result.name in parts:
+        if not rows or result.name in parts or "folds" in rows[0].score:
             continue
         row = rows[0]
         cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
@@ -318,7 +321,7 @@ def results_summary() -> str:
 
 
 def _markdown_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
-    yield "| recipe | metric | score | goal | | published | time | hardware |"
+    yield "| recipe | metric | score | goal | | published | time (runs at once) | hardware |"
     yield "|---|---|---:|---:|---|---:|---:|---|"
     for row in result_rows(results):
         cells = (row.metric, row.score, row.goal, row.distance, row.published, row.time, row.hardware)
@@ -372,6 +375,11 @@ def _distance(goal: Goal, value: float) -> str:
     nothing = _shown(goal.metric, 0.0)
     shown = f"less than {nothing[:-1]}1" if by == nothing and not nothing.endswith("%") else by
     return f"{'reached' if ahead >= 0 else 'missed'} by {shown}"
+
+
+def _duration(expected: Expected) -> str:
+    shared = f" ({expected.side_by_side})" if expected.side_by_side > 1 else ""
+    return f"{expected.seconds / 60:.1f} min{shared}"
 
 
 def _earlier(result: ResultRecipe) -> str:

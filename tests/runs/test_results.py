@@ -156,9 +156,10 @@ def test_a_cross_validation_without_all_folds_says_so_and_is_not_compared_with_i
     result = read_result_recipe("cb513")
     run = {"recipe": result.checksum, "resolved": "a", "valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5}
     scores = {"q3": 0.7, "q3_strict": 0.72, "q8": 0.6}
-    runs = [{**run, "machine": "x", "date": "d", "seed": fold, "test": scores} for fold in range(1, 8)]
+    run |= {"machine": "x", "date": "d", "side_by_side": 4}
+    runs = [{**run, "seed": fold, "test": scores} for fold in range(1, 8)]
     some, every = (next(result_rows([replace(result, runs=runs[:count])])) for count in (3, 7))
-    assert (some.score, some.distance) == ("70.0 % ± 0.0 % (3 of 7 folds)", "")
+    assert (some.score, some.distance, some.time) == ("70.0 % ± 0.0 % (3 of 7 folds)", "", "1.0 min (4)")
     assert (every.score, every.distance) == ("70.0 % ± 0.0 %", "reached by 0.0 %")
 
 
