@@ -309,7 +309,7 @@ def results_summary() -> str:
     """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
     results = [read_result_recipe(name) for name in result_names()]
     parts = {name for result in results for name in result.config.mean_of}
-    lines = ["| data and model | metric | score | published | time of a run (runs at once) |", "|---|---|---:|---:|---|"]
+    lines = ["| data and model | metric | score | published | time (runs at once) |", "|---|---|---:|---:|---|"]
     for result in results:
         rows = [row for row in result_rows([result]) if row.score != NOT_MEASURED]
         if not rows or result.name in parts or "folds" in rows[0].score:
