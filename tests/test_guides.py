@@ -19,7 +19,10 @@ def test_a_guide_is_complete(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_the_python_of_a_guide_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_python_of_a_guide_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
     if blocks and path.stem != RUN_ELSEWHERE:
         exec(compile("\n".join(blocks), path.name, "exec"), {"__name__": "guide"})
