@@ -1,0 +1,40 @@
+"""The data that the models in the box are trained on: simulated pedestrians, and sentences labelled by topic."""
+
+import numpy as np
+
+from bench.box_data import OTHER, label_by_keywords
+from bench.crossing import FRAMES, REACH, WIDTH, simulate
+
+
+def test_pedestrians_stay_in_the_streets_and_walk():
+    rows = np.array(list(simulate(5, 60)))
+    assert np.array_equal(rows, list(simulate(5, 60)))
+    assert not np.array_equal(rows[:10], list(simulate(6, 60))[:10])
+    frames, agents, places = rows[:, 0], rows[:, 1], np.abs(rows[:, 2:])
+    assert set(frames % FRAMES) == {0}
+    assert frames.max() == 59 * FRAMES
+    assert places.max() < REACH + 1
+    assert places.min(1).max() < WIDTH  # never inside of a block
+    steps = np.concatenate([np.linalg.norm(np.diff(rows[agents == one, 2:], axis=0), axis=1) for one in set(agents)])
+    assert 0.6 < np.median(steps / 0.4) < 2.0  # metres a second
+
+
+def test_pedestrians_turn_and_keep_apart():
+    rows = np.array(list(simulate(5, 200)))
+    tracks = [rows[rows[:, 1] == one, 2:] for one in set(rows[:, 1])]
+    moved = [np.abs(track[-1] - track[0]) for track in tracks if len(track) > 40]
+    turned = [bool(move.min() > REACH / 2) for move in moved]
+    assert any(turned)
+    assert not all(turned)
+    for frame in set(rows[:, 0]):
+        here = rows[rows[:, 0] == frame, 2:]
+        apart = np.linalg.norm(here[:, None] - here[None], axis=2) + 9 * np.eye(len(here))
+        assert apart.min() > 0.1
+
+
+def test_a_sentence_with_keywords_of_one_topic_is_labelled_and_some_without_are_other():
+    texts = ["My mother smiled.", "Her brother ate an apple.", *(f"This is number {number}." for number in range(10))]
+    found = list(label_by_keywords(texts))
+    assert found[0] == ("My mother smiled.", "family")
+    assert "Her brother ate an apple." not in dict(found)  # of two topics
+    assert [label for _, label in found[1:]] == [OTHER, OTHER]
