@@ -6,7 +6,7 @@
 # make lint   style and types
 # make page   the viewer's page: types, tests, and that the committed build is the build of this source
 # make docs   the documentation as a site, in build/site; fails if a link or an anchor does not exist
-# make reference  the pages of docs/ that are generated from the code: commands and recipe keys
+# make reference  what is generated in docs/: commands and recipe keys from the code, notebooks from the tour
 # make bench  speed and memory against peers, on a machine that is idle; writes docs/benchmarks.md
 # make pictures every picture, screenshot and animation of the README and docs/, light and dark (GROUPS="viewer lab": some)
 # make readme  the outputs of commands and the table of results in README.md
@@ -84,6 +84,7 @@ $(PAGES): $(wildcard docs/tour/*.md) $(wildcard regard/viewer/page/*) | $(DEV)
 reference: $(DEV)
 	$(BIN)/python -m docs.site.commands > docs/commands.md
 	$(BIN)/python -c 'from regard.cli.keys import page; print(page(), end="")' > docs/recipes.md
+	$(BIN)/python docs/tour/notebooks.py
 
 bench: $(DEV)
 	$(PIP) accelerate

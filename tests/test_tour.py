@@ -61,7 +61,7 @@ def test_the_notebook_of_a_chapter_runs(path: Path, kernel: KernelManager) -> No
 @by_name
 def test_the_notebook_of_a_chapter_is_up_to_date(path: Path) -> None:
     written = path.with_suffix(".ipynb").read_text(encoding="utf-8")
-    assert written == nbformat.writes(as_notebook(path)) + "\n", "run: python docs/tour/notebooks.py"
+    assert written == nbformat.writes(as_notebook(path)) + "\n", "write it again: make reference"
 
 
 @by_name
