@@ -25,7 +25,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none"]
 WORDS = (1, 2, 3, 6)  # of the translation, to point at
 PATIENCE = 120_000  # milliseconds until something that does not appear is an error
-WINDOW = {"width": 1200, "height": 720}
+WINDOW = {"width": 1200, "height": 690}
 MOVE, STEPS, READ, END = 40, 7, 900, 3200  # milliseconds: a step of the mouse; how many; a look at something; the end
 MOUSE = """([x, y]) => {
   let mouse = document.getElementById("drawn-mouse");
@@ -53,6 +53,7 @@ def photograph_viewer(look: Look) -> Mapping[str, bytes]:
         show_words_and_heads(film)
         switch_a_head_off(film)
         made = {"look.webp": film.animation(), "view-change.png": still(page, 1240)}
+        head_button(page, *aligning_head()).click()
         for view, height in (("arithmetic", 1560), ("heads", 800)):
             page.get_by_role("tab", name=view.capitalize()).click()
             expect(page.get_by_role("main", name=view.capitalize(), exact=True)).to_be_visible()
@@ -111,8 +112,7 @@ def switch_a_head_off(film: "Film") -> None:
     """Switch a head off in the view Change, and wait for what the model writes without it."""
     page = film.page
     attention, head, word = decisive_head()
-    kind, _, layer = attention.rpartition(".")
-    film.click(page.get_by_title(f"{kind.capitalize()} L{layer}.H{head}", exact=True).first)
+    film.click(head_button(page, attention, head))
     film.keep(READ)
     film.click(page.get_by_role("tab", name="Change"))
     expect(page.get_by_role("main", name="Change", exact=True)).to_be_visible()
@@ -127,6 +127,12 @@ def switch_a_head_off(film: "Film") -> None:
     film.click(page.get_by_role("main").locator(".line button").nth(word))
     page.wait_for_load_state("networkidle")
     film.keep(END)
+
+
+def head_button(page: Page, attention: str, head: int) -> Locator:
+    """Return the thumbnail of a head in the grid on the left."""
+    kind, _, layer = attention.rpartition(".")
+    return page.get_by_title(f"{kind.capitalize()} L{layer}.H{head}", exact=True).first
 
 
 @cache
