@@ -54,11 +54,11 @@ def photograph_viewer(look: Look) -> Mapping[str, bytes]:
         switch_a_head_off(film)
         made = {"look.webp": film.animation(), "view-change.png": still(page, 1240)}
         head_button(page, *aligning_head()).click()
-        for view, height in (("arithmetic", 1560), ("heads", 800)):
-            page.get_by_role("tab", name=view.capitalize()).click()
-            expect(page.get_by_role("main", name=view.capitalize(), exact=True)).to_be_visible()
+        for view, text, height in (("Arithmetic", "Check", 1560), ("Heads", "Cross, layer 1", 800)):
+            page.get_by_role("tab", name=view).click()
+            expect(page.get_by_role("main", name=view, exact=True).get_by_role("heading", name=text)).to_be_visible()
             page.wait_for_load_state("networkidle")
-            made[f"view-{view}.png"] = still(page, height)
+            made[f"view-{view.lower()}.png"] = still(page, height)
     return made
 
 
