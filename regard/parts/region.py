@@ -15,7 +15,7 @@ import torch
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
-# Up to torch 2.11 the compiler joins so much into the gradient of a norm that its kernels run out of registers.
+# In torch 2.11, joining the gradient of a norm with that of its weights makes updates slower (docs/performance.md).
 OPTIONS = {"triton.mix_order_reduction": False} if "2.10" <= torch.__version__ < "2.12" else {}
 _COMPILES: ContextVar[bool] = ContextVar("compiles", default=False)
 _COMPILED: dict[Callable[..., object], Callable[..., object]] = {}

@@ -19,11 +19,11 @@ from regard.training.ranks import Ranks
 SPEED = 1.5e14  # FLOPs per second of kernels that are not compiled
 LEAST_SECONDS = 0.006  # that the kernels of an update take
 LAUNCH_SECONDS = 0.05  # that launching them one by one takes
-CAPTURED_SECONDS = 0.2  # of kernels, up to which a graph saves time: compiled, they take less than half of that
+CAPTURED_SECONDS = 0.1  # of kernels, up to which a graph saves time: compiled, they take half of that
 SAVED = 0.3  # share of the time that compiling saves
 COMPILE_SECONDS = 20.0  # that compiling the regions takes, for each shape
-SAVED_BY_WHOLE = 0.07  # share of the time that compiling the whole model saves beyond that
-WHOLE_SECONDS = 60.0  # that it takes
+SAVED_BY_WHOLE = 0.05  # share of the time that compiling the whole model saves beyond that
+WHOLE_SECONDS = 40.0  # that it takes
 
 
 class Execution(NamedTuple):
