@@ -7,6 +7,7 @@ second pass, too. `pytest --quick` runs the fast tier. A file or test named on t
 """
 
 import faulthandler
+import gc
 import os
 import signal
 import threading
@@ -109,3 +110,4 @@ settings.register_profile(
 settings.load_profile("regard")
 
 torch.set_num_threads(1)  # two worker processes share two cores
+gc.set_threshold(50_000, 20, 20)  # the default looks through all that is imported again and again

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.complete import complete_recipe
+from regard.cli.complete import complete_recipe, offer
 from regard.cli.console import make_console
 from regard.cli.text import DeviceName
 
@@ -29,7 +29,13 @@ def tune_command(
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Search only this size: tiny, small, base or big. Default: several.")
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Search only this size: tiny, small, base or big. Default: several.",
+            show_default=False,
+            autocompletion=offer("tiny", "small", "base", "big"),
+        ),
     ] = "auto",
     out: Annotated[
         Path | None,
