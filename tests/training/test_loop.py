@@ -146,6 +146,23 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatc
     assert [record["step"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"] == [5, 10, 15, 18]
 
 
+def test_validations_are_rare_at_first_while_they_get_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = ("train.steps=40", "train.validate_every=2", "train.patience=none", "train.rare_until=0.6")
+    found = planned("language", tmp_path, *changes)
+    losses = [3.0, 3.5, 2.9, *(2.8 - 0.1 * number for number in range(20))]
+    whole, _ = make_trainer(found, tmp_path / "run")
+    seen = script(whole, monkeypatch, losses)
+    whole.train()
+    assert list(seen) == [8, 16, 18, 24, *range(26, 42, 2)]  # 16 was worse than 8, and 18 was better
+    again, _ = make_trainer(found, tmp_path / "run")
+    assert again.resume()
+    assert (again.validated_step, again.improved_step) == (whole.validated_step, whole.improved_step) == (40, 40)
+    again.step, again.validated_step, again.improved_step = 18, 16, 8
+    assert again._must_validate()
+    again.improved_step = 16
+    assert not again._must_validate()
+
+
 def test_a_run_goes_on_while_its_loss_falls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The accuracy stays at chance for a while before it rises; then both get worse: the model overfits."""
     found = planned("classification", tmp_path, "train.steps=100", "train.validate_every=3", "train.patience=2")
