@@ -73,7 +73,7 @@ browser:
 PAGES := docs/tour/pages/.ready
 
 docs: $(DEV) $(PAGES)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
 
 # The interactive pages of the tour, which its own commands write.
