@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from io import BytesIO
 from itertools import takewhile
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from PIL import Image
 from playwright.sync_api import Locator, Page, expect, sync_playwright
@@ -19,7 +20,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 import regard
 from pictures.drawn import SENTENCE, aligning_head, recorded
 from regard.draw import DARK, Look
-from regard.viewer.export import choose_head
+from regard.viewer.export import choose_head, read_head_weights
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--font-render-hinting=none"]
@@ -53,9 +54,13 @@ def photograph_viewer(look: Look) -> Mapping[str, bytes]:
         show_words_and_heads(film)
         switch_a_head_off(film)
         made = {"look.webp": film.animation(), "view-change.png": still(page, 1240)}
-        head_button(page, *aligning_head()).click()
+        attention, head = aligning_head()
+        word = WORDS[0]
+        key = int(read_head_weights(recorded(), attention, head).weights[word].argmax())
+        recording = dict(parse_qsl(urlsplit(page.evaluate("location.href")).fragment))["recording"]
+        shown = {"recording": recording, "attention": attention, "head": head, "query": word, "key": key}
         for view, text, height in (("Arithmetic", "Check", 1560), ("Heads", "Cross, layer 1", 800)):
-            page.get_by_role("tab", name=view).click()
+            page.goto(f"{address.partition('#')[0]}#{urlencode(shown | {'view': view.lower()})}")
             expect(page.get_by_role("main", name=view, exact=True).get_by_role("heading", name=text)).to_be_visible()
             page.wait_for_load_state("networkidle")
             made[f"view-{view.lower()}.png"] = still(page, height)
