@@ -48,7 +48,7 @@ class Crowd:
 
     @classmethod
     def empty(cls) -> "Crowd":
-        """Return a crowd of nobody."""
+        """Return an empty crowd."""
         points, numbers = np.empty((0, 2)), np.empty(0, np.int64)
         return cls(numbers, points, points, np.empty(0), points, points, np.empty(0, bool), numbers)
 

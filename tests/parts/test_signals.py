@@ -69,7 +69,7 @@ def test_the_matrices_of_linear_attention_are_those_of_its_state(config):
     for weight in layer.parameters():
         torch.nn.init.normal_(weight, std=0.5)
     first = layer.start(2)
-    layer(x[:, :4], state=first)  # the signals go on from a state
+    layer(x[:, :4], state=first)  # the signals continue from a state
     found = dict(zip(layer.signals, layer.trace(x[:, 4:], first.values), strict=True))
     state = layer.start(2)
     layer(x[:, :4], state=state)
