@@ -76,7 +76,7 @@ def test_every_blob_has_the_size_that_the_manifest_says(case: Case):
 def test_a_stored_recording_is_the_same_byte_for_byte(case: Case):
     _, recording = recorded(case)
     (found,) = unpack_recordings(pack_recordings({"one": recording})).values()
-    assert found.manifest() == json.loads(json.dumps(recording.manifest()))
+    assert found.manifest() == json.loads(json.dumps(recording.manifest() | {"places": []}))  # it has no model
     assert {name: found.blob(name) for name in found.names()} == {
         name: recording.blob(name) for name in recording.names()
     }
