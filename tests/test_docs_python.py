@@ -6,10 +6,8 @@ run the Python of the tour, of the guides, of the README and of the pages about 
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 import regard
 from regard.use.box import FOLDER
@@ -27,11 +25,9 @@ SMALLER = {
     '"train.steps=500"': '"train.steps=2", size="tiny"',
     "train.steps=1000": "train.steps=3",
     "tokens=100": "tokens=3",
+    ".ablate()": '.ablate("test.de", "test.en")',
     'stream("Once upon a time")': 'stream("Once upon a time", tokens=3)',
     '"runs/language-1", "huggingface"': '"runs/translation-1", "huggingface"',
-}
-NAMES: dict[str, dict[str, Any]] = {  # what a page says the reader has
-    "docs/interventions.md": {"tokens": torch.arange(8)[None], "other": torch.arange(8, 16)[None]},
 }
 RUN = ["docs/using.md", "docs/interventions.md", "docs/hugging-face.md", "docs/training.md"]
 WITH_PYTHON = [page for page in PAGES if python_blocks(read(page))]
@@ -63,4 +59,4 @@ def test_the_python_of_a_page_runs(
     code = "\n".join(block for block in python_blocks(read(ROOT / page)) if "gpt2-folder" not in block)
     for found, smaller in SMALLER.items():
         code = code.replace(found, smaller)
-    exec(compile(code, page, "exec"), {"__name__": "page", **NAMES.get(page, {})})
+    exec(compile(code, page, "exec"), {"__name__": "page"})

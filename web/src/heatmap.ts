@@ -15,6 +15,8 @@ export interface Heat {
   /** 1 for masked cells, which are hatched. */
   masked?: Uint8Array | null;
   scale: Scale;
+  /** Cells may be wider than high: for many rows and few columns. */
+  wide?: boolean;
   /** Marked rows and columns. */
   marked?: { rows: number[]; columns: number[] };
   /** Cells with a border. */
@@ -31,25 +33,38 @@ export function axesOf(queries: string): Axes {
 
 const LABELLED = 12;
 const LARGEST = 40;
+const LOWEST = 4; // the height of wide cells, of which not every row has a label
+const WIDEST = 80;
 const FONT = "12px system-ui, sans-serif";
 
-/** The size of a cell; if it is below a pixel, `block` cells (not a whole number) share one. `left` and `top` are for labels. */
+/** The height and width of a cell; if they are below a pixel, `block` cells (not a whole number) share one. `left` and `top` are for labels. */
 export interface Layout {
   cell: number;
+  width: number;
   block: number;
   left: number;
   top: number;
 }
 
-export function layOut({ rows, columns }: Heat, width: number, height: number, zoom: number): Layout {
+export function layOut({ rows, columns, wide }: Heat, width: number, height: number, zoom: number): Layout {
   const longest = (texts: string[]) => Math.max(1, ...texts.slice(0, 200).map((text) => [...text].length));
   const left = Math.min(120, 14 + 7 * longest(rows));
   const top = Math.min(96, 14 + 6.4 * longest(columns));
-  const fit = Math.min((width - left - 2) / columns.length, Math.max((height - top - 2) / rows.length, LABELLED));
-  if (fit * zoom >= LABELLED) return { cell: Math.min(Math.floor(fit * zoom), LARGEST * zoom), block: 1, left, top };
+  const across = (width - left - 2) / columns.length;
+  const down = (height - top - 2) / rows.length;
+  if (wide && across >= LABELLED) {
+    const cell = Math.floor(Math.min(Math.max(down, LOWEST), LARGEST) * zoom);
+    return { cell, width: Math.max(cell, Math.floor(Math.min(across, WIDEST))), block: 1, left, top };
+  }
+  const fit = Math.min(across, Math.max(down, LABELLED));
+  if (fit * zoom >= LABELLED) return square(Math.min(Math.floor(fit * zoom), LARGEST * zoom), left, top);
   const bare = Math.min((width - 2) / columns.length, (height - 2) / rows.length) * zoom;
-  if (bare >= 1) return { cell: bare >= 2 ? Math.floor(bare) : bare, block: 1, left: 0, top: 0 };
-  return { cell: 1, block: 1 / bare, left: 0, top: 0 };
+  if (bare >= 1) return square(bare >= 2 ? Math.floor(bare) : bare, 0, 0);
+  return { ...square(1, 0, 0), block: 1 / bare };
+}
+
+function square(cell: number, left: number, top: number): Layout {
+  return { cell, width: cell, block: 1, left, top };
 }
 
 export interface Pooled {
@@ -131,7 +146,7 @@ export function render(canvas: HTMLCanvasElement, at: Window, view: Size, heat: 
   context.rect(at.left, at.top, view.width - at.left, view.height - at.top);
   context.clip();
   context.imageSmoothingEnabled = false;
-  const place = [at.left - at.x, at.top - at.y, picture.width * at.cell, picture.height * at.cell] as const;
+  const place = [at.left - at.x, at.top - at.y, picture.width * at.width, picture.height * at.cell] as const;
   context.drawImage(picture, ...place);
   if (hatch) context.drawImage(hatching(hatch, place, view, ratio, colour("--paper"), colour("--ink-soft")), 0, 0, view.width, view.height);
   context.translate(place[0], place[1]);
@@ -176,31 +191,35 @@ function hatching(mask: HTMLCanvasElement, place: readonly [number, number, numb
 }
 
 function mark(context: CanvasRenderingContext2D, at: Window, heat: Heat, width: number, height: number, colour: string, under: Cell | null): void {
-  const step = at.cell / at.block;
-  const thick = Math.max(step, 3);
+  const down = at.cell / at.block;
+  const across = at.width / at.block;
+  const [high, broad] = [Math.max(down, 3), Math.max(across, 3)];
   context.strokeStyle = colour;
   context.lineWidth = 1;
-  for (const { row, column } of heat.outlined ?? []) context.strokeRect(column * step + 0.5, row * step + 0.5, thick - 1, thick - 1);
+  for (const { row, column } of heat.outlined ?? []) context.strokeRect(column * across + 0.5, row * down + 0.5, broad - 1, high - 1);
   context.lineWidth = 1.5;
-  for (const row of heat.marked?.rows ?? []) context.strokeRect(0.75, row * step + 0.75, width - 1.5, thick - 1.5);
-  for (const column of heat.marked?.columns ?? []) context.strokeRect(column * step + 0.75, 0.75, thick - 1.5, height - 1.5);
+  for (const row of heat.marked?.rows ?? []) context.strokeRect(0.75, row * down + 0.75, width - 1.5, high - 1.5);
+  for (const column of heat.marked?.columns ?? []) context.strokeRect(column * across + 0.75, 0.75, broad - 1.5, height - 1.5);
   if (!under) return;
   context.strokeStyle = "#fff";
-  context.strokeRect(under.column * step + 0.5, under.row * step + 0.5, thick - 1, thick - 1);
+  context.strokeRect(under.column * across + 0.5, under.row * down + 0.5, broad - 1, high - 1);
 }
 
 function label(context: CanvasRenderingContext2D, at: Window, view: Size, heat: Heat, ink: string, strong: string): void {
-  const { cell, left, top } = at;
+  const { cell, width, left, top } = at;
   const rows = new Set(heat.marked?.rows);
   const columns = new Set(heat.marked?.columns);
   context.font = FONT;
   context.textBaseline = "middle";
   context.save();
   context.beginPath();
-  context.rect(0, top, left, view.height - top);
+  context.rect(0, at.y > 0 ? top : top - 6, left, view.height); // half a label may be above the first row
   context.clip();
   context.textAlign = "right";
+  const every = Math.ceil(LABELLED / cell);
+  const hidden = (row: number) => !rows.has(row) && (row % every > 0 || [...rows].some((each) => Math.abs(each - row) < every));
   for (let row = Math.floor(at.y / cell); row < heat.rows.length && top + row * cell - at.y < view.height; row++) {
+    if (hidden(row)) continue;
     context.fillStyle = rows.has(row) ? strong : ink;
     context.fillText(short(heat.rows[row]), left - 7, top + (row + 0.5) * cell - at.y);
   }
@@ -210,9 +229,9 @@ function label(context: CanvasRenderingContext2D, at: Window, view: Size, heat: 
   context.rect(left, 0, view.width - left, top);
   context.clip();
   context.textAlign = "left";
-  for (let column = Math.floor(at.x / cell); column < heat.columns.length && left + column * cell - at.x < view.width; column++) {
+  for (let column = Math.floor(at.x / width); column < heat.columns.length && left + column * width - at.x < view.width; column++) {
     context.save();
-    context.translate(left + (column + 0.5) * cell - at.x, top - 6);
+    context.translate(left + (column + 0.5) * width - at.x, top - 6);
     context.rotate(-Math.PI / 2);
     context.fillStyle = columns.has(column) ? strong : ink;
     context.fillText(short(heat.columns[column]), 0, 0);

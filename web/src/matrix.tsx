@@ -6,6 +6,8 @@ import { colours, hatches, layOut, render, type Axes, type Cell, type Heat } fro
 import { Legend } from "./legend";
 import { numberText, weightText } from "./sentence";
 
+const SCROLLBAR = 16;
+
 export interface MatrixProps extends Heat {
   /** What it shows, for screen readers. */
   label: string;
@@ -42,11 +44,12 @@ export function Matrix(props: MatrixProps) {
   }, []);
 
   const layout = layOut(props, size.width, size.height, zoom);
-  const { cell, block, left, top } = layout;
+  const { cell, width, block, left, top } = layout;
   const picture = useMemo(() => colours(props, block, dark), [values, columns.length, block, dark, JSON.stringify(scale)]);
   const hatch = useMemo(() => hatches(props, block), [masked, columns.length, block]);
-  const full = { width: left + Math.ceil(columns.length / block) * cell, height: top + Math.ceil(rows.length / block) * cell };
+  const full = { width: left + Math.ceil(columns.length / block) * width, height: top + Math.ceil(rows.length / block) * cell };
   const view = { width: Math.min(full.width, size.width), height: Math.min(full.height, size.height) };
+  const pane = { width: Math.min(view.width + (full.height > view.height ? SCROLLBAR : 0), size.width), height: view.height }; // the bar hides no column
 
   const draw = () => {
     const element = canvas.current;
@@ -60,7 +63,7 @@ export function Matrix(props: MatrixProps) {
     const box = canvas.current?.getBoundingClientRect();
     if (!pane || !box) return null;
     const row = Math.floor(((event.clientY - box.top - top + pane.scrollTop) / cell) * block);
-    const column = Math.floor(((event.clientX - box.left - left + pane.scrollLeft) / cell) * block);
+    const column = Math.floor(((event.clientX - box.left - left + pane.scrollLeft) / width) * block);
     const inside = event.clientY - box.top >= top && event.clientX - box.left >= left && row < rows.length && column < columns.length;
     return inside ? { row, column } : null;
   };
@@ -88,7 +91,7 @@ export function Matrix(props: MatrixProps) {
         <span>↓ {rowCaption}</span>
         <span>{columnCaption} →</span>
       </div>
-      <div class="pane" ref={scroller} style={{ width: `${view.width}px`, height: `${view.height}px` }} onScroll={draw}>
+      <div class="pane" ref={scroller} style={{ width: `${pane.width}px`, height: `${pane.height}px` }} onScroll={draw}>
         <div style={{ width: `${full.width}px`, height: `${full.height}px` }}>
           <canvas
             ref={canvas}

@@ -48,6 +48,9 @@ describe("pooling", () => {
     expect(layOut(heat(20), 700, 500, 1)).toMatchObject({ block: 1 });
     expect(layOut(heat(20), 700, 500, 1).left).toBeGreaterThan(0);
     expect(layOut(heat(200), 700, 500, 1)).toMatchObject({ cell: 2, block: 1, left: 0 });
+    const tall = { ...heat(96), columns: Array<string>(8).fill("w") };
+    expect(layOut(tall, 1300, 600, 1)).toMatchObject({ cell: 12, width: 12 });
+    expect(layOut({ ...tall, wide: true }, 1300, 600, 1)).toMatchObject({ cell: 6, width: 80, block: 1 });
     const large = layOut(heat(1024), 700, 500, 1);
     expect(large.cell).toBe(1);
     expect(1024 / large.block).toBeLessThanOrEqual(500);

@@ -77,7 +77,8 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
     columns: texts,
     values: turned,
     scale: signal.gate ? { kind: "weight", root: app.selection.root.value } : { kind: "signed", limit: reach(values) },
-    marked: { rows: [], columns: [at] },
+    wide: true,
+    marked: { rows: signal.gate ? [] : [units.indexOf(largest(now))], columns: [at] },
     captions: [unit, layer.backward ? "token (this layer reads from the end)" : "token"],
     describe: (cell) => `${unitName(layer, units[cell.row])} at ${texts[cell.column]}`,
     onPick: (cell) => choose(cell.column),
@@ -109,6 +110,11 @@ function mean(values: Float32Array): number {
   return values.reduce((total, value) => total + Math.abs(value), 0) / Math.max(1, values.length);
 }
 
+/** Where the number farthest from 0 is. */
+function largest(values: Float32Array): number {
+  return values.reduce((best, value, at) => (Math.abs(value) > Math.abs(values[best]) ? at : best), 0);
+}
+
 /** Heads are counted from 1, as everywhere in the page. */
 function unitNumber({ unit }: RecurrenceInfo, at: number): number {
   return unit === "head" ? at + 1 : at;
@@ -128,10 +134,10 @@ function describe(layer: RecurrenceInfo, signal: SignalInfo, now: Float32Array, 
       </>
     );
   }
-  const largest = now.reduce((best, value, at) => (Math.abs(value) > Math.abs(now[best]) ? at : best), 0);
+  const most = largest(now);
   return (
     <>
-      At <em>{token}</em>, the {what} is largest in {unitName(layer, largest)} ({numberText(now[largest], 2)})
+      At <em>{token}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
     </>
   );
 }
