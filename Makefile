@@ -110,6 +110,7 @@ $(USER): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 	  echo "regard needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing torch and the package into .venv, which takes some minutes the first time"
 	$(PIP) torch
 	$(PIP) -e .
 	touch $@

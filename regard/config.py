@@ -226,7 +226,7 @@ def _structure_kind(value: Any, kinds: Kinds[Any], path: str, mistakes: Mistakes
         remedy = f"""register it with @regard.register("{kinds.sort}", NAME)"""
         mistakes.add(f"{type(value).__name__} is not a registered {kinds.sort}; {remedy}", path)
     elif not isinstance(value, Mapping):
-        hint = f"; write .kind={value} instead of ={value}" if value in list(kinds) else ""
+        hint = f"; write .kind={value} instead of ={value}" if value in list(kinds) else _quoting(value)
         mistakes.add(f"{_show(value)} must be a table{hint}", path)
     elif "kind" not in value:
         mistakes.add(f"missing; {choices('', kinds)}", _join(path, "kind"))
@@ -237,10 +237,15 @@ def _structure_kind(value: Any, kinds: Kinds[Any], path: str, mistakes: Mistakes
     return value
 
 
+def _quoting(value: Any) -> str:
+    """Return a remedy for what a shell makes of KEY={A=1,B=2} without quotes: KEY=A=1 and KEY=B=2."""
+    return "; on the command line, quote a table: 'KEY={...}'" if isinstance(value, str) and "=" in value else ""
+
+
 def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes) -> Any:
     """Return a table as this config class. It may name its `kind` even if there is only one."""
     if not isinstance(value, Mapping):
-        mistakes.add(f"{_show(value)} must be a table", path)
+        mistakes.add(f"{_show(value)} must be a table{_quoting(value)}", path)
         return value
     before = len(mistakes)
     types = field_types(config)

@@ -226,6 +226,7 @@ def test_where_one_class_is_possible_its_kind_may_be_written_and_no_other() -> N
         ({"parts": [{"width": 1}, 7]}, "parts.1", "7 must be a table"),
         ({"layers": [1]}, "layers", "[1] must be a table"),
         ({"layers": {"x": 1}}, "layers.x", "1 must be a table"),
+        ({"layers": {"x": "width=2"}}, "layers.x", "quote a table: 'KEY={...}'"),
         ({"layers": {"x": {"width": "1"}}}, "layers.x.width", '"1" must be a whole number'),
         ({"frame": 3}, "frame", "3 must be a table"),
         ({"frame": "wide"}, "frame", '"wide" must be a table'),

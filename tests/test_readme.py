@@ -1,6 +1,7 @@
 """The README: its measured parts are current, and what it says of recipes and commands is true."""
 
 import re
+import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +14,7 @@ from regard.models.recipe import build_empty, load_recipe
 from regard.runs.results import results_summary
 
 TEXT = README.read_text(encoding="utf-8")
-CHANGES = re.findall(r"^\| `(model\.[^|]+)` \|", TEXT, re.MULTILINE)
+CHANGES = re.findall(r"^\| `('?model\.[^|]+)` \|", TEXT, re.MULTILINE)
 
 
 def test_the_results_are_those_that_are_measured():
@@ -42,7 +43,7 @@ def test_there_are_changes():
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_builds_another_model(change: str):
-    before, after = (build_empty(load_recipe("gpt2", *changes).model) for changes in ((), change.split()))
+    before, after = (build_empty(load_recipe("gpt2", *changes).model) for changes in ((), shlex.split(change)))
     assert str(before) != str(after) or before.config != after.config
 
 

@@ -48,6 +48,10 @@ def _fetch_file(
         copy = _find(source, name, file)
         _write(path, _checked_copy(copy, file))
         return path
+    if known.shipped is not None:
+        copy = Path(__file__).parents[1] / known.shipped
+        _write(path, _checked(_unpack(copy, copy.suffix), file, str(copy)))
+        return path
     if known.url is None:
         other = f", or {known.instead}" if known.instead else ""
         remedy = f"give a folder that has {file.name} with --from{other}"

@@ -28,7 +28,8 @@ class KnownDataset:
     `url` has {name} (or {stem}, without the suffix) for the file; None means that no public file has this content.
     `fix` is a replacement (old, new) that repairs the public files. If the data set is made from its files, `made`
     names the results, which are kept, `packer` the function that makes them, and `sheets` another set of files that
-    they can be made from. `instead` says how else a user gets data that cannot be downloaded.
+    they can be made from. `instead` says how else a user gets data that cannot be downloaded. `shipped` is a packed copy of
+    the only file that comes with the package.
     """
 
     about: str
@@ -42,6 +43,7 @@ class KnownDataset:
     packer: Literal["cifar", "trec", "ethucy", "treebank", "cb513"] = "cifar"
     sheets: tuple[DatasetFile, ...] = ()
     instead: str = ""
+    shipped: str | None = None
 
     @property
     def size(self) -> int:
@@ -132,6 +134,7 @@ DATASETS: dict[str, KnownDataset] = {
         source="karpathy/char-rnn @ 6f9487a",
         train="regard train language {to}/input.txt",
         url="https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare/{name}",
+        shipped="lab/data/shakespeare.txt.xz",
         files=(
             DatasetFile("input.txt", 1_115_394, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
         ),

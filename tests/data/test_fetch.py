@@ -287,3 +287,8 @@ def test_the_scenes_of_ethucy_are_unpacked(tmp_path, monkeypatch):
     (tmp_path / "from" / "ethucy.tar.xz").write_bytes(lzma.compress(content.getvalue()))
     assert [path.read_bytes() for path in get(tmp_path / "to", tmp_path / "from")] == [b"row\n"]
     assert (tmp_path / "to" / "eth" / "train" / "b.txt").read_bytes() == b"row\n"
+
+
+def test_a_shipped_data_set_needs_no_network(tmp_path):
+    (path,) = fetch("tinyshakespeare", tmp_path, None, lambda *_: pytest.fail("nothing is downloaded"))
+    assert path.read_bytes().startswith(b"First Citizen:")
