@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+
+from regard.kernel import get_kernel
 
 LISTED = 40  # the most names that a message lists; a large model has thousands of weights
 
@@ -19,7 +20,7 @@ class RegardError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return options_as_arguments(text) if "ipykernel" in sys.modules else text
+        return options_as_arguments(text) if get_kernel() is not None else text
 
 
 class ConfigError(RegardError):

@@ -7,6 +7,7 @@ import IPython.core.getipython
 import IPython.display
 import pytest
 
+from regard import errors
 from regard.errors import ConfigError, RegardError, options_as_arguments
 from regard.html_table import html_table
 from regard.kernel import CellContents, CellDisplay, get_kernel, give_back_display, running_cell, take_display
@@ -95,7 +96,7 @@ def test_an_output_is_replaced(shell, monkeypatch):
 def test_remedies_name_arguments_in_a_notebook(said, shown, monkeypatch):
     assert str(RegardError(said)) == said
     assert options_as_arguments(said) == shown
-    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr(errors, "get_kernel", object)
     assert str(RegardError(said)) == shown
     assert str(ConfigError(said, "model.depth")) == f"model.depth: {shown}"
 

@@ -68,7 +68,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = sentences(80)
     for name in ("tinyshakespeare", "multi30k", "sst2", "fashion-mnist"):
         (folder / "data" / name).mkdir(parents=True)
-    write(folder / "data/tinyshakespeare/input.txt", lines)
+    write(folder / "data/tinyshakespeare/input.txt", [*lines, *["the king and the man and the woman"] * 20])
     (folder / "data/treebank-sample").mkdir()
     trees = [f"(S (NP (NN {letter})) (VP (VBZ runs)))" for letter in "abcdefgh" * 4]
     write(folder / "data/treebank-sample/train.mrg", trees)

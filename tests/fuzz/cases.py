@@ -200,6 +200,9 @@ class Case:
     outputs: list[str] = field(default_factory=list)  # what the command may write to
 
 
+NOT_TRIED = ("help", "install_completion")  # the second writes into the home folder, which is its purpose
+
+
 @cache
 def verbs() -> dict[str, list[Any]]:
     """Return the parameters of each verb, such as `train language`; those of the command itself have the name ""."""
@@ -210,7 +213,7 @@ def verbs() -> dict[str, list[Any]]:
             for word, inner in command.commands.items():
                 walk(inner, f"{name} {word}".strip())
         if not hasattr(command, "commands") or not name:
-            found[name] = [one for one in command.params if one.name != "help"]
+            found[name] = [one for one in command.params if one.name not in NOT_TRIED]
 
     walk(typer.main.get_command(app), "")
     return found

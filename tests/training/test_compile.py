@@ -27,7 +27,7 @@ def counter(tmp_path, monkeypatch) -> CompileCounter:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     counter = CompileCounter()
     real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda model, dynamic: real(model, backend=counter, dynamic=dynamic))
+    monkeypatch.setattr(torch, "compile", lambda model, dynamic, options: real(model, backend=counter, dynamic=dynamic))
     monkeypatch.setattr("regard.parts.region._COMPILED", {})
     torch._dynamo.reset()
     return counter
