@@ -1,6 +1,6 @@
 """The packages and the direction of imports between them, read from the source.
 
-    {errors, escape, kernel, machine} -> {atomic, html_table, terminal, untrusted} -> {limits, recipe_files}
+    kernel -> {errors, escape, machine} -> {atomic, html_table, terminal, untrusted} -> {limits, recipe_files}
     -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use -> training -> extend
     -> viewer -> lab -> cli
 
@@ -23,7 +23,8 @@ from .processes import PATIENCE
 ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [
-    ["errors", "escape", "kernel", "machine"],
+    ["kernel"],
+    ["errors", "escape", "machine"],
     ["atomic", "html_table", "terminal", "untrusted"],
     ["limits", "recipe_files"],
     ["config", "draw"],

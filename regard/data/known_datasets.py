@@ -28,8 +28,8 @@ class KnownDataset:
     `url` has {name} (or {stem}, without the suffix) for the file; None means that no public file has this content.
     `fix` is a replacement (old, new) that repairs the public files. If the data set is made from its files, `made`
     names the results, which are kept, `packer` the function that makes them, and `sheets` another set of files that
-    they can be made from. `instead` says how else a user gets data that cannot be downloaded. `shipped` is a packed copy of
-    the only file that comes with the package.
+    they can be made from. `instead` says how else a user gets data that cannot be downloaded. `shipped` is a packed
+    copy of the only file, in the package.
     """
 
     about: str

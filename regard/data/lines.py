@@ -128,7 +128,7 @@ def _where_to_cut(block: bytes) -> int:
 def _decode(block: bytes, path: Path, line: int) -> str:
     if b"\0" in block:
         line += block.count(b"\n", 0, block.index(b"\0"))
-        remedy = "if it is UTF-16, save the file as UTF-8; if it is compressed, give it its suffix (.gz, .xz, .bz2, .zst)"
+        remedy = "if it is UTF-16, save the file as UTF-8; if it is compressed, give it its suffix, such as .xz"
         raise InputError(f"{path}:{line}: not text (it holds NUL bytes); {remedy}")
     try:
         return block.replace(b"\r\n", b"\n").decode("utf-8")
