@@ -117,6 +117,5 @@ if __name__ == "__main__":
     speak()
     train()
     write_page(shown)
-    print(
-        f"\n{time.monotonic() - started:.0f} seconds; next: `. .venv/bin/activate` puts regard on the path of this shell; then regard --help, docs/"
-    )
+    print(f"\n{time.monotonic() - started:.0f} seconds; next: regard --help, docs/")
+    print("(. .venv/bin/activate puts regard on the path of this shell)")
