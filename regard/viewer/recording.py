@@ -68,10 +68,11 @@ class ComputedRecording(Recording):
 
 
 class StoredRecording(Recording):
-    """A recording that was made before."""
+    """A recording that was made before; it has no model that could be changed."""
 
     def __init__(self, manifest: Manifest, blobs: Mapping[str, bytes]) -> None:
-        self._manifest, self._blobs = manifest, blobs
+        self._manifest: Manifest = {**manifest, "places": []}
+        self._blobs = blobs
 
     def manifest(self) -> Manifest:
         """Return what was recorded."""
@@ -106,7 +107,6 @@ class PartialRecording(Recording):
             "hidden": [] if "hidden" in without else manifest["hidden"],
             "next": None if "next" in without else manifest["next"],
             "recurrences": [] if "recurrences" in without else manifest["recurrences"],
-            "places": [],  # a stored recording has no model to change
         }
 
     def manifest(self) -> Manifest:

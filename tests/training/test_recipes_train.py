@@ -32,6 +32,7 @@ TASKS = {
     "vision": ("vision",),
     "trajectory": ("trajectories",),
     "evoformer": ("residues",),
+    "word2vec": ("vectors",),
 }
 PAIRS = [(name, task) for name in recipe_names() for task in TASKS[read_recipe(name)["model"]["kind"]]]
 
@@ -60,6 +61,7 @@ def table(task: str, corpus) -> dict[str, object]:
         "vision": {"train": str(corpus / "a.npz")},
         "trajectories": {"train": [str(corpus / "walks.txt")], "observed": 3, "predicted": 2},
         "residues": {"train": [str(corpus / "chains.tsv")], "alignment": "alignment"},
+        "vectors": {"train": [str(corpus / "a.txt")], "window": 16},
     }[task] | {"kind": task}
 
 

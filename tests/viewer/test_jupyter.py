@@ -133,7 +133,7 @@ def test_a_figure_shows_itself_without_a_magic_command(lab: Lab):
 
 
 def test_an_error_is_its_own_sentence(lab: Lab):
-    output = lab.run("regard.build('gpt2', 'model.depth=0')")
+    output = lab.run("import regard\nregard.build('gpt2', 'model.depth=0')")
     expect(output).to_contain_text("ConfigError: model.depth: 0 must be between 1 and 4096")
     expect(output).not_to_contain_text("ExceptionGroup")
     expect(output).not_to_contain_text("another exception occurred")
