@@ -200,7 +200,8 @@ class Case:
     outputs: list[str] = field(default_factory=list)  # what the command may write to
 
 
-NOT_TRIED = ("help", "install_completion")  # the second writes into the home folder, which is its purpose
+# Those of typer write into the home folder, or refuse a shell in words of their own.
+NOT_TRIED = ("help", "install_completion", "show_completion")
 
 
 @cache

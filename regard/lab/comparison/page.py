@@ -46,7 +46,7 @@ def draw_comparison(rows: Sequence[Mapping[str, Any]], metric: str, method: str 
             yield Picture(f"curves-{key}", f"{what}: mean and range over seeds.", figure)
 
 
-def _unit(name: str, most: float) -> tuple[str, float]:
+def _unit(name: str, most: int | float) -> tuple[str, float]:
     """Return the name of an axis with a unit that keeps its numbers short, and the size of the unit."""
     if name in ("tokens", "FLOPs"):
         for letter, size in PREFIXES.items():
