@@ -177,7 +177,7 @@ class ResultRecipe:
             recipe=self.checksum,
             seeds=len(runs),
             machine=str(runs[-1]["machine"]),
-            side_by_side=max(run.get("side_by_side", 1) for run in runs),
+            side_by_side=max(run["side_by_side"] for run in runs),
             seconds=round(mean(run["seconds"] for run in runs), 1),
             flops=float(f"{mean(run['flops'] or 0 for run in runs):.3g}"),
             updates=round(mean(run["updates"] for run in runs)),
@@ -307,14 +307,14 @@ def results_page() -> str:
 
 def results_summary() -> str:
     """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
-    results = [read_result_recipe(name) for name in result_names()]
+    results = [each for each in map(read_result_recipe, result_names()) if each.config.goals]
     parts = {name for result in results for name in result.config.mean_of}
     lines = ["| data and model | metric | score | published | time (runs at once) |", "|---|---|---:|---:|---|"]
     for result in results:
-        rows = [row for row in result_rows([result]) if row.score != NOT_MEASURED]
-        if not rows or result.name in parts or "folds" in rows[0].score:
+        expected = result.expected()
+        if expected is None or result.name in parts or expected.seeds < (result.config.folds or 1):
             continue
-        row = rows[0]
+        row = next(result_rows([result]))
         cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
         lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

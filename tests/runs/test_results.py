@@ -137,6 +137,7 @@ def test_only_what_decides_the_result_is_in_the_checksum(place: bench.Place) -> 
 
 def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
     run = {"recipe": "", "resolved": "a", "valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x"}
+    run["side_by_side"] = 1
     result = read_result_recipe("multi30k-en-de")
     run["recipe"] = result.checksum
 
@@ -166,6 +167,7 @@ def test_a_cross_validation_without_all_folds_says_so_and_is_not_compared_with_i
 def test_a_goal_that_is_missed_by_little_is_not_missed_by_nothing() -> None:
     result = read_result_recipe("shakespeare-char")
     run = {"recipe": result.checksum, "resolved": "a", "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x"}
+    run["side_by_side"] = 1
     (row, *_) = result_rows([replace(result, runs=[{**run, "seed": 1, "valid": {"loss": 1.4004}, "test": {}}])])
     assert row.distance == "missed by less than 0.001"
 
@@ -179,6 +181,7 @@ def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> N
     shutil.copy(results / "tiny.toml", results / "other.toml")
     assert read_result_recipe("both").expected() is None
     common = {"recipe": read_result_recipe("tiny").checksum, "resolved": "a", "valid": {}, "machine": "x", "date": "d"}
+    common["side_by_side"] = 1
 
     def write(name: str, seed_scores: dict[int, float]) -> None:
         cost = {"seconds": 60.0, "flops": 1e9, "updates": 5}
