@@ -42,7 +42,7 @@ def results_command(
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("name", style="bold cyan", no_wrap=True)
     for title in ("metric", "score", "goal", "", "published", "time (at once)", "hardware"):
-        table.add_column(title, no_wrap=title != "hardware")
+        table.add_column(title, no_wrap=title in ("goal", "published"))  # the others may need a second line
     last = ""
     for row in rows:
         style = "red" if row.distance.startswith("missed") else "green"
