@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.box_data import write_sentences
 from bench.crossing import write_crossing
+from bench.distil import DISTILLED, TEACHER, write_distilled
 from bench.sample import TRANSLATOR, write_sample, write_training
 from regard.atomic import sha256, write_folder, write_text
 from regard.cli.models import format_score
@@ -67,7 +68,7 @@ def box_recipe(name: str) -> BoxRecipe:
 # --- data and training -----------------------------------------------------------------------------------------------
 
 
-def get_data(names: Sequence[str], source: Path | None) -> None:
+def get_data(names: Sequence[str], source: Path | None, runs: Path) -> None:
     """Write the data sets of these models into data/, and what is derived from them."""
     from regard.data.fetch import fetch
 
@@ -78,6 +79,8 @@ def get_data(names: Sequence[str], source: Path | None) -> None:
         write_sentences(Path("data/tatoeba"), derived)
     if "crossing" in names:
         write_crossing(derived)
+    if TRANSLATOR in names and not DISTILLED.with_suffix(".fr").exists():
+        write_distilled(train(str(TEACHER), runs / "teacher"))
     text, held_back = map(Path, SHAKESPEARE)
     if text.exists():
         letters = text.read_text(encoding="utf-8")
@@ -85,17 +88,22 @@ def get_data(names: Sequence[str], source: Path | None) -> None:
         held_back.write_text(letters[len(letters) - len(letters) // 10 :], encoding="utf-8")
 
 
-def train(name: str, runs: Path) -> Path:
-    """Train a model, or continue its run; return the folder of the run."""
-    run, start = runs / name, box_recipe(name).start
+def train(recipe: str, run: Path, start: Path | None = None) -> Path:
+    """Train a recipe into a folder, or continue its run; return the folder."""
     command = [sys.executable, "-m", "regard", "train"]
     if not (run / EVALUATION).exists():
         if (run / RECIPE).exists():
             subprocess.run([*command, "--resume", str(run)], check=True)
         else:
-            init = ["--init-from", str(runs / start)] if start else []
-            subprocess.run([*command, f"{BOX}/{name}", "--run", str(run), *init], check=True)
+            init = ["--init-from", str(start)] if start else []
+            subprocess.run([*command, recipe, "--run", str(run), *init], check=True)
     return run
+
+
+def train_box_model(name: str, runs: Path) -> Path:
+    """Train a model of the box; return the folder of its run."""
+    start = box_recipe(name).start
+    return train(f"{BOX}/{name}", runs / name, runs / start if start else None)
 
 
 # --- packing ---------------------------------------------------------------------------------------------------------
@@ -308,9 +316,9 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, metavar="RUN", help="pack this run as the one model that is named")
     given = parser.parse_args()
     names = in_order(given.names or box_recipe_names())
-    get_data(names, given.source)
+    get_data(names, given.source, given.runs)
     for name in names:
-        folder = pack(name, given.pack or train(name, given.runs))
+        folder = pack(name, given.pack or train_box_model(name, given.runs))
         card = from_table(json.loads((folder / CARD).read_text(encoding="utf-8")), Card)
         print(f"{name}: {card.score.metric} {card.score.value}, check {card.check.value}", flush=True)
     write_text(PAGE, models_page())
