@@ -31,7 +31,7 @@ def write_distilled(run: Path, sentences: Path = SENTENCES, to: Path = DISTILLED
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Translate sentences with a large model, for a small one to learn from.")
+    parser = argparse.ArgumentParser(description="Translate sentences for the translator in the box to learn from.")
     parser.add_argument("run", type=Path, help="the run of the large model")
     parser.add_argument("--sentences", type=Path, default=SENTENCES)
     parser.add_argument("--to", type=Path, default=DISTILLED, help="name without ending")
