@@ -55,14 +55,17 @@ def forecast_command(
     if picture is not None and picture.suffix.lower().removeprefix(".") not in REMOVED_METADATA:
         raise InputError(f"{picture}: unknown picture format '{picture.suffix}'; use .svg, .png or .pdf")
     with Sink(output) as sink:
-        tracks = None if file is None else read_tracks(file, Skipped())
+        skipped = Skipped()
+        tracks = None if file is None else read_tracks(file, skipped)
+        for line in skipped.report():
+            complain(line)
         loaded = open_model(model, device, precision=precision, step=step, verb="forecast")
         observed, predicted = scene_steps(loaded.bundle)
         if tracks is None:
             shipped = shipped_files(loaded.bundle)
             if not shipped:
                 raise InputError("name a FILE with rows of frame, agent, x and y; only models of regard have a scene")
-            tracks = read_tracks(Path(shipped[0]), Skipped())
+            tracks = read_tracks(Path(shipped[0]), skipped)
             frame = tracks.frame(int(tracks.times.max()) - predicted) if frame is None else frame
             complain(f"the scene is {tracks.name}, frame {frame}; name a FILE for another")
         found = loaded.forecast(observe_scene(tracks, frame, observed, predicted))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.console import complain
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -119,7 +120,10 @@ def _parse_with_grammar(lines: Lines, path: Path) -> Iterator[tuple[str, "Tree |
     from regard.tasks.grammar import learn_grammar
     from regard.use.parse import sentence_rows
 
-    learned = learn_grammar(tree for file in tree_files(path) for tree in read_trees(file, Skipped()))
+    skipped = Skipped()
+    learned = learn_grammar(tree for file in tree_files(path) for tree in read_trees(file, skipped))
+    for line in skipped.report():
+        complain(line)
     for chunk in lines.chunks().lists:
         for line, rows in zip(chunk, sentence_rows(chunk), strict=True):
             (tree,) = learned.parse(rows) if rows else (None,)

@@ -112,7 +112,8 @@ def _parse(lines: Iterator[tuple[int, str]], place: str) -> Iterator[tuple[str, 
             if piece == "(":
                 stack.append((number, None, []))
                 if len(stack) > DEEPEST:
-                    raise InputError(f"{place}{number}: more than {DEEPEST} brackets inside each other; check the file")
+                    rule = f"a tree with more than {DEEPEST} brackets inside each other"
+                    raise InputError(f"{place}{stack[0][0]}: {rule}; close those that are open")
             elif piece == ")":
                 if not stack:
                     raise InputError(f"{place}{number}: a closing bracket without an opening one; remove it")
@@ -132,7 +133,8 @@ def _parse(lines: Iterator[tuple[int, str]], place: str) -> Iterator[tuple[str, 
                 stack[-1][2].append(piece)
                 words += 1
                 if words > MOST_WORDS:
-                    raise InputError(f"{place}{number}: a tree of more than {MOST_WORDS:,} words; check its brackets")
+                    rule = f"a tree of more than {MOST_WORDS:,} words"
+                    raise InputError(f"{place}{stack[0][0]}: {rule}; close the brackets that are open")
     if stack:
         opened = f"a bracket that is never closed{f' ({stack[-1][1]})' if stack[-1][1] else ''}"
         raise InputError(f"{place}{stack[-1][0]}: {opened}; close it, or remove it")

@@ -253,7 +253,10 @@ class AgentHeads(Heads):
         if agents is None:
             raise InputError("agent-aware heads need to know the agent of each token; use them in a trajectory model")
         (own, other), (own_key, other_key) = query.chunk(2, 1), key.chunk(2, 1)
-        more = terms.score(own, own_key) - terms.score(other, other_key)
+        if terms.score.is_dot and terms.score.cap is None:  # q.k - q'.k' is one product: (q, -q').(k, k')
+            more = terms.score(torch.cat((own, -other), -1), torch.cat((own_key, other_key), -1))
+        else:
+            more = terms.score(own, own_key) - terms.score(other, other_key)
         pair = torch.where(agents.is_same()[:, None], more, 0.0)
         return other, other_key, terms._replace(pair=pair if terms.pair is None else terms.pair + pair)
 

@@ -82,3 +82,19 @@ def test_what_is_refused(regard, folder):
     assert "no agent is present for 20 consecutive" in regard.refused(
         "train", "trajectories", write(folder / "short.txt", ["0 a 0 0", "10 a 1 1"])
     )
+
+
+def test_an_agent_of_one_step_a_scene_of_one_agent_and_rows_between_steps(regard, folder):
+    rows = ["0 a 0 0", "10 a 1 0", "15 b 5 5", "20 a 2 0", "20 c 3 3"]
+    done = regard("forecast", write(folder / "brief.txt", rows), "-m", "run")
+    assert done.code == 0, done.err
+    assert "1 row of a frame between two steps skipped" in done.err
+    assert {line.split(",")[1] for line in done.out.splitlines()[1:]} == {"a", "c"}
+    assert "nan" not in done.out
+    done = regard("forecast", write(folder / "alone.txt", ["0 a 1 2"]), "-m", "run")
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) == 1 + 3 * 2
+    walk = write(folder / "walk.txt", [f"{10 * step} a {step} {step % 3}" for step in range(40)])
+    settings = ["task.observed=3", "task.predicted=2", *BRIEF, *SHRINK["forecaster"]]
+    done = regard("train", "trajectories", walk, *settings, "--run", "single", "--device", "cpu")
+    assert done.code == 0, done.err

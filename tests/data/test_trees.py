@@ -85,6 +85,8 @@ def test_a_folder_stands_for_its_tree_files(tmp_path):
         ("plain text", 1, "'plain' is outside of any bracket"),
         ("(" * (DEEPEST + 1), 1, f"more than {DEEPEST} brackets inside each other"),
         ("(S " + "(NN a) " * 1001, 1, "a tree of more than 1,000 words"),
+        ("(S (NN a))\n(S (NN b)\n" + "(S (NN a))\n" * 1001, 2, "a tree of more than 1,000 words"),
+        ("(S (NN a))\n" + "(S (NN b)\n" * (DEEPEST + 1), 2, f"more than {DEEPEST} brackets inside each other"),
         ("", "", "is empty"),
     ],
 )

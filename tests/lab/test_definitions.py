@@ -1,4 +1,4 @@
-"""The experiments on attention itself, at a tiny scale: lookup, scores, order, arithmetic, formal, three-ways."""
+"""Experiments on attention itself, tiny: lookup, scores, order, interaction, arithmetic, formal, three-ways."""
 
 import pytest
 
@@ -47,6 +47,14 @@ def test_self_attention_is_equivariant_and_every_encoding_breaks_it(run):
     assert len(others) == 7 * 3
     assert min(others) > 1e-3
     assert max(column(result, error, encoding="linear, normed")) < 1e-6  # a layer norm subtracts it
+
+
+def test_one_changed_vector_changes_others_in_attention_only(run):
+    result = run("interaction", seeds=1)
+    assert result.verdict.holds, result.verdict.text
+    share = {row["part"]: row["change of other tokens"] for row in result.rows}
+    assert share["feed-forward"] == share["layer norm"] == share["the block without attention"] == 0
+    assert min(share[name] for name in ("attention", "batch norm", "the whole block")) > 0.01
 
 
 def test_the_worked_example_and_the_quiz_have_the_numbers_of_the_lecture(run):

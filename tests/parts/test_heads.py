@@ -21,6 +21,7 @@ from regard.parts.heads import (
 from regard.parts.mask import Agents, Causal
 from regard.parts.norm import LayerNormConfig, RMSNormConfig
 from regard.parts.position import Relative, RopeConfig
+from regard.parts.score import DotConfig
 
 identity = Relative().rotation(torch.zeros(1, 1, dtype=torch.long))
 
@@ -265,7 +266,9 @@ def test_the_base_class_implements_nothing():
 # --- agents ----------------------------------------------------------------------------------------------------------
 
 
-def agent_attention_by_loops(heads: AgentHeads, x: torch.Tensor, agents: torch.Tensor) -> torch.Tensor:
+def agent_attention_by_loops(
+    heads: AgentHeads, x: torch.Tensor, agents: torch.Tensor, cap: float | None
+) -> torch.Tensor:
     """Yuan et al. 2021, equations 5 to 7, pair by pair: which projections are used depends on the two agents."""
     rows, tokens, width = len(x), x.shape[1], heads.key_dim
     mixed = torch.zeros(rows, tokens, heads.heads * width, dtype=x.dtype)
@@ -280,20 +283,21 @@ def agent_attention_by_loops(heads: AgentHeads, x: torch.Tensor, agents: torch.T
                         (heads.to_query, heads.to_key) if same else (heads.to_other_query, heads.to_other_key)
                     )
                     if agents[row, j] >= 0:
-                        scores[j] = to_query(x[row, i])[part] @ to_key(x[row, j])[part] / width**0.5
+                        score = to_query(x[row, i])[part] @ to_key(x[row, j])[part] / width**0.5
+                        scores[j] = score if cap is None else cap * torch.tanh(score / cap)
                 for j, weight in enumerate(scores.softmax(0)):
                     mixed[row, i, part] += weight * heads.to_value(x[row, j])[part]
     return heads.output(mixed)
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "cap"), [(False, None), (True, None), (False, 0.5)])
 @torch.no_grad()
-def test_agent_aware_attention_is_what_two_loops_compute(bias):
-    attention = fill(config(AgentHeadsConfig(2, head_dim=3, bias=bias)).build(6).double())
+def test_agent_aware_attention_is_what_two_loops_compute(bias, cap):
+    attention = fill(config(AgentHeadsConfig(2, head_dim=3, bias=bias), score=DotConfig(cap=cap)).build(6).double())
     x, agents = random(2, 7, 6), torch.tensor([[0, 0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, -1, -1]])
     with watch(attention) as tape:
         found = attention(x, mask=Agents(agents))
-    close(found, agent_attention_by_loops(attention.heads, x, agents))
+    close(found, agent_attention_by_loops(attention.heads, x, agents, cap))
     ((record,),) = tape.values()
     close(explicit(record.query, record.key, record.value, record.terms), record.mixed)
     assert record.weights.shape == (2, 2, 7, 7)

@@ -44,6 +44,9 @@ EXPERIMENTS: Registry[ShippedExperiment | Experiment] = Registry(
         "positions": ShippedExperiment("Positional encodings beyond the length of training"),
         "depth": ShippedExperiment("Residual connections and norms make deep stacks trainable"),
         "nonlinearity": ShippedExperiment("Attention without a feed-forward only averages"),
+        "interaction": ShippedExperiment(
+            "Tokens see each other in attention only; norm and feed-forward act on each alone"
+        ),
         "three-ways": ShippedExperiment("Three ways to process a sequence: recurrence, convolution, attention"),
         "words": ShippedExperiment("Word vectors: one-hot, co-occurrence with PCA, Word2Vec, contextual"),
         "bank": ShippedExperiment("A homograph in two contexts, layer by layer; what 'it' and 'she' attend to"),
