@@ -1,7 +1,8 @@
 """The page docs/recurrences.md: its tables are rendered from bench/measured, so that no figure is typed by hand.
 
-`python -m bench --render` writes it. A comparison is a file in bench/measured/comparisons: the rows of the `table.csv`
-that `regard compare` writes, with its command; `python -m bench.recurrences_page NAME TABLE COMMAND MACHINE` adds one.
+`python -m bench --render` writes it. A comparison is a file in bench/measured/comparisons: the rows of the table and of
+the curves that `regard compare` writes into a folder, with its command. `python -m bench.recurrences_page NAME FOLDER
+COMMAND MACHINE` adds one.
 """
 
 import csv
@@ -74,7 +75,8 @@ width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache
 
 Each table is one `regard compare` ([compare.md](compare.md)): equal data, tokenizer, number of parameters and budget,
 one run each, so small differences mean nothing. These are short runs; what a model reaches in hours is another
-question.
+question. With `--minutes`, the updates are those that fit into the time by a trial before the first run; where other
+work slowed the machine later, a run took longer than the others, as its last column shows.
 
 {comparisons}
 ## Measure it yourself
@@ -83,7 +85,7 @@ question.
 python -m bench.accelerator rwkv linear-attention gated-deltanet mamba2
 python -m bench --device cuda "recurrence: RWKV-4" "gated delta" "decode after"
 regard compare lstm rwkv4 rwkv7 writer --on data/tinyshakespeare/input.txt --parameters 3M --minutes 5
-python -m bench.recurrences_page NAME comparisons/language-1/table.csv "COMMAND" "MACHINE"
+python -m bench.recurrences_page NAME comparisons/language-1 "COMMAND" "MACHINE"
 python -m bench --render
 ```
 """
@@ -156,15 +158,17 @@ def comparison_lines(name: str, found: Result) -> Iterator[str]:
     yield ""
 
 
-def add_comparison(name: str, table: Path, command: str, machine: str) -> None:
-    """Store the rows of a comparison's table."""
+def add_comparison(name: str, folder: Path, command: str, machine: str) -> None:
+    """Store what a comparison has measured."""
     kept = ("loss", "perplexity", "bits_per_byte", "parameters", "tokens", "tokens_per_second", "seconds", "flops")
-    with table.open(encoding="utf-8", newline="") as file:
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
         rows = [{"model": row["model"], **{key: float(row[key]) for key in kept}} for row in csv.DictReader(file)]
+    lines = (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()
+    curves = [{key: record[key] for key in ("model", "step", "seconds", "loss")} for record in map(json.loads, lines)]
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     COMPARISONS.mkdir(exist_ok=True)
-    text = json.dumps({"date": date, "machine": machine, "command": command, "rows": rows}, indent=1) + "\n"
-    (COMPARISONS / f"{name}.json").write_text(text, encoding="utf-8")
+    found = {"date": date, "machine": machine, "command": command, "rows": rows, "curves": curves}
+    (COMPARISONS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
