@@ -2,12 +2,16 @@
 #
 #   docker build -t regard .
 #   docker build -t regard:cuda --build-arg TORCH=https://download.pytorch.org/whl/cu130 .
-#   docker run --rm -v "$PWD:/work" regard train language corpus.txt
-#   docker run --rm --gpus all -v "$PWD:/work" regard:cuda train language corpus.txt
-#   docker run --rm -v "$PWD:/work" regard look "a text" -m runs/mine --export page.html
+#   docker run --rm regard translate "Good morning."
+#   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" regard train language corpus.txt
+#   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" --gpus all regard:cuda train language corpus.txt
+#   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/work" regard look "a text" -m runs/language-1 --export page.html
 FROM python:3.11-slim
 
 ARG TORCH=https://download.pytorch.org/whl/cpu
+
+# Compiled models, and the kernels of Triton on CUDA, need a compiler when they run.
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /src
 COPY pyproject.toml constraints.txt README.md LICENSE ./
@@ -15,7 +19,10 @@ RUN version="$(grep '^torch==' constraints.txt)" && pip install --no-cache-dir -
 COPY regard ./regard
 RUN pip install --no-cache-dir -c constraints.txt . && rm -rf /src/*
 
-RUN useradd --create-home user
+# With --user, files that are written into a mounted folder belong to the user of the host, who has no name and no home
+# here. Programs look for both.
+RUN useradd --create-home user && mkdir /work && chmod 1777 /home/user /work
+ENV HOME=/home/user USER=user NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER user
 WORKDIR /work
 ENTRYPOINT ["regard"]

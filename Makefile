@@ -20,19 +20,19 @@ WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
-USER := .venv/.user
+USE := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome
 
 .PHONY: demo models sample check test lint page node browser docs reference bench pictures readme fuzz clean
 
-demo: $(USER)
+demo: $(USE)
 	$(BIN)/python examples/tour.py
 
-models: $(USER)
+models: $(USE)
 	$(BIN)/python -m bench.models $(if $(DATA),--from $(DATA))
 
-sample: $(USER)
+sample: $(USE)
 	$(BIN)/python -m bench.sample
 
 check: lint
@@ -106,7 +106,7 @@ clean:
 	rm -rf .venv web/node_modules build
 
 # What a user needs: the package and its dependencies.
-$(USER): pyproject.toml constraints.txt
+$(USE): pyproject.toml constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 	  echo "regard needs Python 3.11 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -116,7 +116,7 @@ $(USER): pyproject.toml constraints.txt
 	touch $@
 
 # What development needs on top. The weights in `rxnfp` were made elsewhere; a test reads them.
-$(DEV): $(USER)
+$(DEV): $(USE)
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps rxnfp==0.1.0
 	touch $@

@@ -3,7 +3,8 @@
 `make test` has two passes. The first checks all shapes against the signatures at run time; it runs the tests of the
 modules that have such signatures (`CHECKED`). The second, with REGARD_CHECK_SHAPES=0, runs the others: checking would
 double their time and find nothing new. Compiled code cannot carry the checker, so tests marked `compile` are in the
-second pass, too. `pytest --quick` runs the fast tier. A file or test named on the command line runs in either pass.
+second pass, too, and so are those marked `unchecked`, such as trainings. `pytest --quick` runs the fast tier. A file or
+test named on the command line runs in either pass.
 """
 
 import faulthandler
@@ -32,7 +33,8 @@ if CHECK_SHAPES:
     install_import_hook("regard", "beartype.beartype")
 
 
-CHECKED = {"parts", "models", "decode", "laws", "tasks", "test_formal.py", "test_processes.py"}
+CHECKED = {"parts", "models", "decode", "laws", "tasks", "test_formal.py"}
+UNCHECKED = ("compile", "unchecked")  # marks of tests that are in the second pass nevertheless
 
 # The fast tier: the core of the package, and the laws of a few recipes that use most of its parts between them.
 QUICK = {"parts", "models", "decode", "laws"}
@@ -54,8 +56,9 @@ def pytest_ignore_collect(collection_path, config):
         return True
     if inside[0] not in CHECKED:
         return CHECK_SHAPES or None
-    if not CHECK_SHAPES and collection_path.is_file() and "mark.compile" not in collection_path.read_text("utf-8"):
-        return True
+    if not CHECK_SHAPES and collection_path.is_file():
+        text = collection_path.read_text("utf-8")
+        return None if any(f"mark.{mark}" in text for mark in UNCHECKED) else True
     return None
 
 
@@ -66,11 +69,12 @@ def is_named(path: Path, config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave compiled code to the pass without the shape checker, and slow tests out of the fast tier."""
-    unfit = [item for item in items if "compile" in item.keywords and CHECK_SHAPES]
+    """Leave some tests to the pass without the shape checker, and slow tests out of the fast tier."""
+    unchecked = {item for item in items if any(mark in item.keywords for mark in UNCHECKED)}
+    unfit = list(unchecked)
     if not CHECK_SHAPES:
         inside = [item for item in items if item.path.relative_to(TESTS).parts[0] in CHECKED]
-        unfit = [item for item in inside if "compile" not in item.keywords and not is_named(item.path, config)]
+        unfit = [item for item in inside if item not in unchecked and not is_named(item.path, config)]
     if config.option.quick:
         unfit += [item for item in items if "slow" in item.keywords or not has_quick_case(item)]
     config.hook.pytest_deselected(items=unfit)

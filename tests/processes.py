@@ -27,7 +27,7 @@ import pytest
 FAREWELL = 60.0  # seconds for an aborted process to print its stacks
 PATIENCE = 240.0  # seconds after which a process counts as hanging; on an idle machine none takes a tenth of that
 IMPORTED = [
-    "tests.conftest",  # first, since it installs the shape checker
+    "tests.conftest",
     "torch._dynamo",
     "torch.distributed.fsdp",
     "torch.distributed.checkpoint",
@@ -55,7 +55,7 @@ class Forked:
     """
 
     def __init__(self, job: Callable[..., Any], *arguments: Any) -> None:
-        server = _server()
+        server = fork_server()
         self._output, theirs = server.Pipe(duplex=False)
         self._process = server.Process(target=_work, args=(theirs, dict(os.environ), job, arguments))
         self._process.start()
@@ -104,8 +104,8 @@ class Forked:
 
 
 @cache
-def _server() -> ForkServerContext:
-    """Start the only server."""
+def fork_server() -> ForkServerContext:
+    """Start the only server; return what starts processes from it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     with pytest.MonkeyPatch.context() as patch:

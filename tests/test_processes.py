@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.runs.checkpoint import checkpoint_steps
-
 from . import processes
 from .processes import PATIENCE, Ended, Forked, patient
 
@@ -37,12 +35,6 @@ def test_the_server_has_no_threads_and_all_imported(monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv("COLOUR", colour)
         ended = Forked(look_around).end()
         assert (ended.code, ended.said) == (0, f"True 1 1 {colour} False\n")
-
-
-def test_shapes_are_checked_there_too() -> None:
-    ended = Forked(checkpoint_steps, 5).end()
-    assert ended.code == 1
-    assert "TypeCheckError" in ended.said
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,15 @@
 import re
 import shlex
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from bench.readme import README, blocks, commands
-from pictures.terminal import run_in_terminal
 from regard.hub.families import FAMILIES
 from regard.models.recipe import build_empty, load_recipe
 from regard.runs.results import results_summary
+
+from .cli.command import Command
 
 TEXT = README.read_text(encoding="utf-8")
 CHANGES = re.findall(r"^\| `('?model\.[^|]+)` \|", TEXT, re.MULTILINE)
@@ -29,12 +29,15 @@ def test_three_commands_have_their_output():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
-def test_a_command_prints_what_the_readme_shows(command: str):
+def test_a_command_prints_what_the_readme_shows(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     """Compare the first two words: the rest contains rounding errors, and samples that depend on them."""
-    with TemporaryDirectory() as folder:
-        output = run_in_terminal(command, Path(folder), colours=False)
+    monkeypatch.chdir(tmp_path)
+    program, *words = shlex.split(command)
+    assert program == "regard"
     readme = blocks()["commands"].partition(f"$ {command}\n")[2]
-    assert output.split()[:2] == readme.split()[:2], "run `make readme`"
+    assert Command(monkeypatch, capsys)(*words).out.split()[:2] == readme.split()[:2], "run `make readme`"
 
 
 def test_there_are_changes():

@@ -1,7 +1,9 @@
-"""The tour: its notebooks run, its pages can be written, its commands and links exist."""
+"""The tour: its chapters are complete, its notebooks run, and its pages can be written.
+
+Its links and commands are checked with those of all pages: test_docs_links.py and test_docs_commands.py.
+"""
 
 import re
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,32 +12,23 @@ import nbformat
 import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
-from typer.main import get_command
 
 import regard
-from regard.cli.main import app
-from regard.lab.experiments import EXPERIMENTS
-from regard.models.recipe import build_empty, load_recipe
 from regard.viewer.export import read_head_weights
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
 TOUR = Path(__file__).parent.parent / "docs" / "tour"
 sys.path.insert(0, str(TOUR))
-from chapters import CHAPTERS, read_commands, read_pieces  # noqa: E402
+from chapters import CHAPTERS  # noqa: E402
 from notebooks import as_notebook  # noqa: E402
 from pages import page_commands  # noqa: E402
 
 PARTS = ("## The idea", "$$", "../../regard/", "## See it", "## Measure it", "\nregard lab ", "## Exercises")
 SOLUTIONS = "<details><summary>Solutions</summary>"
 FORGET = "%reset -f"
+MINUTES = re.compile(r"^\*About (\d+) minutes to read and try, and (\d+) for the exercises\.\*$", re.MULTILINE)
 by_name = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-
-
-def commands(path: Path) -> list[list[str]]:
-    """Return the commands of a chapter as lists of words."""
-    blocks = [piece.text for piece in read_pieces(path) if piece.kind == ""]
-    return [shlex.split(command)[1:] for block in blocks for command in read_commands(block)]
 
 
 @pytest.fixture(scope="module")
@@ -73,30 +66,6 @@ def test_a_chapter_is_complete(path: Path) -> None:
     assert numbers == re.findall(r"^\d+\. ", solutions, re.MULTILINE)
 
 
-@by_name
-def test_the_commands_of_a_chapter_exist(path: Path) -> None:
-    verbs = get_command(app).commands
-    assert commands(path)
-    for verb, *arguments in commands(path):
-        assert verb in verbs
-        if verb == "lab":
-            assert arguments[0] in EXPERIMENTS
-        if verb == "show":
-            build_empty(load_recipe(arguments[0], *(word for word in arguments[1:] if "=" in word)).model)
-        options = {name for parameter in verbs[verb].params for name in parameter.opts}
-        if verb != "train":  # its options are those of the task
-            assert {word for word in arguments if word.startswith("-")} <= options
-
-
-@pytest.mark.parametrize("path", [TOUR / "index.md", *CHAPTERS], ids=lambda path: path.stem)
-def test_the_links_of_a_chapter_exist(path: Path) -> None:
-    text = "".join(piece.text for piece in read_pieces(path) if piece.kind == "text")
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
-    assert links
-    written = page_commands()
-    assert [link for link in links if link not in written and not (path.parent / link).exists()] == []
-
-
 def test_every_chapter_links_to_the_page_that_it_writes() -> None:
     for path in CHAPTERS:
         page = f"pages/{path.stem}.html"
@@ -116,3 +85,18 @@ def test_the_head_of_chapter_four_looks_from_it_to_the_animal() -> None:
 def test_the_contents_name_all_chapters_in_order() -> None:
     text = (TOUR / "index.md").read_text(encoding="utf-8")
     assert re.findall(r"\]\((\d+-[a-z-]+\.md)\)", text) == [path.name for path in CHAPTERS]
+
+
+def test_the_contents_have_the_minutes_of_each_chapter() -> None:
+    minutes = [found for path in CHAPTERS for found in MINUTES.findall(path.read_text(encoding="utf-8"))]
+    assert len(minutes) == len(CHAPTERS)
+    assert (
+        re.findall(r"\| (\d+) \+ (\d+) \|$", (TOUR / "index.md").read_text(encoding="utf-8"), re.MULTILINE) == minutes
+    )
+
+
+def test_the_five_lectures_have_all_chapters_in_order() -> None:
+    lectures = (TOUR / "index.md").read_text(encoding="utf-8").partition("## Five lectures")[2]
+    pairs = re.findall(r"^\| [^|]+ \| (\d+), (\d+) \|", lectures, re.MULTILINE)
+    assert [int(number) for pair in pairs for number in pair] == list(range(1, len(CHAPTERS) + 1))
+    assert len(pairs) == 5

@@ -57,16 +57,8 @@ def _options(command: Any, context: Any, skipped: str) -> str:
         record = parameter.get_help_record(context)
         if record is not None and skipped not in parameter.opts:
             name, text = (" ".join(part.split()).replace("|", "\\|") for part in record)
-            rows.append(f"| `{name}` | {_sentence(text)} |")
+            rows.append(f"| `{name}` | {text} |")
     return "\n".join(["| argument or option | meaning |", "|---|---|", *rows]) if rows else ""
-
-
-def _sentence(text: str) -> str:
-    """Write what the help has in brackets, such as `[default: auto]`, as a sentence."""
-    text, _, extra = text.partition(" [")
-    if extra.startswith("default: "):
-        return f"{text} Default: `{extra.removeprefix('default: ').removesuffix(']')}`."
-    return text
 
 
 if __name__ == "__main__":

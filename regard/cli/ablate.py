@@ -39,7 +39,7 @@ def ablate_command(
         Path | None,
         typer.Option("--svg", metavar="FILE", help="Write a picture (.svg, .png or .pdf).", show_default=False),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     device: DeviceName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:

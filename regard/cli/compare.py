@@ -32,7 +32,12 @@ def compare_command(
         str | None,
         typer.Option(metavar="TASK", help="The task, where the models do not decide it.", show_default=False),
     ] = None,
-    steps: Annotated[str | None, typer.Option(metavar="N", help="Budget: updates of each run.")] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="Budget: updates of each run. Default: about two minutes for the largest model."
+        ),
+    ] = None,
     tokens: Annotated[str | None, typer.Option(metavar="N", help="Budget: tokens of each run, such as 5M.")] = None,
     flops: Annotated[str | None, typer.Option(metavar="N", help="Budget: FLOPs of each run, such as 2e13.")] = None,
     minutes: Annotated[str | None, typer.Option(metavar="N", help="Budget: minutes of each run.")] = None,
@@ -46,7 +51,10 @@ def compare_command(
         ),
     ] = "auto",
     parameters: Annotated[
-        str | None, typer.Option(metavar="N", help="Scale each recipe to about this many parameters, such as 3M.")
+        str | None,
+        typer.Option(
+            metavar="N", help="Scale each recipe to about this many parameters, such as 3M. Default: by --size."
+        ),
     ] = None,
     own_optimizer: Annotated[
         bool, typer.Option("--own-optimizer", help="Use optimizer and schedule of recipe files that have them.")

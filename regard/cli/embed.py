@@ -42,15 +42,16 @@ def embed_command(
         str | None,
         typer.Option(
             metavar="WAY",
-            help="Pool the vectors of the tokens by mean, first, last, max, mean-sqrt or position-weighted.",
+            help="Pool the vectors of the tokens by mean, first, last, max, mean-sqrt or position-weighted. "
+            "Default: as above.",
             show_default=False,
         ),
     ] = None,
     nearest: Annotated[
         int | None,
         typer.Option(
-            metavar="COUNT",
-            help="Print the nearest words instead: of a word, or of 'king - man + woman'.",
+            metavar="N",
+            help="Print the N nearest words instead: of a word, or of 'king - man + woman'.",
             min=1,
             show_default=False,
         ),

@@ -41,7 +41,7 @@ def evaluate_command(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     batch_tokens: BatchTokens = None,
     device: DeviceName = "auto",
     engine: EngineName = "auto",

@@ -26,6 +26,10 @@ TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argume
 BRACES = re.compile(r"^\{(.*)\}")  # what typer puts around the name of an argument that must be given
 ASSIGNED = re.compile(r"(?<![\w.\-])([a-z_]+)=('[^']*'|[^\s;,:]+)")
 RANGE = re.compile(r"(?:; )?[-\d.]*<?=?x[<>]=?[\d.]+")  # and after the help of a number: [x>=1]
+DEFAULT = re.compile(r"  \[default: (.*)\]$")
+REQUIRED = "  [required]"
+CONTINUED = " \\"  # at the end of a line of a command
+PIECE = re.compile(r'(?:--?[a-z][a-z-]* (?!-))?(?:"[^"]*"|[^\s"])+')  # of a command: a word, or an option and its value
 
 
 class PlainCommand(TyperCommand):
@@ -34,6 +38,10 @@ class PlainCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, with plain records for the help text."""
         return plain_parameters(super().get_params(ctx))
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the command does, with examples that fit into the terminal."""
+        write_description(self.help or "", formatter)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: MODEL, not {MODEL}."""
@@ -55,6 +63,10 @@ class PlainGroup(TyperGroup):
         """Return the parameters, with plain records for the help text."""
         return plain_parameters(super().get_params(ctx))
 
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the commands do, with examples that fit into the terminal."""
+        write_description(self.help or "", formatter)
+
     def summaries(self, ctx: Any) -> Mapping[str, str]:
         """Return the first sentence about each command."""
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
@@ -74,6 +86,31 @@ class PlainGroup(TyperGroup):
         """Write the commands with their sentences, broken where the terminal ends."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.summaries(ctx).items()))
+
+
+def write_description(text: str, formatter: Any) -> None:
+    """Write the paragraphs of a help text; a long example continues in the next line, as a shell reads it."""
+    width = formatter.width - formatter.indent_increment
+    lines = [fit_example(line, width) if line.startswith(" ") else line for line in text.splitlines()]
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text("\n".join(lines))
+
+
+def fit_example(line: str, width: int) -> str:
+    """Break an indented command where it would be longer than the width, but not between an option and its value."""
+    if len(line) <= width:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    first, *words = PIECE.findall(line)
+    lines = [f"{indent}{first}"]
+    for word in words:
+        if len(f"{lines[-1]} {word}{CONTINUED}") > width:
+            lines[-1] += CONTINUED
+            lines.append(f"{indent}  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return "\n".join(lines)
 
 
 def plain_parameters(parameters: list[Any]) -> list[Any]:
@@ -107,12 +144,13 @@ def describe_usage_error(error: Any) -> str:
 
 
 def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:
-    """Return name and help of a parameter without its type and range."""
+    """Return name and help of a parameter without its type and range; its default is a sentence."""
     found = parameter.typed_help_record(ctx)
     if found is None:
         return None
     name, text = found
-    return TYPE.sub("", name), RANGE.sub("", text).removesuffix("  []")
+    text = DEFAULT.sub(r" Default: \1.", RANGE.sub("", text).removesuffix("  []"))
+    return TYPE.sub("", name), text.replace(REQUIRED, " Required.")
 
 
 class HelpTyper(typer.Typer):

@@ -66,10 +66,16 @@ def look_command(
     ] = None,
     head: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Which of its heads, counted from 1.", show_default=False),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Which of its heads, counted from 1. Default: the most informative one.",
+            show_default=False,
+        ),
     ] = None,
     layers: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Export only these layers: 1,3-4.", show_default=False)
+        str | None,
+        typer.Option(metavar="LIST", help="Export only these layers: 1,3-4. Default: all.", show_default=False),
     ] = None,
     target: Annotated[
         str | None,

@@ -213,8 +213,12 @@ def translation_command(
         list[str] | None, typer.Option(metavar="FILE", help="Target file, line by line; may be repeated.")
     ] = None,
     valid: ValidFiles = None,
-    valid_source: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Source file to validate on.")] = None,
-    valid_target: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Target file to validate on.")] = None,
+    valid_source: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Source file to validate on; may be repeated.")
+    ] = None,
+    valid_target: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Target file to validate on; may be repeated.")
+    ] = None,
     run: RunFolder = None,
     overwrite: Overwrite = False,
     size: SizeName = "auto",

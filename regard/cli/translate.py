@@ -48,7 +48,11 @@ def translate_command(
     ] = None,
     n_best: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Print the N best translations: LINE ||| TEXT ||| SCORE.", show_default=False),
+        typer.Option(
+            metavar="N",
+            help="Print the N best translations: LINE ||| TEXT ||| SCORE. Default: the best, TEXT alone.",
+            show_default=False,
+        ),
     ] = None,
     length_penalty: Annotated[
         float, typer.Option(metavar="X", help="0 prefers short translations, 1 long ones.")

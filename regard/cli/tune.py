@@ -15,7 +15,7 @@ def tune_command(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE", help="Its files, as for `regard train`; then KEY=VALUE.")
     ],
-    minutes: Annotated[float, typer.Option(metavar="N", help="About how long to search.")],
+    minutes: Annotated[float, typer.Option(metavar="N", help="About how many minutes to search.")],
     valid: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="Validation file; may be repeated. Default: a part is held out."),

@@ -12,6 +12,7 @@ import tomllib
 import pytest
 
 from regard import __version__
+from regard.cli.help import fit_example
 from regard.cli.main import VERBS, main
 from regard.cli.train import TASKS
 from regard.recipe_files import recipe_names
@@ -278,7 +279,7 @@ def test_help_is_wrapped_at_the_width_of_the_terminal(regard, monkeypatch):
     assert all(60 < len(line) <= 80 for line in paragraph[:-1]), paragraph
 
 
-@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("width", [50, 80])
 def test_help_has_examples_fits_the_terminal_and_shows_no_python(width, monkeypatch, capsys):
     command = Command(monkeypatch, capsys)
     monkeypatch.setenv("COLUMNS", str(width))
@@ -286,9 +287,16 @@ def test_help_has_examples_fits_the_terminal_and_shows_no_python(width, monkeypa
     assert text.partition("Commands:\n")[2].split()[0] == "train"
     assert "<=" not in text
     for words in [*map(str.split, VERBS), *(["train", task] for task in TASKS)]:
-        text, examples = command(*words, "--help").out, False
+        text = command(*words, "--help").out
         assert "  Examples:\n    regard " in text, words
         assert re.search(r"[<{]\w|\bx[<>]=|list\[", text) is None, text
-        for line in text.splitlines():
-            examples = (examples and bool(line)) or line == "  Examples:"
-            assert examples or len(line) <= width, line  # a command is not broken, so that it can be copied
+        assert "[default" not in text
+        long = [line for line in text.splitlines() if len(line) > width]
+        assert [line for line in long if not re.fullmatch(r' +"[^"]+"', line)] == []  # a text in quotes is not broken
+
+
+def test_a_long_example_is_broken_so_that_a_shell_reads_it_as_one():
+    line = '  regard look "a text" -m runs/a --export page.html --no-browser'
+    lines = ['  regard look "a text" \\', "    -m runs/a \\", "    --export page.html \\", "    --no-browser"]
+    assert fit_example(line, 26).splitlines() == lines
+    assert fit_example(line, len(line)) == line

@@ -1,20 +1,18 @@
 """The reference of recipe keys: complete, from the classes themselves, and the page in docs is what it generates."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from regard.cli.keys import find_section, find_sections, keys_of, meanings, page
+from regard.cli.keys import Section, find_section, find_sections, keys_of, meanings, page
 from regard.config import Config, Positive
 from regard.extend import open_registry, register
 from regard.parts.score import ScoreConfig
 from regard.recipe_files import read_recipe, recipe_names
 
-from ..processes import PATIENCE
+from ..processes import Ended, Forked
 from .command import Command
 
 DOCS = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -43,11 +41,11 @@ def regard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_the_page_in_docs_is_what_the_classes_say() -> None:
     """Other tests may have registered kinds of their own in this process."""
-    program = "from regard.cli.keys import page; print(page(), end='')"
-    printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True
-    )
-    assert DOCS.read_text(encoding="utf-8") == printed.stdout, REMEDY
+    assert Forked(print_page).end() == Ended(0, DOCS.read_text(encoding="utf-8")), REMEDY
+
+
+def print_page() -> None:
+    print(page(), end="")
 
 
 def test_every_key_has_a_meaning() -> None:
@@ -68,9 +66,14 @@ def test_every_class_says_what_it_is() -> None:
             assert not config.__doc__.startswith(f"{config.__name__}("), config  # which dataclass writes otherwise
 
 
+@pytest.fixture(scope="module")
+def sections() -> dict[str, Section]:
+    """What is described; it takes half a second to find."""
+    return find_sections()
+
+
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_table_of_the_recipes_is_described(name: str) -> None:
-    sections = find_sections()
+def test_every_table_of_the_recipes_is_described(name: str, sections: dict[str, Section]) -> None:
     known = {key.name for part in sections.values() for config in part.classes.values() for key in keys_of(config)}
     kinds = {kind for part in sections.values() for kind in part.classes}
 

@@ -1,9 +1,6 @@
 """`regard train` with the files that users have: good ones, and bad ones of every sort."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +16,10 @@ from regard.errors import ConfigError
 from regard.tasks.kinds import TASKS
 from regard.training import start
 
-from ..processes import PATIENCE
+from ..processes import Ended
 from ..tasks.corpora import sentences, write
+from ..training.command import close_output
+from ..training.command import regard as in_process
 from ..use.theirs import write as write_theirs
 from .command import Command
 
@@ -89,12 +88,8 @@ def test_a_dry_run_writes_nothing(regard):
 @pytest.mark.usefixtures("regard")
 def test_a_closed_output_does_not_prevent_training():
     """In a process of its own, whose standard output is a closed pipe."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-m", "regard", "train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "run"]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (0, "")
+    command = ["train", "language", text(), SHORT, *BRIEF, *TINY, "--run", "run"]
+    assert in_process(*command, before=close_output) == Ended(0, "")  # nothing on standard error
     assert Path("run/model.safetensors").exists()
 
 

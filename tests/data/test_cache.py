@@ -11,9 +11,11 @@ import pytest
 
 from regard.data import cache as module
 from regard.data.cache import CacheKey, Entry, cache_folder, cached, digest, file_key
+from regard.data.tokenizer import TokenizerConfig
 from regard.errors import InputError, RegardError
 
 from ..processes import Forked
+from ..tasks.corpora import prepare, sentences, write
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +235,25 @@ def test_eight_processes_replace_damaged_entries_once(tmp_path: Path, cache: Pat
     assert [each.code for each in ended] == [0] * 8, "\n".join(each.said for each in ended)
     assert (tmp_path / "log").read_text() == "made\n" * 20
     assert len(folders(cache)) == 20
+
+
+def _prepare_with_dropout(folder: Path) -> None:
+    tokenizer = TokenizerConfig("bpe", 280, dropout=0.5)
+    print(prepare("translation", tokenizer, 3, source=(f"{folder}/a.de",), target=(f"{folder}/a.en",)).fingerprint())
+
+
+def test_eight_processes_prepare_the_same_data_on_an_empty_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.de", sentences(60))
+    write(tmp_path / "a.en", sentences(60, seed=1))
+    ended = [process.end() for process in [Forked(_prepare_with_dropout, tmp_path) for _ in range(8)]]
+    assert [each.code for each in ended] == [0] * 8, ended[0].said
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "another"))
+    alone = Forked(_prepare_with_dropout, tmp_path).end()
+    assert {each.said.split()[-1] for each in ended} == {alone.said.split()[-1]}
+    assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == 1
+    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 8
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(cache: Path) -> None:

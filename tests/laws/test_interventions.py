@@ -1,6 +1,7 @@
 """Laws of interventions, for every recipe: what changes nothing changes no bit; steps and beams equal the full pass."""
 
 from contextlib import ExitStack
+from itertools import product
 
 import pytest
 import torch
@@ -93,16 +94,15 @@ def vary(model: torch.nn.Module, name: str, change: dict[str, object]) -> dict[s
 
 
 @every_decodable
-@pytest.mark.parametrize("number", range(len(CHANGES)))
 @torch.no_grad()
-def test_steps_equal_the_full_pass_in_a_changed_model(case: Case, number: int):
+def test_steps_equal_the_full_pass_in_a_changed_model(case: Case):
     """Rows of different lengths are read first; then there are single steps; then two beams of each row."""
     model, data = case.build(), batch(case)
     names = attentions(model)
     data.lengths, prompt, rows = None, torch.tensor([6, 4, 5]), torch.arange(3)
     plain = call(model, data)
-    for name in [names[0], names[-1]] if names else []:
-        with regard.intervene(model, name, **vary(model, name, CHANGES[number])):
+    for name, change in product({*names[:1], *names[-1:]}, CHANGES):
+        with regard.intervene(model, name, **vary(model, name, change)):
             full, state = call(model, data), start(model, data)
             assert not torch.equal(full, plain)
             logits, state = model.step(data.tokens[:, :6], state, prompt)

@@ -11,7 +11,7 @@ from regard.decode.engine import Given, eager, in_use
 from regard.decode.sample import sample_all
 from regard.tasks.linear_trees import TreeSymbols, WellFormedTrees, delinearise, symbol_names, tree_limit, word_pieces
 
-from .cases import VOCABULARY, Case, decodable, name_of
+from .cases import VOCABULARY, Case, name_of, one_of_each
 
 WORDS = [["a"], ["b", "a"], ["a", "b", "c", "a"]]
 
@@ -24,7 +24,7 @@ def tokenizer_of(size: int):
     return tokenizer
 
 
-@pytest.mark.parametrize("case", decodable(), ids=name_of)
+@pytest.mark.parametrize("case", one_of_each(), ids=name_of)
 def test_an_untrained_model_writes_only_trees(case: Case):
     tokenizer, model = tokenizer_of(VOCABULARY), case.build()
     symbols = TreeSymbols.of(tokenizer)

@@ -178,6 +178,7 @@ def test_it_is_saved_and_read_back(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unchecked
 def test_it_is_trained_used_and_recorded(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     regard.train(data("language", tmp_path), *training(2), recipe=recipe, run=run, device="cpu")

@@ -31,7 +31,6 @@ from regard.tasks.text import (
 )
 
 from ..laws.cases import SHRINK, VARIANTS
-from ..processes import Forked
 from .corpora import prepare, sentences, write
 
 
@@ -214,23 +213,6 @@ def test_other_content_of_the_same_size_and_time_is_read(tmp_path):
         task = prepare("language", TokenizerConfig("char"), train=(str(path),), window=4)
         found.append(task.tokenizer.decode(task.train.windows(np.array([1]), 9)[0].tolist()))
     assert found == ["a" * 9, "b" * 9]
-
-
-def _prepare_with_dropout(folder):
-    tokenizer = TokenizerConfig("bpe", 280, dropout=0.5)
-    print(prepare("translation", tokenizer, 3, source=(f"{folder}/a.de",), target=(f"{folder}/a.en",)).fingerprint())
-
-
-def test_eight_processes_prepare_the_same_data_on_an_empty_cache(tmp_path, monkeypatch):
-    write(tmp_path / "a.de", sentences(60))
-    write(tmp_path / "a.en", sentences(60, seed=1))
-    ended = [process.end() for process in [Forked(_prepare_with_dropout, tmp_path) for _ in range(8)]]
-    assert [each.code for each in ended] == [0] * 8, ended[0].said
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "another"))
-    alone = Forked(_prepare_with_dropout, tmp_path).end()
-    assert {each.said.split()[-1] for each in ended} == {alone.said.split()[-1]}
-    assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == 1
-    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 8
 
 
 def test_a_tokenizer_with_a_path_is_only_read(tmp_path):

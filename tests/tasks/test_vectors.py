@@ -92,6 +92,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Command(monkeypatch, capsys)
 
 
+@pytest.mark.unchecked
 def test_words_that_keep_the_same_company_become_neighbours(tmp_path: Path, command: Command):
     pairs = product(("cat", "dog"), ("tea", "milk"))
     lines = [f"the {animal} sleeps . we drink {drink} today ." for animal, drink in pairs]

@@ -76,6 +76,13 @@ def at_update(number: int, act: Callable[[], Any], always: Callable[[], Any] = l
     Update.__call__ = counted  # type: ignore[method-assign]
 
 
+def close_output() -> None:
+    """Make the standard output of this process a pipe that is not read any more."""
+    reader, writer = os.pipe()
+    os.dup2(writer, 1)
+    os.close(reader)
+
+
 def wait_for_writer(fifo: Path) -> None:
     """Wait until another process has opened a named pipe for writing, and then closed it."""
     fifo.read_bytes()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,15 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import regard.training.start
 from regard.config import from_table
 from regard.errors import RegardError
 from regard.models.language import LanguageConfig
 from regard.models.recipe import build
-from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
+from regard.runs.checkpoint import load_checkpoint
 from regard.runs.ownership import hold_run
 from regard.runs.records import read_metrics
 from regard.training.loop import Trainer
@@ -32,7 +33,7 @@ from regard.training.ranks import join_ranks
 from regard.training.shard import gathered, shard
 from regard.training.update import Update
 from regard.use.evaluate import Evaluation
-from tests.processes import patient
+from tests.processes import fork_server, patient
 from tests.training.pair import Failure, Pair
 
 TRAIN = [
@@ -485,37 +486,37 @@ def test_torchrun_passes_a_signal_on_and_the_run_is_saved(place: Place) -> None:
     assert f"stopped at step {found.step}, " in text
 
 
-@pytest.mark.slow
-def test_torchrun_replaces_a_process_that_was_killed_and_the_run_continues(place: Place) -> None:
-    task, _, changes, run = place.arguments("transformer", "train.steps=24", "train.checkpoint_every=6")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
-    command = ["--", str(Path(sys.executable).parent / "regard"), "train", "language", *task["train"], "task.window=16"]
-    options = ["train.parallel=fsdp", "train.validate_every=24", "--run", str(run), "--device", "cpu"]
-    process = subprocess.Popen(
-        [*torchrun, *command, *changes, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+def test_a_process_that_was_killed_is_replaced_and_the_run_continues(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the agent of torchrun; here it forks its processes, since they need not import torch then."""
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "")  # which the agent changes
+    fork_server()
+    changes = ["train.parallel=fsdp", "train.steps=12", "train.validate_every=12", "train.checkpoint_every=4"]
+    arguments = place.arguments("transformer", *changes)
+    logs = DefaultLogsSpecs(str(tmp_path), redirects=Std.ALL)
+    places = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}
+    config = LaunchConfig(
+        1, 1, 2, logs, max_restarts=1, start_method="forkserver", signals_to_handle="SIGTERM", **places
     )
-    assert process.stdout is not None
-    lines = []
-    with patient(process, signal.SIGTERM):
-        for line in process.stdout:
-            lines.append(line)
-            if checkpoint_steps(run / "checkpoints"):
-                os.kill(children(process.pid)[-1], signal.SIGKILL)
-                break
-        lines += process.stdout.readlines()
-        process.wait()
-    text = "".join(lines)
-    assert process.returncode == 0, text
-    assert read_metrics(run)[-1]["step"] == 24
+    before = signal.getsignal(signal.SIGTERM)
+    elastic_launch(config, train_and_be_killed_once)(*arguments)
+    signal.signal(signal.SIGTERM, before)
+    run = arguments[-1]
+    assert read_metrics(run)[-1]["step"] == 12
     sessions = (run / "sessions.jsonl").read_text().splitlines()
-    assert [json.loads(session)["step"] >= 6 for session in sessions] == [False, True]
+    assert [json.loads(session)["step"] for session in sessions] == [0, 4]
 
 
-def children(parent: int) -> list[int]:
-    """Return the processes that a process has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
-            if int(path.read_text().rpartition(")")[2].split()[1]) == parent:
-                found.append(int(path.parent.name))
-    return sorted(found)
+def train_and_be_killed_once(*arguments: Any) -> None:
+    """Train; the last process is killed after the first checkpoint, unless it replaces one that was."""
+    advance = Trainer.advance
+
+    def advance_or_die(self: Trainer, draws: Any) -> Any:
+        if self.step == 5 and self.ranks.rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return advance(self, draws)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "advance", advance_or_die)
+        train(*arguments)

@@ -1,9 +1,7 @@
 """Progress on a terminal, on a narrow one, and in a file; no text can control the terminal."""
 
 import io
-import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from math import inf, nan
@@ -19,7 +17,8 @@ from regard.tasks.sample import Sample
 from regard.training import progress as progress_module
 from regard.training.progress import Progress, Standing
 
-from ..processes import PATIENCE
+from ..processes import Ended, Forked
+from .command import close_output
 
 STANDING = Standing(1200, 5000, 2.3104, 3e-4, 12_345.0, 1_200_000_000, 250.0, "BLEU 23.4")
 
@@ -216,18 +215,16 @@ def test_steps_may_be_skipped():
     assert steps_drawn(read(console)) == [0, 14, 21, 35, 100]
 
 
-def test_forced_colours_do_not_make_a_pipe_a_terminal():
+def test_forced_colours_do_not_make_a_pipe_a_terminal(monkeypatch):
     """Many CI systems set FORCE_COLOR, but their logs are files."""
-    program = (
-        "from rich.console import Console; from regard.training.progress import *\n"
-        "with Progress(Console(), 2, 1) as progress:\n"
-        "    progress.step(Standing(1, 2, 1.0, 1.0, 1.0, 0, 1.0))\n"
-        "    progress.say('done', 'bold')\n"
-    )
-    environment = {**os.environ, "FORCE_COLOR": "1"}
-    command = [sys.executable, "-c", program]
-    run = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=PATIENCE)
-    assert run.stdout.decode() == "step 1/2  loss 1.00  1 tok/s  1 s left\n\x1b[1mdone\x1b[0m\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert Forked(take_a_step).end() == Ended(0, "step 1/2  loss 1.00  1 tok/s  1 s left\n\x1b[1mdone\x1b[0m\n")
+
+
+def take_a_step() -> None:
+    with Progress(Console(), 2, 1) as progress:
+        progress.step(Standing(1, 2, 1.0, 1.0, 1.0, 0, 1.0))
+        progress.say("done", "bold")
 
 
 # --- lines above the bar --------------------------------------------------------------------------------------------
@@ -389,17 +386,12 @@ def test_the_speed_is_short(speed, text):
 
 
 def test_a_reader_who_leaves_does_not_end_the_run():
-    code = """
-import os, sys
-from rich.console import Console
-from regard.training.progress import Progress
-reader, writer = os.pipe()
-os.dup2(writer, 1)
-os.close(reader)
-with Progress(Console(), 10, 1) as progress:
-    progress.say("unread")
-    progress.say("nor this")
-print("went on", file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (0, "went on\n")
+    assert Forked(say_unread).end() == Ended(0, "went on\n")
+
+
+def say_unread() -> None:
+    close_output()
+    with Progress(Console(), 10, 1) as progress:
+        progress.say("unread")
+        progress.say("nor this")
+    print("went on", file=sys.stderr)

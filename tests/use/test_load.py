@@ -1,8 +1,5 @@
 """Opening folders, and verbs that do not fit."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -13,7 +10,6 @@ from regard.models.template import Template
 from regard.use.bundle import Bundle
 from regard.use.load import LoadedModel, choose_engine, make_engine
 
-from ..processes import PATIENCE
 from .made import loaded, model_of, run, tokenizer_of
 
 
@@ -60,47 +56,28 @@ def test_the_wrong_verb_says_which_fits(kind, verb):
             loaded(kind).stream("red")
 
 
-def test_arguments_that_are_not_texts(tmp_path):
-    """In another process, without the type checker, which would reject them first."""
-    kinds = "language", "translation", "classification"
-    for kind in kinds:
-        run(kind, tmp_path / kind)
-    program = f"""
-import regard
-writer, translator, classifier = (regard.load(kind, device="cpu") for kind in {kinds})
-for use in (
-    lambda: writer.generate(3),
-    lambda: writer.generate(["red", 3]),
-    lambda: writer.stream(["red"]),
-    lambda: writer.stream(3),
-    lambda: writer.embed({{"red": 1}}),
-    lambda: translator.translate(None),
-    lambda: translator.translate(["red"], beam="5"),
-    lambda: translator.translate(["red"], prefix=3),
-    lambda: writer.generate(["red"], stop=3),
-    lambda: writer.generate(["red"], stop=["dog", 3]),
-    lambda: classifier.classify(["red"], top=1.5),
-):
-    try:
-        use()
-    except regard.RegardError as error:
-        print(error)
-"""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE)
-    assert done.stdout.splitlines() == [
-        "prompts=3 must be a list of texts",
-        "prompts[1]=3 must be a text",
-        "prompt=['red'] must be one text",
-        "prompt=3 must be one text",
-        "texts={'red': 1} must be a list of texts",
-        "texts=None must be a list of texts",
-        'beam="5" must be a whole number, at least 1',
-        "prefix=3 must be text",
-        "stop=3 must be a list of texts",
-        "stop[1]=3 must be a text",
-        "top=1.5 must be a whole number, at least 1",
-    ], done.stderr
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("kind", "verb", "arguments", "options", "message"),
+    [
+        ("language", "generate", 3, {}, "prompts=3 must be a list of texts"),
+        ("language", "generate", ["red", 3], {}, "prompts[1]=3 must be a text"),
+        ("language", "stream", ["red"], {}, "prompt=['red'] must be one text"),
+        ("language", "stream", 3, {}, "prompt=3 must be one text"),
+        ("language", "embed", {"red": 1}, {}, "texts={'red': 1} must be a list of texts"),
+        ("translation", "translate", None, {}, "texts=None must be a list of texts"),
+        ("translation", "translate", ["red"], {"beam": "5"}, 'beam="5" must be a whole number, at least 1'),
+        ("translation", "translate", ["red"], {"prefix": 3}, "prefix=3 must be text"),
+        ("language", "generate", ["red"], {"stop": 3}, "stop=3 must be a list of texts"),
+        ("language", "generate", ["red"], {"stop": ["dog", 3]}, "stop[1]=3 must be a text"),
+        ("classification", "classify", ["red"], {"top": 1.5}, "top=1.5 must be a whole number, at least 1"),
+    ],
+)
+def test_arguments_that_are_not_texts(kind, verb, arguments, options, message):
+    """The type checker would reject them first."""
+    with pytest.raises(RegardError) as error:
+        getattr(loaded(kind), verb)(arguments, **options)
+    assert str(error.value) == message
 
 
 def test_a_model_says_in_a_line_what_it_is(tmp_path):
