@@ -61,23 +61,29 @@ def main() -> None:
     cases = [chosen(case, asked.seconds, asked.peers) for case in cases]
     result: dict[str, Any] = {"date": datetime.now(UTC).strftime("%Y-%m-%d"), "cases": {}}
 
-    def measure_machine() -> dict[str, float]:
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:  # no CUDA here
-            result["machine"] = other.submit(describe_machine, asked.device, asked.threads).result()
-            result["ceilings"] = other.submit(measure_ceilings, asked.device, asked.threads).result()
-        print(*machine_lines({**result, "cases": {}}), sep="\n", flush=True)
-        found: dict[str, float] = result["ceilings"]
-        return found
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:  # no CUDA here
+        result["machine"] = other.submit(describe_machine, asked.device, asked.threads).result()
 
-    done = one_by_one(cases, asked, measure_machine)
-    if asked.together is not None:
-        done = run_together(cases, asked.device, asked.threads, measure_machine, asked.together)
-    for case, found in done:
-        name = "cpu" if asked.device == "cpu" else result["machine"]["name"].lower().replace(" ", "-")
-        path = asked.out or MEASURED / f"{name}.json"
-        old = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
-        write(path, {**result, "cases": ordered(old | {case.name: found}, asked.device)})
-        print(*case_lines(case.name, found), sep="\n", flush=True)
+        def ceilings() -> dict[str, float]:
+            found: dict[str, float] = other.submit(measure_ceilings, asked.device, asked.threads).result()
+            result["ceilings"] = found
+            print(*machine_lines({**result, "cases": {}}), sep="\n", flush=True)
+            return found
+
+        done = one_by_one(cases, asked, ceilings)
+        if asked.together is not None:
+            done = run_together(cases, asked.device, asked.threads, ceilings, asked.together)
+        for case, found in done:
+            keep(asked, result, case, found | {key: result["machine"][key] for key in ("threads", "load")})
+
+
+def keep(asked: argparse.Namespace, result: dict[str, Any], case: Case, found: dict[str, Any]) -> None:
+    """Write what was found out about a case into the file of the machine, and show it."""
+    name = "cpu" if asked.device == "cpu" else result["machine"]["name"].lower().replace(" ", "-")
+    path = asked.out or MEASURED / f"{name}.json"
+    old = json.loads(path.read_text(encoding="utf-8"))["cases"] if path.exists() else {}
+    write(path, {**result, "cases": ordered(old | {case.name: found}, asked.device)})
+    print(*case_lines(case.name, found), sep="\n", flush=True)
 
 
 def chosen(case: Case, seconds: float | None, peers: list[str] | None) -> Case:

@@ -20,10 +20,27 @@ def describe_machine(device: str, threads: int) -> dict[str, Any]:
         "name": _gpu_name() if device == "cuda" else _cpu_name(),
         "threads": threads,
         "cores": os.cpu_count(),
-        "load": os.getloadavg()[0],  # before anything is run
+        "load": busy_cores(),  # before anything is run
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _installed(name))},
     }
+
+
+def busy_cores(seconds: float = 1.0) -> float:
+    """Return how many cores other programs use, in the mean over some time; the mean load says so only minutes later."""
+    try:
+        total, idle = _ticks()
+        time.sleep(seconds)
+        later, later_idle = _ticks()
+    except OSError:  # not Linux
+        return os.getloadavg()[0]
+    return (os.cpu_count() or 1) * (1 - (later_idle - idle) / max(1, later - total))
+
+
+def _ticks() -> tuple[int, int]:
+    """Return the time of all cores since the start of the machine, and that in which they had nothing to do."""
+    user, nice, system, idle, wait_for_disk, *other = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return user + nice + system + idle + wait_for_disk + sum(other), idle + wait_for_disk
 
 
 def measure_ceilings(device: str, threads: int) -> dict[str, float]:
@@ -39,6 +56,8 @@ def measure_ceilings(device: str, threads: int) -> dict[str, float]:
     target = torch.empty_like(data)
     product = _seconds(lambda: matrix @ matrix, device)
     copy = _seconds(lambda: target.copy_(data), device)
+    del matrix, data, target
+    release(device)
     return {"operations_per_s": 2 * side**3 / product, "bytes_per_s": 2 * size / copy}
 
 

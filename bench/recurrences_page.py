@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.report import BUSY, MEASURED, PAGE, Result, case_lines, short, short_bytes, short_time
+from bench.report import MEASURED, PAGE, Result, case_lines, is_busy, short, short_bytes, short_time
 
 RECURRENCES = PAGE.with_name("recurrences.md")
 COMPARISONS = MEASURED / "comparisons"
@@ -127,7 +127,7 @@ def decoding_lines(result: Result) -> Iterator[str]:
     first = next(iter(cases.values()))
     models = list(first["contestants"])
     sizes = first["about"].partition("; ")[2].partition(";")[0]
-    busy = ", which was busy with other work" if result["machine"]["load"] > BUSY else ""
+    busy = ", which was busy with other work" if any(map(is_busy, cases.values())) else ""
     yield f"On {result['machine']['name']}{busy}; {sizes}:\n"
     yield f"| after | {' | '.join(name.removeprefix('regard, ') for name in models)} |"
     yield "|---" * (1 + len(models)) + "|"

@@ -8,7 +8,7 @@ from typing import Any
 MEASURED = Path(__file__).parent / "measured"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 Result = Mapping[str, Any]
-BUSY = 0.5  # load before the first case, above which the page says so
+BUSY = 0.5  # load of other programs before the first case, above which the page says so
 
 INTRODUCTION = """# Benchmarks
 
@@ -39,11 +39,10 @@ def read_results() -> dict[str, Result]:
 def machine_lines(result: Result) -> Iterator[str]:
     """Yield the section of one machine."""
     machine, ceilings = result["machine"], result["ceilings"]
-    threads = f", {machine['threads']} threads" if machine["device"] == "cpu" else ""
+    cores = f", {machine['cores']} cores" if machine["device"] == "cpu" else ""
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
-    yield f"## {machine['name']}{threads}\n"
-    busy = f" The machine was busy with other work (load {machine['load']:.1f})." if machine["load"] > BUSY else ""
-    yield f"{result['date']}. Python {machine['python']}, {packages}.{busy}\n"
+    yield f"## {machine['name']}{cores}\n"
+    yield f"{result['date']}. Python {machine['python']}, {packages}.\n"
     yield (
         f"Ceilings: {ceilings['operations_per_s'] / 1e12:.3g} TFLOP/s in a product, "
         f"{ceilings['bytes_per_s'] / 1e9:.3g} GB/s in a copy.\n"
@@ -55,13 +54,14 @@ def machine_lines(result: Result) -> Iterator[str]:
 
 def summary_lines(cases: Mapping[str, Result]) -> Iterator[str]:
     """Yield the table of all goals."""
-    rows = [row for name, case in cases.items() for row in goals_of(name, case)]
+    rows = [(*row, is_busy(case)) for name, case in cases.items() for row in goals_of(name, case)]
     if not rows:
         return
     yield "| case | | measured | goal | |"
     yield "|---|---|---|---|---|"
-    for name, what, measured, goal, met in rows:
-        yield f"| {name} | {what} | {measured} | {goal} | {'met' if met else '**missed**'} |"
+    for name, what, measured, goal, met, busy in rows:
+        verdict = f"{'met' if met else '**missed**'}{', on a busy machine' if busy else ''}"
+        yield f"| {name} | {what} | {measured} | {goal} | {verdict} |"
     yield ""
 
 
@@ -78,11 +78,23 @@ def goals_of(name: str, case: Result) -> Iterator[tuple[str, str, str, str, bool
             yield name, "time", short_time(ours["median_ms"]), short_time(limit), ours["median_ms"] <= limit
 
 
+def is_busy(case: Result) -> bool:
+    """Return whether other programs took time from a case."""
+    return bool(case["load"] > BUSY)
+
+
+def conditions(case: Result) -> str:
+    """Return when and how a case was measured."""
+    threads = f"{case['threads']} thread{'' if case['threads'] == 1 else 's'}"
+    busy = f"; the machine was busy with other work (load {case['load']:.1f})" if is_busy(case) else ""
+    together = "; contestants got ready at the same time, which lengthens the first run" if case.get("together") else ""
+    return f"{case['date']}, {threads}{busy}{together}"
+
+
 def case_lines(name: str, case: Result) -> Iterator[str]:
     """Yield the section of one case."""
     yield f"### {name}\n"
-    together = "; contestants got ready at the same time, which lengthens the first run" if case.get("together") else ""
-    yield f"{case['about']} ({case['date']}{together})\n"
+    yield f"{case['about']} ({conditions(case)})\n"
     if case["wrong"]:
         yield f"Not timed, since the contestants do not agree: {'; '.join(case['wrong'])}.\n"
         return

@@ -90,10 +90,10 @@ def run_together(
         for contest in contests:
             for who in contest.case.contestants:
                 contest.start(who)
-        rates = ceilings()
         for contest in contests:
             for who in contest.case.contestants:
                 contest.wait_for(who, max(0.0, begun + patience - time.monotonic()))
+        rates = ceilings()  # now that nothing else runs
         for contest in contests:
             yield contest.case, _result(contest, rates) | {"together": True}
             contest.end()  # and its memory is free again

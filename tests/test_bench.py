@@ -47,8 +47,18 @@ def test_a_case_is_timed_by_turns_and_peers_that_cannot_run_say_why():
 
 
 def whole(case: dict) -> dict:
-    machine = {"name": "a machine", "device": "cpu", "threads": 1, "load": 0.0, "python": "3", "packages": {}}
-    return {"date": "2026-11-16", "machine": machine, "ceilings": CEILINGS, "cases": {"a case": case}}
+    machine = {"name": "a machine", "device": "cpu", "cores": 2, "python": "3", "packages": {}}
+    cases = {"a case": {"threads": 1, "load": 0.0, **case}}
+    return {"date": "2026-11-16", "machine": machine, "ceilings": CEILINGS, "cases": cases}
+
+
+def test_the_page_says_which_cases_were_measured_on_a_busy_machine():
+    case = case_of(regard=partial(counting, 1.0), peer=partial(counting, 1.05))
+    found = run_case(replace(case, goals={"peer": 1e9}), "cpu", 1, CEILINGS)
+    assert "busy" not in render({"here": whole(found)}).partition("## a machine")[2]
+    busy = render({"here": whole(found | {"load": 3.0, "threads": 2})})
+    assert "2 threads; the machine was busy with other work (load 3.0)" in busy
+    assert "| met, on a busy machine |" in busy
 
 
 def test_contestants_that_disagree_are_not_timed():

@@ -1,5 +1,6 @@
 """Commands from start to end: what a person waits for."""
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -9,10 +10,12 @@ from bench.case import Case, Prepared, Setting
 
 
 def command(arguments: tuple[str, ...], setting: Setting) -> Prepared:
-    """Return a contestant that runs Python with these arguments."""
+    """Return a contestant that runs Python with these arguments; with bytecode, as an installed package has it."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> None:
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True, cwd=setting.folder)
+        line = [sys.executable, *arguments]
+        subprocess.run(line, check=True, capture_output=True, cwd=setting.folder, env=environment)
 
     return Prepared(run)
 

@@ -34,6 +34,7 @@ from regard.training.request import (
     BY_KIND,
     RunRequest,
     apply_named,
+    changed_keys,
     check_tables,
     kind_below,
     read_user_choices,
@@ -206,14 +207,16 @@ def choose_training(draft: Draft) -> None:
     for table, source in suggested:
         draft.note("train", table, source)
     plan = {key: value for table, _ in suggested for key, value in table.items()}
+    said = draft.given["train"].keys() | changed_keys(draft.changes["train"])
+    if "validate_every" in said:  # then the user wants all of them, even if it is what is suggested
+        plan["rare_until"] = 0.0
+        draft.note("train.rare_until", 0.0, chosen_by("train.validate_every", choose_training))
     every = plan["validate_every"]
     for _ in range(2):  # the user may choose how often to validate
         plan["patience"] = suggest_patience(steps, every)
         draft.note("train.patience", plan["patience"], chosen_by("train.steps, train.validate_every", suggest_patience))
         draft.train_table = _with_user_training(draft, plan)
         chosen_every = draft.train_table.get("validate_every")  # checked later, as all values of the user
-        if chosen_every != plan["validate_every"]:  # then all of them are wanted
-            plan["rare_until"] = 0.0
         every = chosen_every if type(chosen_every) is int and chosen_every > 0 else every
 
 

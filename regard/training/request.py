@@ -1,6 +1,6 @@
 """What the user asked for, in Python or on the command line: a recipe or a task, overrides, options."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,12 +108,17 @@ def apply_named(table: Mapping[str, Any], changes: list[str], *names: str) -> Ta
     return override(table, [change for change in own if change.partition("=")[2].strip() != "none"])
 
 
+def changed_keys(changes: Iterable[str]) -> set[str]:
+    """Return the keys of the table of training that overrides change."""
+    return {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
+
+
 def read_user_choices(train: Mapping[str, Any], changes: list[str]) -> tuple[UserChoices, Table]:
     """Return the settings that must be known before the rest is planned, and the recipe's table of training.
 
     The table comes without what overrides replace: a time replaces a number of updates, and the reverse.
     """
-    changed = {change.partition("=")[0].strip().removeprefix("train.") for change in changes}
+    changed = changed_keys(changes)
     if changed >= {"steps", "minutes"}:
         raise ConfigError("train.steps and train.minutes each decide the length of the run; give one of them")
     replaced = {"minutes": "steps", "steps": "minutes"}

@@ -39,7 +39,7 @@ from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks, was_restarted
 from regard.training.report import draw_curves, write_report
 from regard.training.report_facts import report_facts
-from regard.training.request import RunRequest
+from regard.training.request import RunRequest, changed_keys
 from regard.training.result import RunResult, write_result
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
@@ -273,6 +273,8 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     steps = override(table, overrides)["train"]["steps"]
     if type(steps) is int and steps > 0 and steps != config.train.steps:
         table["train"] = _follow_steps(table["train"], steps)
+    if "validate_every" in changed_keys(overrides):  # then all of them are wanted
+        table["train"]["rare_until"] = 0.0
     table = override(table, overrides)
     schedule = table["train"]["schedule"]
     if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # a new kind without its other values

@@ -441,6 +441,18 @@ def test_every_task_stops_when_nothing_gets_better(tmp_path, kind):
     assert plan(data(kind, tmp_path), "train.patience=none").config.train.patience is None
 
 
+def test_who_says_how_often_to_validate_gets_every_validation(tmp_path):
+    """Also if it is what the planner suggests, on the command line or in a recipe; `train.rare_until` itself wins."""
+    table = data("language", tmp_path)
+    found = plan(table, "train.steps=400").config.train
+    assert (found.validate_every, found.rare_until) == (20, 0.6)
+    assert plan(table, "train.steps=400", "train.validate_every=20").config.train.rare_until == 0.0
+    both = plan(table, "train.steps=400", "train.validate_every=20", "train.rare_until=0.3").config.train
+    assert both.rare_until == 0.3
+    (tmp_path / "own.toml").write_text('like = "writer"\n[train]\nsteps = 400\nvalidate_every = 20\n')
+    assert plan(table, recipe=str(tmp_path / "own.toml")).config.train.rare_until == 0.0
+
+
 def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():
     with pytest.raises(ConfigError, match="model.head: 'null' must be a table"):
         fit_to_data({"head": "null"}, {"head": {"classes": 3}}, strict=True)

@@ -507,7 +507,7 @@ def test_values_derived_from_the_steps_follow_them_when_a_run_is_resumed(text):
     longer = start._changed(config, ["train.steps=2000"]).train
     assert longer == plan(text, "train.steps=2000").config.train
     given = start._changed(config, ["train.steps=2000", "train.validate_every=7"]).train
-    assert (given.validate_every, given.checkpoint_every) == (7, 100)
+    assert (given.validate_every, given.checkpoint_every, given.rare_until) == (7, 100, 0.0)
     own = plan(text, "train.steps=400", "train.validate_every=33", "train.schedule.warmup=3").config
     kept = start._changed(own, ["train.steps=2000"]).train
     assert (kept.validate_every, kept.checkpoint_every, kept.schedule.warmup) == (33, 100, 3)
