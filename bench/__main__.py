@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.case import Case
 from bench.cases import all_cases, find_cases
-from bench.machine import describe_machine, measure_ceilings
+from bench.machine import busy_cores, describe_machine, measure_ceilings
 from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
 from bench.report import MEASURED, PAGE, case_lines, machine_lines, read_results, render
 from bench.runner import run_case, run_together
@@ -74,7 +74,7 @@ def main() -> None:
         if asked.together is not None:
             done = run_together(cases, asked.device, asked.threads, ceilings, asked.together)
         for case, found in done:
-            keep(asked, result, case, found | {key: result["machine"][key] for key in ("threads", "load")})
+            keep(asked, result, case, {key: result["machine"][key] for key in ("threads", "load")} | found)
 
 
 def keep(asked: argparse.Namespace, result: dict[str, Any], case: Case, found: dict[str, Any]) -> None:
@@ -102,7 +102,8 @@ def one_by_one(
         if time.monotonic() - begun > 60 * asked.minutes:
             print(f"{case.name}: not started; {asked.minutes:g} minutes are over", flush=True)
             continue
-        yield case, run_case(case, asked.device, asked.threads, rates)
+        load = busy_cores()
+        yield case, run_case(case, asked.device, asked.threads, rates) | {"load": load}
 
 
 def ordered(found: dict[str, Any], device: str) -> dict[str, Any]:

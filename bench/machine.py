@@ -27,7 +27,7 @@ def describe_machine(device: str, threads: int) -> dict[str, Any]:
 
 
 def busy_cores(seconds: float = 1.0) -> float:
-    """Return how many cores other programs use, in the mean over some time; the mean load says so only minutes later."""
+    """Return how many cores other programs use, in the mean over this time; the usual load reaches minutes back."""
     try:
         total, idle = _ticks()
         time.sleep(seconds)

@@ -86,7 +86,7 @@ def is_busy(case: Result) -> bool:
 def conditions(case: Result) -> str:
     """Return when and how a case was measured."""
     threads = f"{case['threads']} thread{'' if case['threads'] == 1 else 's'}"
-    busy = f"; the machine was busy with other work (load {case['load']:.1f})" if is_busy(case) else ""
+    busy = f"; the machine was busy with other work, load {case['load']:.1f}" if is_busy(case) else ""
     together = "; contestants got ready at the same time, which lengthens the first run" if case.get("together") else ""
     return f"{case['date']}, {threads}{busy}{together}"
 

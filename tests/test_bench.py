@@ -57,7 +57,7 @@ def test_the_page_says_which_cases_were_measured_on_a_busy_machine():
     found = run_case(replace(case, goals={"peer": 1e9}), "cpu", 1, CEILINGS)
     assert "busy" not in render({"here": whole(found)}).partition("## a machine")[2]
     busy = render({"here": whole(found | {"load": 3.0, "threads": 2})})
-    assert "2 threads; the machine was busy with other work (load 3.0)" in busy
+    assert "2 threads; the machine was busy with other work, load 3.0" in busy
     assert "| met, on a busy machine |" in busy
 
 

@@ -449,8 +449,9 @@ def test_who_says_how_often_to_validate_gets_every_validation(tmp_path):
     assert plan(table, "train.steps=400", "train.validate_every=20").config.train.rare_until == 0.0
     both = plan(table, "train.steps=400", "train.validate_every=20", "train.rare_until=0.3").config.train
     assert both.rare_until == 0.3
-    (tmp_path / "own.toml").write_text('like = "writer"\n[train]\nsteps = 400\nvalidate_every = 20\n')
-    assert plan(table, recipe=str(tmp_path / "own.toml")).config.train.rare_until == 0.0
+    own = f'[task]\nkind = "language"\ntrain = {table["train"]}\n[train]\nsteps = 400\nvalidate_every = 20\n'
+    (tmp_path / "own.toml").write_text(own)
+    assert plan(tmp_path / "own.toml").config.train.rare_until == 0.0
 
 
 def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():
