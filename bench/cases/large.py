@@ -37,6 +37,10 @@ def our_short_gpt2(setting: Setting) -> Prepared:
     return our_gpt2(ROWS, LENGTH, setting, f"model.embed.position.length={LENGTH}")
 
 
+def our_captured_gpt2(setting: Setting) -> Prepared:
+    return our_gpt2(ROWS, LENGTH, setting, f"model.embed.position.length={LENGTH}", "train.capture=always")
+
+
 def language_model(make: Callable[[], nn.Module], setting: Setting) -> Prepared:
     """Return a plain loop around a language model, compiled with its loss."""
     model = make().to(setting.device)
@@ -270,6 +274,7 @@ def cases() -> list[Case]:
             "token",
             {
                 "regard": our_short_gpt2,
+                "regard, captured": our_captured_gpt2,
                 "plain PyTorch, compiled": partial(language_model, plain_gpt2),
                 "Hugging Face, compiled": partial(language_model, their_gpt2),
                 "x-transformers, compiled": partial(language_model, x_gpt2),

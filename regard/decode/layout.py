@@ -16,7 +16,8 @@ from regard.models.model import Model
 from regard.parts.heads import MultiHeads
 from regard.parts.linear import Linear, linear
 
-LEAST_PACKED = 2**19  # numbers of a matrix from which packing it pays
+LEAST_PACKED = 2**18  # numbers of a matrix from which packing it pays
+WIDE = 2  # outputs for each input from which the threads share a product of a single row
 USES = 3  # products of several rows after which it is packed: a single pass is over before that pays
 
 
@@ -60,13 +61,18 @@ def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
         begin = end
     parts = (heads.to_query, heads.to_key, heads.to_value)
     heads.product = PackedProduct(weight, bias, tuple(each.weight for each in parts))
+    if by_columns:  # in cross-attention, a step computes the queries only
+        heads.to_query.product = PackedProduct(heads.to_query.weight, heads.to_query.bias, (heads.to_query.weight,))
 
 
 class PackedProduct:
-    """x -> Wx + b. From its third use for several rows on, it is computed from a copy of W that is packed for oneDNN.
+    """x -> Wx + b, for a W that is stored by columns, in the form that suits the number of rows and threads.
 
-    That takes up to half the time: blocks of W are read in the order in which they are needed. Single rows, small
-    matrices, gradients and compiled code use W itself. If one of the `owners` of W is changed, it is packed again.
+    From its third use for several rows on, it is computed from a copy of W that is packed for oneDNN, which takes up to
+    half the time: blocks of W are read in the order in which they are needed. A single row uses W itself. MKL and
+    OpenBLAS read it in one thread, so with several threads its columns are shared among them, or it is packed after all
+    if it has few of them. Small matrices, gradients and compiled code use W itself. If one of the `owners` of W is
+    changed, it is packed again.
     """
 
     def __init__(
@@ -76,13 +82,21 @@ class PackedProduct:
         self.uses = 0
         self.packed: Tensor | None = None
         self.state: list[tuple[int, int]] = []  # of the owners when W was packed
-        large = weight.numel() >= LEAST_PACKED and weight.dtype == torch.float32
-        self.suits = large and torch.backends.mkldnn.is_available() and not any(each.is_inference() for each in owners)
+        self.is_large = weight.numel() >= LEAST_PACKED and weight.dtype == torch.float32
+        can_pack = torch.backends.mkldnn.is_available() and not any(each.is_inference() for each in owners)
+        self.suits = self.is_large and can_pack
 
     def __call__(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
         """Return Wx + b."""
-        several = self.suits and x.numel() > x.shape[-1]
-        if not several or torch.compiler.is_compiling() or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
+            return linear(x, self.weight, self.bias)
+        if x.numel() == x.shape[-1]:
+            threads = torch.get_num_threads()
+            if threads == 1 or not self.is_large:
+                return linear(x, self.weight, self.bias)
+            if len(self.weight) >= x.shape[-1] * WIDE or not self.suits:
+                return shared_product(x, self.weight, self.bias, threads)
+        if not self.suits:
             return linear(x, self.weight, self.bias)
         self.uses += 1
         if self.uses < USES:
@@ -96,6 +110,22 @@ class PackedProduct:
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs: it packs for itself."""
         return {**vars(self), "uses": 0, "packed": None, "state": []}
+
+
+def shared_product(
+    x: Float[Tensor, "*one D"], weight: Float[Tensor, "O D"], bias: Float[Tensor, "O"] | None, threads: int
+) -> Float[Tensor, "*one O"]:
+    """Return Wx + b for a single vector and a W stored by columns; each thread computes a share of the outputs.
+
+    The numbers are those of one product, to the bit: an output is the same sum in the same order.
+    """
+    outputs, dim = weight.shape
+    each, rest = divmod(outputs, threads)
+    parts = weight.t()[:, : outputs - rest].unflatten(1, (threads, each)).transpose(0, 1)
+    found = torch.bmm(x.reshape(1, 1, dim).expand(threads, 1, dim), parts).view(*x.shape[:-1], outputs - rest)
+    if rest:
+        found = torch.cat((found, F.linear(x, weight[outputs - rest :])), -1)
+    return found if bias is None else found.add_(bias)
 
 
 def joined_weights(heads: MultiHeads) -> tuple[Float[Tensor, "O D"], Float[Tensor, "O"] | None]:

@@ -4,9 +4,19 @@ from copy import deepcopy
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from regard.decode.engine import eager, in_use
-from regard.decode.layout import LEAST_PACKED, USES, PackedProduct, lay_out, pack_heads, widen_head
+from regard.decode.layout import (
+    LEAST_PACKED,
+    USES,
+    PackedProduct,
+    lay_out,
+    pack_heads,
+    shared_product,
+    stored_by_columns,
+    widen_head,
+)
 from regard.models.store import read_model, save_model
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import MultiHeads, MultiHeadsConfig
@@ -118,3 +128,12 @@ def test_small_matrices_and_other_precisions_are_not_packed():
     small, precise = torch.zeros(8, 8), torch.zeros(1024, LEAST_PACKED // 1024, dtype=torch.float64)
     assert not PackedProduct(small, None, (small,)).suits
     assert not PackedProduct(precise, None, (precise,)).suits
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_threads_share_the_product_of_a_single_row(threads: int, bias: bool) -> None:
+    """Its numbers are those of one product, also if the outputs cannot be shared evenly, and for a slice."""
+    weight = stored_by_columns(torch.randn(70, 16))[3:67]
+    x, b = torch.randn(1, 1, 16), torch.randn(64) if bias else None
+    torch.testing.assert_close(shared_product(x, weight, b, threads), F.linear(x, weight, b))
