@@ -22,6 +22,14 @@ RULES = {  # pydantic's rules for a value, as errors of this package state them
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
 }
+UNKNOWN_VERB = re.compile(r"No such command '(\w+)'")
+OTHER_VERBS = {  # what other programs, or the functions of this package, call it
+    "resume": "regard train --resume RUN",
+    "export": "regard convert",
+    "download": "regard data",
+    "test": "regard evaluate",
+    "predict": "regard classify",
+}
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
 BRACES = re.compile(r"^\{(.*)\}")  # what typer puts around the name of an argument that must be given
 ASSIGNED = re.compile(r"(?<![\w.\-])([a-z_]+)=('[^']*'|[^\s;,:]+)")
@@ -140,7 +148,10 @@ def describe_usage_error(error: Any) -> str:
         rule = RULES[found[0]["type"]].format(**found[0].get("ctx", {}))
         return f"{'/'.join(error.param.opts)} {found[0]['input']}: {rule}; {hint}"
     text = error.format_message().rstrip(".")
-    return f"{text[:1].lower()}{text[1:]}; {hint}"
+    if (verb := UNKNOWN_VERB.match(text)) and verb[1] in OTHER_VERBS:
+        text = f"{verb[0]}; use `{OTHER_VERBS[verb[1]]}`"
+    text = text[:1].lower() + text[1:].replace(". Did you mean", "; did you mean")
+    return f"{text} ({hint})" if text.endswith("?") else f"{text}; {hint}"
 
 
 def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:

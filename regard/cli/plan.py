@@ -37,6 +37,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     rows["data"] = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())
     if left_out := task.skipped.report():
         rows["left out"] = "\n".join(left_out)
+    if cautions := list(task.cautions()):
+        rows["caution"] = "\n".join(cautions)
     if config.tokenizer is not None and task.tokenizer is not None:
         kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
@@ -46,8 +48,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""
     rows["training"] = f"{training.steps:,} updates{asked} of {training.tokens:,} tokens, {optimizer}, {schedule}"
-    if training.patience is not None:
-        updates = training.patience * training.validate_every
+    updates = (training.patience or 0) * training.validate_every
+    if 0 < updates < training.steps:
         rule = f"after {training.patience} validations ({updates:,} updates) without a better metric or loss"
         rows["stops early"] = f"{rule}; the best model is kept"
     if task.baselines:

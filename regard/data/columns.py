@@ -298,6 +298,9 @@ def _missing(
     needed = len(roles) + len(found)
     if len(head.columns) < needed:
         rule = f"has one column ({', '.join(head.columns)}), but two are needed; check how columns are separated"
+        values = [value for column in head.columns.values() for value in column]
+        if values and all(";" in value for value in values):
+            rule += ": every row has a ';', but a .csv needs commas, a .tsv tabs"
         return InputError(f"{place}: {rule}")
     what = " and the ".join(role.name for role in roles)
     how = " ".join(f"{role.option}=..." for role in roles)

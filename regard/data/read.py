@@ -99,15 +99,20 @@ def check_sides(source: Path, target: Path | None) -> None:
 
 def _zip_lines(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[str, tuple[str, str]]]:
     sources = targets = 0
+    only_blank = True  # of the lines that the longer file has more
     cut = partial(skipped.note, CUT)
     for one, other in zip_longest(read_lines(source, cut), read_lines(target, cut)):
         sources += one is not None
         targets += other is not None
         if one is not None and other is not None:
             yield f"{source if not one.strip() else target}:{sources}", (one, other)
+        else:
+            only_blank &= not (one or other or "").strip()
     if sources != targets:
         totals = f"{source} has {sources} lines but {target} has {targets}"
-        raise InputError(f"{totals}; they must match line by line")
+        longer, more = (source, sources - targets) if sources > targets else (target, targets - sources)
+        remedy = f"; remove the blank lines at the end of {longer} ({more})" if only_blank else ""
+        raise InputError(f"{totals}; they must match line by line{remedy}")
 
 
 def pairs_reading(source: Path, target: Path | None, columns: ColumnOptions = PAIR_COLUMNS) -> FileReading:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.errors import RegardError, choices
+from regard.errors import InputError, RegardError, choices
 from regard.html_table import html_table
 from regard.parts.cache import Memo, memoize
 from regard.parts.edit import EditedCall, OutputPatch, WeightEdit, edits_of, is_edited
@@ -422,14 +422,27 @@ def _lengths(calls: list[Record]) -> tuple[int | str, int | str]:
     return (sum(call.query.shape[2] for call in calls), calls[-1].key.shape[2]) if calls else ("", "")
 
 
+@runtime_checkable
+class HasModule(Protocol):
+    """A loaded model, which has its torch module as `model`."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The module."""
+
+
 @contextmanager
-def watch(model: nn.Module, only: str = "*") -> Iterator[Tape]:
+def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
     """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
 
-    `only` chooses attentions by name, with `*` as a wildcard: `watch(model, "decoder.*.cross")`. The results of the
-    model stay the same; a compiled model runs uncompiled while it is watched.
+    `model` is a module, or what `regard.load` returned. `only` chooses attentions by name, with `*` as a wildcard:
+    `watch(model, "decoder.*.cross")`. The results of the model stay the same; a compiled model
+    runs uncompiled while it is watched.
     """
-    modules = ((_name(path), module) for path, module in model.named_modules())
+    whole = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(whole, nn.Module):
+        raise InputError(f"{model!r} is not a model; watch a torch module, or what regard.load(...) returned")
+    modules = ((_name(path), module) for path, module in whole.named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}
     chosen = {name: module for name, module in every.items() if fnmatch(name, only)}
     if not every:

@@ -21,6 +21,7 @@ from regard.errors import ConfigError, InputError
 from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
+from regard.tasks.cautions import caution_classes, caution_validation, compared, hash_rows
 from regard.tasks.defaults import Amount, TaskConfig, is_little
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
@@ -234,6 +235,13 @@ class Classification(Task):
             "classes": len(self.classes),
             "validation texts": len(self.valid.rows),
         }
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the labels, and with the validation texts."""
+        train, valid = self.train, self.valid
+        yield from caution_classes(train.labels[train.rows], self.classes)
+        seen = hash_rows(train.corpus, compared(train.rows))
+        yield from caution_validation("text", seen, hash_rows(valid.corpus, valid.rows))
 
     def fingerprint(self) -> str:
         """Combine the checksums of both sets of texts."""

@@ -18,6 +18,7 @@ from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError
+from regard.tasks.cautions import caution_validation, compared, hash_pairs
 from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, r_drop
@@ -44,6 +45,12 @@ class PairTask(Task):
         """Count pairs and tokens."""
         amount = self.amount()
         return {"pairs": amount.rows, "target tokens": amount.tokens, "validation pairs": self.valid.count}
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the validation pairs."""
+        train, valid = self.train[0], self.valid
+        seen = hash_pairs(train.corpus, compared(train.pairs))
+        return caution_validation("pair", seen, hash_pairs(valid.corpus, valid.pairs))
 
     def fingerprint(self) -> str:
         """Combine the checksums of the pairs, in all variants, and of the references."""

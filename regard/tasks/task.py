@@ -151,6 +151,10 @@ class Task(ABC):
         """Measure simple models on the validation data; a task of the user may have none."""
         return ()
 
+    def cautions(self) -> Iterable[str]:
+        """Return what the plan warns of in the data; a task of the user may have none."""
+        return ()
+
     @abstractmethod
     def samples(self, model: nn.Module) -> list[Sample]:
         """Return what the model makes of a few validation rows."""

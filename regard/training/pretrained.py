@@ -9,8 +9,8 @@ from regard.errors import RegardError
 from regard.hub import folder as hub
 from regard.models.recipe import ModelConfig
 from regard.models.store import read_config, tensors
-from regard.runs.layout import FOLDER_REMEDY
 from regard.runs.weights import load_model
+from regard.use.box import folder_remedy
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Pretrained:
     def config(self, task: str | None = None) -> ModelConfig:
         """Read the architecture; a Hugging Face model gets the head that its family has for the `task`."""
         if not self.folder.is_dir():
-            raise RegardError(f"{self.folder}: no such folder; {FOLDER_REMEDY}")
+            raise RegardError(f"{self.folder}: no such folder; {folder_remedy(self.folder)}")
         if hub.is_huggingface(self.folder):
             return hub.read_huggingface_config(self.folder, task, self.allow_pickle)
         return read_config(self.folder)

@@ -7,7 +7,9 @@ and which checksum each file has; README.md says the same to people. `python -m 
 Torch is not imported here, so that `regard models` is instant.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 from regard.atomic import sha256
 from regard.config import Config, Count, from_table
 from regard.errors import InputError, RegardError, choices
+from regard.runs.layout import FOLDER_REMEDY
 from regard.untrusted import read_json
 
 FOLDER = Path(str(files("regard") / "box"))
@@ -152,6 +155,16 @@ def find_model(folder: str | PathLike[str]) -> Path:
     path = Path(folder)
     name = str(folder)
     return FOLDER / name if name in box_names() and not path.exists() else path
+
+
+def folder_remedy(folder: Path) -> str:
+    """Return the end of a message about a folder without a model: the nearest name in the box or beside it, if any."""
+    beside: list[str] = []
+    with suppress(OSError):
+        beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
+    in_box = box_names() if folder == Path(folder.name) else []
+    near = get_close_matches(folder.name, [*in_box, *beside], n=1)
+    return f"did you mean '{folder.parent / near[0]}'? If not, {FOLDER_REMEDY}" if near else FOLDER_REMEDY
 
 
 def read_box_folder(folder: Path) -> BoxModel | None:

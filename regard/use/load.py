@@ -22,12 +22,11 @@ from regard.hub.sentence_transformers import MODULES, is_sentence_transformer
 from regard.models.model import Model, writes
 from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
-from regard.runs.layout import FOLDER_REMEDY
 from regard.tasks.task import Task
 from regard.use.ablate import Ablation, HeadAblation
 from regard.use.annotate import Annotation, ContactMap, annotate_alignment, annotate_lines
 from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
-from regard.use.box import find_model, read_box_folder
+from regard.use.box import find_model, folder_remedy, read_box_folder
 from regard.use.bundle import Bundle
 from regard.use.classify import classify_lines
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
@@ -364,8 +363,8 @@ def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, 
     if is_ctranslate2(folder):
         return open_ctranslate2(folder, device)
     if is_sentence_transformer(folder):
-        raise RegardError(f"{folder}: has {MODULES} but no config.json with a model_type; {FOLDER_REMEDY}")
-    raise RegardError(not_a_run(folder, FOLDER_REMEDY))
+        raise RegardError(f"{folder}: has {MODULES} but no config.json with a model_type; {folder_remedy(folder)}")
+    raise RegardError(not_a_run(folder, folder_remedy(folder)))
 
 
 def open_run_model(folder: Path, device: torch.device, step: int | None = None) -> Bundle:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
 from regard.escape import escape_controls
-from regard.runs.layout import FOLDER_REMEDY
-from regard.use.box import find_model
+from regard.use.box import find_model, folder_remedy
 from regard.viewer.manifest import ModelInfo
 from regard.viewer.query import Query
 from regard.viewer.recording import Recording
@@ -129,7 +128,7 @@ def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bo
     names = [name.encode("utf-8", "replace").decode() for name in names]
     for name, folder in zip(names, folders, strict=True):
         if not folder.is_dir():
-            raise RegardError(f"{folder}: no such folder; {FOLDER_REMEDY}")
+            raise RegardError(f"{folder}: no such folder; {folder_remedy(folder)}")
         if names.count(name) > 1:
             raise RegardError(f"{folder}: was given twice; give two different models to compare them")
     return [ModelHandle(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]

@@ -334,3 +334,17 @@ def test_long_lines_and_cells_come_in_parts_or_are_cut_and_counted(tmp_path, mon
     assert list(read_labelled(table, skipped)) == [(long[:16], "x")]
     assert list(read_pairs(path, path, skipped)) == [("short", "short"), (long[:16],) * 2, ("last", "last")]
     assert skipped.counts["end of a text of more than 1,048,576 characters"] == 3
+
+
+def test_blank_lines_at_the_end_of_one_side_are_named(tmp_path):
+    source, target = write(tmp_path, "a.de", "ja\nnein\n"), write(tmp_path, "a.en", "yes\nno\n\n \n")
+    remedy = f"remove the blank lines at the end of {target} (2)"
+    with raises(f"{source} has 2 lines but {target} has 4; they must match line by line; {remedy}"):
+        list(read_pairs(source, target, Skipped()))
+
+
+def test_a_table_with_semicolons_is_recognised(tmp_path):
+    path = write(tmp_path, "a.csv", "text;label\na film;1\na book;0\n")
+    rule = "has one column (1), but two are needed; check how columns are separated"
+    with raises(f"{path}: {rule}: every row has a ';', but a .csv needs commas, a .tsv tabs"):
+        list(read_labelled(path, Skipped()))

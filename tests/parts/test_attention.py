@@ -1,6 +1,7 @@
 """Attention step by step, each step against its equation."""
 
 from math import exp, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -426,3 +427,11 @@ def test_strided_sees_near_tokens_and_every_stride_th() -> None:
     positions = torch.arange(7)[None]
     seen = dense_mask(Strided(3) & Causal(), positions, positions, 1)[0, 6]
     assert seen.tolist() == [True, False, False, True, True, True, True]
+
+
+def test_a_loaded_model_is_watched_by_its_module():
+    attention = Attention(MultiHeads(8, heads=2), DotConfig().build(4, 4))
+    with watch(attention) as direct, watch(SimpleNamespace(model=attention)) as loaded:
+        attention(torch.randn(1, 3, 8))
+    assert len(loaded) == 1
+    assert all(torch.equal(direct.weights(name), loaded.weights(name)) for name in loaded)

@@ -9,8 +9,9 @@ import pytest
 
 import regard
 from regard.errors import InputError, RegardError
+from regard.runs.layout import FOLDER_REMEDY
 from regard.use import box
-from regard.use.box import box_model, box_names, default_model, find_model, is_image_file, is_scene
+from regard.use.box import box_model, box_names, default_model, find_model, folder_remedy, is_image_file, is_scene
 
 from ..tasks.corpora import sentences
 from .made import image
@@ -121,3 +122,12 @@ def test_without_files_it_is_measured_on_those_that_come_with_it(folder: Path, n
 def test_it_is_known_without_torch() -> None:
     code = "import regard.use.box as box, sys; box.box_models(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_nearest_name_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "translation-1").mkdir(parents=True)
+    assert "did you mean 'en-fr'?" in folder_remedy(Path("en-frr"))
+    assert "did you mean 'runs/translation-1'?" in folder_remedy(Path("runs/translaton-1"))
+    for name in ("runs/en-frr", "runs/quite-another", "nowhere/translation-1"):
+        assert folder_remedy(Path(name)) == FOLDER_REMEDY

@@ -1,0 +1,68 @@
+"""What the plan warns of: validation data on which a score says little."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from regard.data.batches import Indices
+from regard.data.corpus import Corpus
+from regard.tasks.text import flat_rows, spread
+
+FEW_ROWS = 20  # fewer validation rows give a score that is mostly chance
+SHARED = 0.02  # share of validation rows that may be training rows, too: short texts repeat themselves
+COMPARED = 200_000  # training rows that are compared; of more, a sample
+AT_ONCE = 10_000
+FACTOR = np.uint64(6364136223846793005)  # odd, so that no token is lost modulo 2^64 (Knuth, MMIX)
+
+Hashes = np.ndarray  # uint64, one for each row
+
+
+def hash_rows(corpus: Corpus, rows: Indices) -> Hashes:
+    """Return a hash of the tokens of each row: sum_t mix(x_t) F^t mod 2^64."""
+    parts = [np.empty(0, np.uint64)]
+    for begin in range(0, len(rows), AT_ONCE):
+        tokens, lengths = flat_rows(corpus, rows[begin : begin + AT_ONCE])
+        ends = np.cumsum(lengths)
+        within = np.arange(len(tokens)) - np.repeat(ends - lengths, lengths)
+        powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, FACTOR))
+        mixed = (tokens.astype(np.uint64) + np.uint64(1)) * FACTOR
+        mixed ^= mixed >> np.uint64(29)
+        sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed * powers[within])))
+        parts.append(sums[ends] - sums[ends - lengths])
+    return np.concatenate(parts)
+
+
+def hash_pairs(corpus: Corpus, pairs: Indices) -> Hashes:
+    """Return a hash of each pair: rows 2i and 2i + 1 of the corpus."""
+    return hash_rows(corpus, 2 * pairs) * FACTOR + hash_rows(corpus, 2 * pairs + 1)
+
+
+def compared(rows: Indices) -> Indices:
+    """Return the training rows that validation rows are compared with."""
+    return spread(rows, COMPARED)
+
+
+def caution_validation(name: str, train: Hashes, valid: Hashes) -> Iterator[str]:
+    """Yield what is wrong with validation rows, called by `name` (text, pair): too few, or also in the training data.
+
+    Rows with the same tokens are the same: those that differ only in unknown words are one row to the model, too.
+    """
+    if len(valid) < FEW_ROWS:
+        rows = f"1 validation {name}" if len(valid) == 1 else f"{len(valid)} validation {name}s"
+        yield f"{rows}: the score is mostly chance; give more data, or --valid FILE"
+    shared = int(np.isin(valid, train).sum())
+    if shared > SHARED * len(valid):
+        least = "at least " if len(train) == COMPARED else ""
+        rule = f"{least}{shared:,} of {len(valid):,} validation {name}s are in the training data, too"
+        yield f"{rule}, so the score is too good; remove duplicates, or give other data with --valid"
+
+
+def caution_classes(labels: Indices, classes: Sequence[str]) -> Iterator[str]:
+    """Yield a caution if most labels occur once: the column may hold names or numbers of rows instead of classes."""
+    counts = np.bincount(labels, minlength=len(classes))
+    once = int((counts == 1).sum())
+    if 2 * once > len(classes) and len(classes) > 2:
+        yield (
+            f"{once:,} of {len(classes):,} classes have one text, such as {classes[int(np.argmax(counts == 1))]!r}; "
+            "is this the column of the labels? (task.label)"
+        )

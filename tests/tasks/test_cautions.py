@@ -1,0 +1,61 @@
+"""What the plan warns of: validation rows that are training rows too, too few of them, labels that occur once."""
+
+import numpy as np
+
+from regard.tasks.cautions import hash_pairs, hash_rows
+
+from .corpora import prepare, sentences, write
+
+
+def unique(count: int) -> list[str]:
+    return [f"{text} {number}" for number, text in enumerate(sentences(count))]
+
+
+def pairs(path, rows: list[str]) -> str:
+    return write(path, [f"{row}\t{row[::-1]}" for row in rows])
+
+
+def test_duplicates_across_the_split_are_counted_exactly(tmp_path):
+    texts = unique(100)
+    train = pairs(tmp_path / "train.tsv", texts[:80])
+    valid = pairs(tmp_path / "valid.tsv", [*texts[75:100], *texts[:5]])
+    (caution,) = prepare("translation", source=(train,), valid_source=(valid,)).cautions()
+    assert caution.startswith("10 of 30 validation pairs are in the training data, too")
+
+
+def test_a_pair_with_another_target_is_another_pair(tmp_path):
+    texts = unique(60)
+    train = pairs(tmp_path / "train.tsv", texts[:30])
+    valid = write(
+        tmp_path / "valid.tsv", [f"{text}\t{other}" for text, other in zip(texts[:30], texts[30:], strict=True)]
+    )
+    assert list(prepare("translation", source=(train,), valid_source=(valid,)).cautions()) == []
+
+
+def test_rows_that_are_held_out_of_repeated_ones(tmp_path):
+    rows = [f"{text}\t{number % 2}" for number, text in enumerate(unique(40))] * 20
+    (caution,) = prepare("classification", train=(write(tmp_path / "a.tsv", rows),)).cautions()
+    assert caution.startswith("40 of 40 validation texts are in the training data, too")
+
+
+def test_few_validation_rows(tmp_path):
+    rows = [f"{text}\t{number % 2}" for number, text in enumerate(unique(40))]
+    (caution,) = prepare("classification", train=(write(tmp_path / "a.tsv", rows),)).cautions()
+    assert caution.startswith("2 validation texts: the score is mostly chance")
+
+
+def test_labels_that_occur_once(tmp_path):
+    rows = [f"{text}\tid{number}" for number, text in enumerate(unique(500))]
+    found = list(prepare("classification", train=(write(tmp_path / "a.tsv", rows),)).cautions())
+    assert any("of 500 classes have one text" in caution and "task.label" in caution for caution in found)
+
+
+def test_rows_have_the_same_hash_only_if_they_have_the_same_tokens(tmp_path):
+    task = prepare("translation", source=(pairs(tmp_path / "a.tsv", sentences(300)),))
+    corpus = task.train[0].corpus
+    rows = [tuple(corpus.padded(np.array([row]), int(corpus.lengths[row]), 0)[0].tolist()) for row in range(600)]
+    hashes = hash_rows(corpus, np.arange(600)).tolist()
+    assert len(set(rows)) > 100
+    assert len(set(hashes)) == len(set(rows)) == len(set(zip(rows, hashes, strict=True)))
+    both = hash_pairs(corpus, np.arange(300)).tolist()
+    assert len(set(both)) == len(set(zip(rows[::2], rows[1::2], strict=True)))
