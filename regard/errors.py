@@ -37,7 +37,7 @@ class InputError(RegardError):
 
 
 FLAGS = ("overwrite", "accept-changed-data", "allow-pickle")  # options without a value
-VALUES = "cpu|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # those that remedies suggest
+VALUES = "cpu|mini|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # those that remedies suggest
 
 
 def options_as_arguments(text: str) -> str:

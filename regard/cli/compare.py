@@ -46,8 +46,8 @@ def compare_command(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Size of the models: auto (recipes of regard to suit the data, files as they are), own, tiny, small, "
-            "base or big.",
+            help="Size of the models: auto (recipes of regard to suit the data, files as they are), own, mini, tiny, "
+            "small, base or big.",
         ),
     ] = "auto",
     parameters: Annotated[

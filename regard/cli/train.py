@@ -75,8 +75,8 @@ SizeName = Annotated[
     typer.Option(
         "--size",
         metavar="SIZE",
-        help="Size of the model: auto (from the data), tiny, small, base or big.",
-        autocompletion=offer("auto", "tiny", "small", "base", "big"),
+        help="Size of the model: auto (from the data), mini, tiny, small, base or big.",
+        autocompletion=offer("auto", "mini", "tiny", "small", "base", "big"),
     ),
 ]
 RecipeName = Annotated[

@@ -32,9 +32,9 @@ def tune_command(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Search only this size: tiny, small, base or big. Default: several.",
+            help="Search only this size: mini, tiny, small, base or big. Default: several.",
             show_default=False,
-            autocompletion=offer("tiny", "small", "base", "big"),
+            autocompletion=offer("mini", "tiny", "small", "base", "big"),
         ),
     ] = "auto",
     out: Annotated[

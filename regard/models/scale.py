@@ -29,6 +29,7 @@ class Size:
 
 
 SIZES = {
+    "mini": Size(64, 4, 4),
     "tiny": Size(128, 4, 4),
     "small": Size(256, 6, 4),
     "base": Size(512, 6, 8),

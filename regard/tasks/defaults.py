@@ -5,7 +5,7 @@ The planner (training/planning.py) calls these methods of a task's config; what 
 the numbers come from.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -61,6 +61,8 @@ class TaskConfig(Config):
     verbs: ClassVar[tuple[str, ...]] = ()  # what its models can do, if that differs from what their kind can
     description: ClassVar[str] = ""  # what its models are called, with an article, if that differs from their kind
     update_tokens: ClassVar[int] = 2048  # tokens of an update on a CPU
+    # on a CPU, the size for fewer tokens than this; larger ones would take days
+    cpu_sizes: ClassVar[Mapping[str, int | None]] = {"tiny": 10_000_000, "small": None}
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
 
     def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
@@ -164,7 +166,7 @@ class TaskConfig(Config):
         """Return what `regard tune` tries: factors of the suggested rate and vocabulary, sizes, and dropouts."""
         return {
             "rate": (0.25, 0.5, 1.0, 2.0, 4.0),
-            "size": ("tiny", "small") if device == "cpu" else ("tiny", "small", "base"),
+            "size": tuple(self.cpu_sizes) if device == "cpu" else ("tiny", "small", "base"),
             "dropout": (0.0, 0.1, 0.2, 0.3, 0.5),
             "vocabulary": (0.5, 1.0, 2.0),
         }

@@ -60,7 +60,7 @@ class LanguageTaskConfig(TextConfig):
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return dropout for all but the smallest model, more for little text, which is read many times."""
-        dropout = 0.0 if size == "tiny" else 0.25 if amount.tokens < LITTLE else 0.1
+        dropout = 0.0 if size in ("mini", "tiny") else 0.25 if amount.tokens < LITTLE else 0.1
         return {"layers": {"block": {"dropout": dropout}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:

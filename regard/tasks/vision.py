@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ class VisionTaskConfig(TaskConfig):
     models = ("vision",)
     hub_task = "vision"
     update_tokens = 4096
+    cpu_sizes: ClassVar[Mapping[str, int | None]] = {"mini": 10_000_000, "tiny": None}  # an image is many tokens
     passes = 30
 
     train: str
@@ -91,7 +92,13 @@ class VisionTaskConfig(TaskConfig):
         return None
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
-        """Return the dropout."""
+        """Return the dropout; for the smallest model none, and a stem of two convolutions, which both halve the image.
+
+        After one pass over Fashion-MNIST, its accuracy is 0.858, and 0.853 with the stem of three, the first of which
+        computes for every pixel. On a CPU, an update with that stem takes an eighth longer.
+        """
+        if size == "mini":
+            return {"patches": {"stem": 2}, "layers": {"block": {"dropout": 0.0}}}
         return {"layers": {"block": {"dropout": 0.1}}}
 
     def suggest_optimizer_kind(self, pretrained: bool) -> str:

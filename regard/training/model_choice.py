@@ -130,7 +130,7 @@ def _scaled(draft: Draft) -> Table:
     """
     request, given = draft.request, draft.given.get("model", {})
     if not draft.named or request.size != "auto":
-        draft.size = choose_size(request.size, draft.task.amount(), draft.device)
+        draft.size = choose_size(request.size, draft.task_config, draft.task.amount(), draft.device)
     changes = [change for change in draft.changes["model"] if change.startswith("model.dim=")]
     dim = find_size({} if "kind" in given else given, changes, "model", "dim")
     fixed = draft.pretrained is not None or request.model is not None

@@ -85,8 +85,9 @@ def train(
 
     `what` is the table of a task as in a recipe, or the path of a recipe that has one. `run` is the folder of the run:
     by default a new one, runs/TASK-NUMBER; with `overwrite` a run that is there is replaced. `recipe` names an
-    architecture other than the task's own, and `size` ("tiny", "small", "base", "big") scales either. `init_from` is
-    a folder whose weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of Hugging Face.
+    architecture other than the task's own, and `size` ("mini", "tiny", "small", "base", "big") scales either.
+    `init_from` is a folder whose weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of
+    Hugging Face.
 
     `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
     the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is

@@ -21,17 +21,16 @@ AUTO_SIZES = {
     "small": 20_000_000,
     "base": 1_000_000_000,
     "big": None,
-}  # the size for fewer tokens than this
-AUTO_SIZES_CPU = {"tiny": 10_000_000, "small": None}  # larger ones would take days
+}  # on an accelerator, the size for fewer tokens than this
 
 
-def choose_size(size: str, amount: Amount, device: str) -> str:
+def choose_size(size: str, config: TaskConfig, amount: Amount, device: str) -> str:
     """Return the name of a size: the user's choice, or one that suits the amount of data and the device."""
     if size not in ("auto", *SIZES):
         raise ConfigError(f"{size!r} is unknown; {choices(size, ('auto', *SIZES))}", "size")
     if size != "auto":
         return size
-    limits = AUTO_SIZES_CPU if device == "cpu" else AUTO_SIZES
+    limits = config.cpu_sizes if device == "cpu" else AUTO_SIZES
     return next(name for name, limit in limits.items() if limit is None or amount.tokens < limit)
 
 

@@ -543,7 +543,7 @@ def test_a_narrow_terminal_shows_the_columns_that_fit(here, monkeypatch, capsys)
         (["gpt2", "--flops", "many"], "--flops many must be a number of at least 1, as in 3M"),
         (["gpt2", "--minutes", "0"], "--minutes 0 must be a number of more than 0, as in 3M"),
         (["gpt2", "train.seed=3"], "'train.seed=3': a comparison decides this itself, the same for all; give --steps"),
-        (["gpt2", "--size", "huge"], "--size huge is unknown; use auto, own, tiny, small, base, big"),
+        (["gpt2", "--size", "huge"], "--size huge is unknown; use auto, own, mini, tiny, small, base, big"),
         (["gpt2", "--size", "tiny", "--parameters", "3M"], "--size tiny and --parameters ... each decide the size of"),
         (["gpt2", "model.depht=3"], "gpt2: model.depht: "),
     ],

@@ -109,9 +109,9 @@ def test_a_plan_is_within_the_data_and_complete_for_every_optimizer_and_schedule
         for amount in AMOUNTS:
             assert suggest_tokens(config, amount, device) <= max(64, amount.tokens // 8)
             assert suggest_tokens(config, amount, device) >= suggest_tokens(config, amount, "cpu")
-        places = [list(SIZES).index(choose_size("auto", amount, device)) for amount in AMOUNTS]
+        places = [list(SIZES).index(choose_size("auto", config, amount, device)) for amount in AMOUNTS]
         assert all(one <= other for one, other in pairwise(places))
-        assert places[0] == 0 < places[-1]
+        assert places[0] < places[-1]
     for size in SIZES:
         model = scale_model(read_recipe(config.recipe)["model"], SIZES[size])
         build_empty(from_table({"model": merge(model, config.suggest_model(size, AMOUNTS[1]))}, Recipe).model)
@@ -147,9 +147,9 @@ def test_costly_models_take_fewer_steps_and_time_allows_more():
 
 
 def test_an_unknown_size():
-    rule = "size: 'smal' is unknown; did you mean 'small'. .one of auto, base, big, small"
+    rule = "size: 'smal' is unknown; did you mean 'small'. .one of auto, base, big, mini, small"
     with pytest.raises(ConfigError, match=rule):
-        choose_size("smal", AMOUNTS[0], "cpu")
+        choose_size("smal", config_of("language", "a"), AMOUNTS[0], "cpu")
 
 
 # --- what the tasks suggest ------------------------------------------------------------------------------------------
@@ -170,6 +170,16 @@ def test_patches_divide_the_image_and_every_one_has_a_position(height: int, widt
     assert height % patch == width % patch == 0
     assert table["position"]["length"] == height // patch * (width // patch) + (pool == "first")  # the class token
     build_empty(from_table({"model": table}, Recipe).model)
+
+
+def test_images_get_a_cheaper_model_on_a_cpu_only():
+    config, amount = config_of("vision", "missing"), Amount(58_000, 58_000 * 64)
+    assert choose_size("auto", config, amount, "cpu") == "mini"
+    assert choose_size("auto", config, amount, "cuda") == "small"
+    assert choose_size("auto", config_of("language", "missing"), amount, "cpu") == "tiny"
+    assert config.suggest_model("mini", amount) == {"patches": {"stem": 2}, "layers": {"block": {"dropout": 0.0}}}
+    for size in ("tiny", "small"):
+        assert config.suggest_model(size, amount) == {"layers": {"block": {"dropout": 0.1}}}
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])

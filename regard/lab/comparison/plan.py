@@ -190,7 +190,7 @@ def _with_size(contender: Contender, request: RunRequest, settings: CompareSetti
         return request
     if size == "auto" and not contender.is_shipped:
         return request
-    return replace(request, size=choose_size(size, first.task.amount(), first.device))
+    return replace(request, size=choose_size(size, first.task_config, first.task.amount(), first.device))
 
 
 def _with_parameters(request: RunRequest, draft: Draft, wanted: int) -> RunRequest:
