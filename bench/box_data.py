@@ -1,18 +1,26 @@
-"""Data for the models in the box that is derived from Tatoeba: English sentences, and sentences labelled by topic.
+"""Data for the models in the box that is derived from other data: sentences, topics, and chains of proteins.
 
 `english.*.txt` are the English sides of both Tatoeba sets without duplicates. A sentence of a validation or test part
 is in no training file, whatever its case and punctuation. `topics.*.tsv` are those sentences that contain keywords of
-exactly one topic (topics.tsv), and some without any, so their labels were not made by people.
+exactly one topic (topics.tsv), and some without any, so their labels were not made by people. `proteins.*.tsv` are the
+chains of `regard data structures` with their secondary structure; related chains are in the same part.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
+from regard.data.proteins import fold_of
+from regard.tasks.proteins import related_groups
+
 PARTS = ("train", "val", "test")
 OTHER, KEPT_WITHOUT = "other", 5  # the label of sentences without keywords, and how many there are to one that is kept
 KEYWORDS = Path(__file__).with_name("topics.tsv")  # a topic and its keywords in each line
+STATES = str.maketrans("abc", "HE_")  # helix, strand and coil, as P-SEA and as DSSP write them
+FOLDS = ("test", "val", "train", "train")  # the part of each fold of the chains without a relative
+RELATED = 0.04  # the share of common words of four residues from which two chains are related
 
 
 def write_sentences(tatoeba: Path, folder: Path) -> None:
@@ -53,3 +61,22 @@ def label_by_keywords(sentences: Iterable[str]) -> Iterator[tuple[str, str]]:
             without += 1
             if without % KEPT_WITHOUT == 0:
                 yield text, OTHER
+
+
+def write_chains(structures: Path, folder: Path) -> None:
+    """Write proteins.*.tsv into `folder` from the file of `regard data structures`.
+
+    States are those that P-SEA (Labesse et al. 1997) finds from C-alpha atoms: a helix, b strand, c coil. Chains with
+    relatives are trained on, so that each chain that is held back counts once, and has no relative on another side.
+    """
+    chains = [json.loads(line) for line in structures.read_text(encoding="utf-8").splitlines()]
+    sequences = [chain["seq"] for chain in chains]
+    groups = related_groups(sequences, RELATED).tolist()
+    rows: dict[str, list[str]] = {part: ["id\tsequence\tstructure"] for part in PARTS}
+    for chain, group in zip(chains, groups, strict=True):
+        alone = groups.count(group) == 1
+        part = FOLDS[fold_of(chain["seq"], len(FOLDS)) - 1] if alone else "train"
+        cells = (f"{chain['id']}{chain['chain']}", chain["seq"], chain["sse_psea"].translate(STATES))
+        rows[part].append("\t".join(cells))
+    for part, lines in rows.items():
+        (folder / f"proteins.{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -24,12 +24,13 @@ from shutil import copyfile, copytree
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.box_data import write_sentences
+from bench.box_data import write_chains, write_sentences
 from bench.crossing import write_crossing
 from bench.distil import DISTILLED, TEACHER, write_distilled
+from bench.english_trees import write_trees
 from bench.sample import TRANSLATOR, write_sample, write_training
 from regard.atomic import sha256, write_folder, write_text
-from regard.cli.models import format_score
+from regard.cli.models import SHARES, format_score
 from regard.config import Config, Table, from_table, to_table
 from regard.errors import RegardError
 from regard.recipe_files import BOX, box_recipe_names, read_recipe
@@ -41,7 +42,7 @@ TOKENIZER = "tokenizer.json"
 SHAKESPEARE = ("data/tinyshakespeare/input.txt", "data/box/shakespeare.val.txt")
 PAGE = ROOT / "docs" / "models.md"
 NOT_CHECKED = (CARD, README)
-COMPARED = ("classification", "trajectories")  # tasks whose simple models can be measured on other files
+COMPARED = ("classification", "trajectories", "parsing", "residues")  # tasks that measure simple models on other files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +78,14 @@ def get_data(names: Sequence[str], source: Path | None, runs: Path) -> None:
     derived = Path("data/box")
     if Path("data/tatoeba").exists():
         write_sentences(Path("data/tatoeba"), derived)
+    if "trees" in names:
+        write_trees(derived)
     if "crossing" in names:
         write_crossing(derived)
     if TRANSLATOR in names and not DISTILLED.with_suffix(".fr").exists():
         write_distilled(train(str(TEACHER), runs / "teacher"))
+    if "proteins" in names:
+        write_chains(Path("data/structures/structures.jsonl"), derived)
     text, held_back = map(Path, SHAKESPEARE)
     if text.exists():
         letters = text.read_text(encoding="utf-8")
@@ -185,7 +190,7 @@ def make_card(name: str, recipe: BoxRecipe, run: Path, folder: Path, place: Path
     files = sorted(path for path in folder.iterdir() if path.name not in NOT_CHECKED)
     table: Table = {
         "about": read_recipe(f"{BOX}/{name}")["about"],
-        "verbs": list(loaded.model.verbs),
+        "verbs": list(loaded.bundle.verbs),
         "data": recipe.data,
         "licence": recipe.licence,
         "attribution": recipe.attribution,
@@ -238,7 +243,7 @@ def describe_training(name: str, run: Path) -> str:
 def readme(name: str, card: Card) -> str:
     """Return the card for people."""
     size = sum(file.size for file in card.files.values()) / 1e6
-    scale = 100 if card.score.metric == "accuracy" else 1
+    scale = 100 if card.score.metric in SHARES else 1
     unit = " %" if scale == 100 else ""
     rows = {
         "verbs": ", ".join(f"`regard {verb}`" for verb in card.verbs),
@@ -270,6 +275,8 @@ regard generate "ROMEO:"
 regard fill "She drank a cup of [MASK]."
 regard classify "My mother baked a cake."
 regard forecast --picture scene.svg
+regard parse "I saw the man with the telescope."
+regard annotate MKTAYIAKQRQISFVKSHFSRQ
 regard embed "a text"
 regard evaluate
 regard look "The animal didn't cross the street because it was too tired."
@@ -278,10 +285,9 @@ regard look "She drank a cup of [MASK]." -m english
 
 **The rule.** `-m` names a model: a folder, or else a name of this page. Without `-m`, a verb uses the model of this
 page that is marked for it, and says so on standard error; `classify`, `embed` and `look` use `fashion` if the first
-text is an image file, and `look` uses `crossing` for a scene (FILE@FRAME). `annotate` and `parse` have no model here,
-since no data for them may be passed on; they say how to train one. Runs of your own are never chosen without `-m`.
-Without files, `regard evaluate` and `regard ablate` measure a model of this page on the held-back data that comes with
-it, and `regard forecast` shows a scene of it. From Python, `regard.load("en-fr")`.
+text is an image file, and `look` uses `crossing` for a scene (FILE@FRAME). Runs of your own are never chosen without
+`-m`. Without files, `regard evaluate` and `regard ablate` measure a model of this page on the held-back data that comes
+with it, and `regard forecast` shows a scene of it. From Python, `regard.load("en-fr")`.
 
 Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored
 weights. Each file has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make

@@ -1,8 +1,10 @@
-"""The data that the models in the box are trained on: simulated pedestrians, and sentences labelled by topic."""
+"""The data that the models in the box are trained on: simulated pedestrians, labelled sentences, chains of proteins."""
+
+import json
 
 import numpy as np
 
-from bench.box_data import OTHER, label_by_keywords
+from bench.box_data import OTHER, PARTS, label_by_keywords, write_chains
 from bench.crossing import FRAMES, REACH, WIDTH, simulate
 
 
@@ -38,3 +40,18 @@ def test_a_sentence_with_keywords_of_one_topic_is_labelled_and_some_without_are_
     assert found[0] == ("My mother smiled.", "family")
     assert "Her father ate an apple." not in dict(found)  # of two topics
     assert [label for _, label in found[1:]] == [OTHER, OTHER]
+
+
+def test_chains_of_proteins_with_relatives_are_trained_on(tmp_path):
+    random = np.random.default_rng(0)
+    alone = ["".join(random.choice(list("ACDEFGHIKLMNPQRSTVWY"), 60)) for _ in range(30)]
+    sequences = [*alone, *(f"{sequence[:30]}W{sequence[31:]}" for sequence in alone[:8])]  # another residue: related
+    rows = [{"id": f"{n}", "chain": "A", "seq": one, "sse_psea": "abc" * 20} for n, one in enumerate(sequences)]
+    (tmp_path / "structures.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write_chains(tmp_path / "structures.jsonl", tmp_path)
+    parts = {part: (tmp_path / f"proteins.{part}.tsv").read_text().splitlines()[1:] for part in PARTS}
+    place = {line.split("\t")[0]: part for part, lines in parts.items() for line in lines}
+    assert len(place) == 38
+    assert all(parts.values())
+    assert {place[f"{number}A"] for number in (*range(8), *range(30, 38))} == {"train"}
+    assert parts["train"][0] == f"0A\t{sequences[0]}\t{'HE_' * 20}"

@@ -66,7 +66,7 @@ def parse_command(
     Trees of a file or of standard input are written in brackets, one per line, as `regard train parsing` reads them.
 
     Examples:
-      regard parse "the cat sat on the mat" -m runs/parsing-1
+      regard parse "I saw the man with the telescope."
       regard parse "the cat sat on the mat" -m runs/parsing-1 --svg tree.svg
       regard parse -m runs/parsing-1 -f sentences.txt -o trees.mrg
       regard parse -f sentences.txt --grammar train.mrg -o trees.mrg

@@ -110,14 +110,6 @@ PrecisionName = Annotated[
     ),
 ]
 
-TRAIN_FIRST = {  # verbs without a model in the box, since no data for them may be passed on: what to train, and how
-    "annotate": (
-        "no model of proteins",
-        "regard data cb513 --from FOLDER, then regard train residues data/cb513/chains.tsv",
-    ),
-    "parse": ("no parser", "regard data treebank-sample, then regard train parsing data/treebank-sample/train.mrg"),
-}
-
 
 def open_model(
     folder: Path | None,
@@ -143,11 +135,7 @@ def choose_box_model(verb: str, texts: list[str] | None) -> Path:
 
     model = default_model(verb, texts)
     if model is None:
-        none, train = TRAIN_FIRST.get(verb, ("", ""))
-        remedy = f"; {none} comes with regard, so train one: {train}" if none else ""
-        raise InputError(
-            f"name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder{remedy}"
-        )
+        raise InputError("name a model: -m RUN, the folder that `regard train` printed, or a Hugging Face folder")
     complain(f"using {model.name}, which comes with regard; -m RUN uses another model")
     return model.folder
 

@@ -23,7 +23,7 @@ from regard.errors import InputError
 
 RARE = 5  # occurrences up to which a word says something about unknown words
 TRUST = 2.0  # occurrences that the shape of a word counts for
-MOST_NUMBERS = 60_000_000  # of a batch: rules times splits of spans
+MOST_NUMBERS = {"cpu": 400_000, "cuda": 60_000_000}  # of a batch: rules times splits of spans
 Chains = dict[tuple[int, int], tuple[float, tuple[int, ...]]]  # by both ends: the score, and the symbols in between
 
 
@@ -188,7 +188,8 @@ class Grammar:
         for length, group in groupby(order, key=lambda row: len(sentences[row])):
             rows = list(group)
             numbers = len(self.binary[0]) * length * length // 4  # of the width with the most splits
-            size = 1 if torch.device(device).type == "cpu" else max(MOST_NUMBERS // max(numbers, 1), 1)
+            most = MOST_NUMBERS.get(torch.device(device).type, MOST_NUMBERS["cuda"])
+            size = max(most // max(numbers, 1), 1)
             for begin in range(0, len(rows), size):
                 part = rows[begin : begin + size]
                 trees = self._parse([sentences[row] for row in part], torch.device(device))

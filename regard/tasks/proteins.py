@@ -91,10 +91,10 @@ def split_chains(sequences: Sequence[str], place: str) -> tuple[Indices, Indices
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
-def related_groups(sequences: Sequence[str]) -> Indices:
+def related_groups(sequences: Sequence[str], share: float = RELATED) -> Indices:
     """Return for each sequence the first one that it is related to, directly or through others.
 
-    Two are related if they share a part of the words of four residues of the shorter one.
+    Two are related if they have this share of the words of four residues of the shorter one in common.
     """
     words = [{text[place : place + WORD] for place in range(len(text) - WORD + 1)} or {text} for text in sequences]
     members: dict[str, list[int]] = {}
@@ -114,7 +114,7 @@ def related_groups(sequences: Sequence[str]) -> Indices:
         return number
 
     for (one, other), count in common.items():
-        if count >= RELATED * min(len(words[one]), len(words[other])):
+        if count >= share * min(len(words[one]), len(words[other])):
             low, high = sorted((first_of(one), first_of(other)))
             group[high] = low
     return np.array([first_of(number) for number in range(len(sequences))], np.int64)

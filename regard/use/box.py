@@ -30,6 +30,8 @@ TEXT_DEFAULTS = {  # the model that a verb uses if the user names none
     "embed": "english",
     "classify": "topics",
     "forecast": "crossing",
+    "parse": "trees",
+    "annotate": "proteins",
     "evaluate": "en-fr",
     "ablate": "en-fr",
     "look": "en-fr",

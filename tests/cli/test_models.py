@@ -54,6 +54,8 @@ def test_a_card_and_json(regard):
         ("embed", ("a.png",), "fashion"),
         ("classify", (TEXT,), "topics"),
         ("classify", ("a.png",), "fashion"),
+        ("parse", (TEXT, "--beam", "2"), "trees"),
+        ("annotate", ("--alignment", "rows.fasta"), "proteins"),
         ("evaluate", (), "en-fr"),
         ("look", (TEXT, "--csv", "out.csv"), "en-fr"),
         ("look", (TEXT, "--tokens", "2", "--csv", "out.csv"), "shakespeare"),
@@ -62,6 +64,7 @@ def test_a_card_and_json(regard):
 )
 def test_a_verb_works_without_a_model(regard, verb, arguments, name):
     image(Path("a.png"))
+    Path("rows.fasta").write_text(">one\nACDEFG\n>other\nACD-FG\n")  # the tiny model reads alignments
     done = regard(verb, *arguments)
     assert done.code == 0, done.err
     assert done.out

@@ -68,7 +68,6 @@ def test_a_picture(regard):
 @pytest.mark.parametrize(
     ("arguments", "rule"),
     [
-        (["a"], "or a Hugging Face folder; no parser comes with regard, so train one: regard data treebank-sample"),
         (["a", "-m", "RUNS/parsing", "--grammar", "trees.mrg"], "either parses; leave one of them out"),
         (["a", "-m", "RUNS/translation"], "is a translator and cannot parse; use `translate` or `embed`"),
         (["a", "-m", "RUNS/parsing", "--beam", "0"], "--beam 0 must be a whole number, at least 1"),

@@ -8,8 +8,8 @@ import pytest
 from regard.atomic import sha256
 from regard.use import box
 
-from ..tasks.corpora import sentences, write
-from .made import CLASSES, image, run
+from ..tasks.corpora import sentences, write, write_chains
+from .made import CLASSES, TREES, image, run
 
 KINDS = {
     "en-fr": "translation",
@@ -17,6 +17,8 @@ KINDS = {
     "english": "masked",
     "topics": "classification",
     "fashion": "vision",
+    "trees": "parsing",
+    "proteins": "residues",
 }
 
 
@@ -47,6 +49,12 @@ def put_model(folder: Path) -> Path:
         write(folder / "check.en", sentences(4))
         write(folder / "check.fr", sentences(4))
         check = ["check.en", "check.fr"]
+    elif kind == "parsing":
+        write(folder / "check.mrg", TREES)
+        check = ["check.mrg"]
+    elif kind == "residues":
+        write_chains(folder / "check.tsv")
+        check = ["check.tsv"]
     else:
         write(folder / "check.txt", sentences(20))
     score = {"metric": "accuracy", "value": 0.5, "data": "a few rows"}
