@@ -124,7 +124,8 @@ def check_names(found: Parsed, written: set[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_commands_of_a_page_exist(page: Path) -> None:
+def test_the_commands_of_a_page_exist(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # --install-completion writes into it
     problems, written = [], set[str]()
     for command in commands(read(page)):
         try:

@@ -161,6 +161,8 @@ def find_model(folder: str | PathLike[str]) -> Path:
 
 def folder_remedy(folder: Path) -> str:
     """Return the end of a message about a folder without a model: the nearest name in the box or beside it, if any."""
+    if folder.exists():
+        return FOLDER_REMEDY
     beside: list[str] = []
     with suppress(OSError):
         beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]

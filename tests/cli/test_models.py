@@ -34,6 +34,13 @@ def test_lists_them_with_size_and_score(regard):
     assert "embed*" not in next(line for line in lines if line.startswith("topics"))
 
 
+def test_a_narrow_terminal_has_whole_names_sizes_and_scores(regard, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    out = regard("models").out
+    assert "…" not in out
+    assert all(any(line.split()[:1] == [name] and " MB" in line for line in out.splitlines()) for name in KINDS)
+
+
 def test_a_card_and_json(regard):
     assert regard("models", "topics").out == "# topics\n"
     found = json.loads(regard("models", "--json").out)

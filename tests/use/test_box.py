@@ -129,5 +129,6 @@ def test_the_nearest_name_is_suggested(tmp_path, monkeypatch):
     (tmp_path / "runs" / "translation-1").mkdir(parents=True)
     assert "did you mean 'en-fr'?" in folder_remedy(Path("en-frr"))
     assert "did you mean 'runs/translation-1'?" in folder_remedy(Path("runs/translaton-1"))
-    for name in ("runs/en-frr", "runs/quite-another", "nowhere/translation-1"):
+    (tmp_path / "runs" / "translation-2").mkdir()
+    for name in ("runs/translation-2", "runs/en-frr", "runs/quite-another", "nowhere/translation-1"):
         assert folder_remedy(Path(name)) == FOLDER_REMEDY
