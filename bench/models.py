@@ -58,6 +58,7 @@ class BoxRecipe(Config):
     test: tuple[str, ...]
     test_data: str
     start: str | None = None  # the model whose weights it starts from
+    bits: int = 8  # of a weight; fewer where the score holds, since all models together are limited
     check_rows: int | None = None  # lines of the test files that are shipped with the model; None: all
     check_path: str | None = None  # shipped test data that exists already, relative to the model's folder
 
@@ -126,7 +127,7 @@ def pack(name: str, run: Path, box: Path = FOLDER) -> Path:
     with TemporaryDirectory() as temporary:  # in the box, a model without its card is a damaged one
         folder = Path(temporary)
         weights = expand_weights(dict(read_tensors(run / WEIGHTS)))
-        save_file({key: tensor.contiguous() for key, tensor in compact_weights(weights).items()}, folder / WEIGHTS)
+        save_file({key: tensor.contiguous() for key, tensor in compact_weights(weights, recipe.bits).items()}, folder / WEIGHTS)
         copyfile(run / CONFIG, folder / CONFIG)
         write_text(folder / RECIPE, resolved_recipe(run))
         if (run / TOKENIZER).exists():
@@ -289,10 +290,10 @@ text is an image file, and `look` uses `crossing` for a scene (FILE@FRAME). Runs
 `-m`. Without files, `regard evaluate` and `regard ablate` measure a model of this page on the held-back data that comes
 with it, and `regard forecast` shows a scene of it. From Python, `regard.load("en-fr")`.
 
-Weights are stored in int8 with a scale for each row, and computed with in float32. Scores are those of the stored
-weights. Each file has a checksum in `card.json`: a damaged file is an error that says how to restore it. `make
-models` trains all of them from their recipes in `regard/recipes/box`, and writes them into `regard/box`; a test
-compares each with the score of its card.
+Weights are stored in int8 with a scale for each row (those of the recurrent translators with 7 bits), and computed
+with in float32. Scores are those of the stored weights. Each file has a checksum in `card.json`: a damaged file is an
+error that says how to restore it. `make models` trains all of them from their recipes in `regard/recipes/box`, and
+writes them into `regard/box`; a test compares each with the score of its card.
 """
 
 
