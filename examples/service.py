@@ -1,7 +1,7 @@
 """A translation service: texts that wait while the model works are answered together, as one batch.
 
 python examples/service.py en-fr                       # or the folder of a run
-curl -d '{"text": "Good morning."}' http://127.0.0.1:8000/translate
+curl -d '{"text": "Where is the station?"}' http://127.0.0.1:8000/translate
 """
 
 import asyncio
