@@ -127,7 +127,10 @@ def pack(name: str, run: Path, box: Path = FOLDER) -> Path:
     with TemporaryDirectory() as temporary:  # in the box, a model without its card is a damaged one
         folder = Path(temporary)
         weights = expand_weights(dict(read_tensors(run / WEIGHTS)))
-        save_file({key: tensor.contiguous() for key, tensor in compact_weights(weights, recipe.bits).items()}, folder / WEIGHTS)
+        save_file(
+            {key: tensor.contiguous() for key, tensor in compact_weights(weights, recipe.bits).items()},
+            folder / WEIGHTS,
+        )
         copyfile(run / CONFIG, folder / CONFIG)
         write_text(folder / RECIPE, resolved_recipe(run))
         if (run / TOKENIZER).exists():
