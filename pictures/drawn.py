@@ -21,7 +21,7 @@ from regard.viewer.query import Query
 from regard.viewer.record import record
 from regard.viewer.recording import Recording
 
-SENTENCE = "The black cat is sleeping on the old chair."
+SENTENCE = "I saw a black cat on the old chair."
 TREE = "(S (NP (DT The) (NN cat)) (VP (VBD sat) (PP (IN on) (NP (DT the) (NN mat)))) (. .))"
 
 

@@ -25,7 +25,7 @@ SIZE, ADVANCE, LINE, MARGIN = 14, 8.43, 19, 16  # pixels: letters, a column, a l
 COMMANDS = {
     "show-gpt2.svg": ("regard show gpt2",),
     "translate.svg": (
-        'regard translate "The black cat is sleeping on the old chair." --alignments a.txt',
+        'regard translate "I saw a black cat on the old chair." --alignments a.txt',
         "cat a.txt",
     ),
 }

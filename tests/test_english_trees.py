@@ -83,9 +83,9 @@ def test_symbols_of_the_grammar_become_labels_of_the_treebank() -> None:
             "(S (NP (PRP I)) (VP (VBP know) (SBAR (IN that) (S (NP (PRP he)) (VP (VBZ is) (ADJP (JJ right)))))) (. .))",
         ),
         (
-            "The man who called is my brother.",
+            "The man who called is my friend.",
             "(S (NP (NP (DT The) (NN man)) (SBAR (WHNP (WP who)) (S (VP (VBD called))))) "
-            "(VP (VBZ is) (NP (PRP$ my) (NN brother))) (. .))",
+            "(VP (VBZ is) (NP (PRP$ my) (NN friend))) (. .))",
         ),
         (
             "Give me a cup of tea.",
