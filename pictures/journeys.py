@@ -113,7 +113,7 @@ LOOK = Journey(
         "record": Box(1, 1, "record.py", ("one input,", "one observed pass")),
         "live": Box(1, 2, "live_recording.py", ("a manifest, and blobs", "computed on request")),
         "server": Box(1, 3, "server.py", ("on this machine only,", "with a token")),
-        "watch": Box(2, 1, "attend.py  watch", ("keeps q, k and v", "of every attention")),
+        "watch": Box(2, 1, "watch.py", ("keeps q, k and v", "of every attention")),
         "edit": Box(2, 2, "edit.py", ("heads off, weights set,", "vectors replaced")),
         "you": Box(3, 1, "you", ("point, choose, change", "and ask again"), thing=True),
         "views": Box(3, 2, "views/", ("one file for each view", "of the page")),

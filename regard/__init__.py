@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares these lines 
     from regard.models.recipe import build as build
     from regard.models.recipe import load_recipe as load_recipe
     from regard.models.store import save_model as save_model
-    from regard.parts.attend import watch as watch
+    from regard.parts.watch import watch as watch
     from regard.runs.weights import load_model as load_model
     from regard.training.run import open_run as open_run
     from regard.training.start import resume as resume
@@ -55,7 +55,7 @@ _HOMES = {  # the public names and the modules that define them
     "resume": "regard.training.start",
     "save_model": "regard.models.store",
     "train": "regard.training.start",
-    "watch": "regard.parts.attend",
+    "watch": "regard.parts.watch",
 }
 __all__ = list(_HOMES)
 

@@ -12,7 +12,7 @@ from regard.decode.engine import in_use
 from regard.decode.rows import row_lengths
 from regard.errors import InputError
 from regard.models.model import Model
-from regard.parts.attend import watch
+from regard.parts.watch import watch
 
 
 def cross_weights(

@@ -19,8 +19,8 @@ from torch import Tensor
 from regard.decode.engine import EagerSteps, Engine, Given, Steps, Work, eager, in_use, start
 from regard.errors import RegardError
 from regard.models.model import Model, StepModel
-from regard.parts.attend import is_observed
 from regard.parts.state import State, Step
+from regard.parts.watch import is_observed
 
 SHAPES = 24  # shapes that are kept; the least recently used one is dropped
 WORKS = 8  # ways to search or to sample that are kept for each shape

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, choices
 from regard.models.model import Model, Tap
-from regard.parts.attend import Record, uncompiled, watch
 from regard.parts.attention import Attention
 from regard.parts.edit import (
     Edit,
@@ -28,6 +27,7 @@ from regard.parts.edit import (
     edits_of,
 )
 from regard.parts.mask import explicit_positions
+from regard.parts.watch import Record, uncompiled, watch
 
 PATTERNS = ("zero", "uniform", "previous", "first")  # what `attention` may be, besides the position of a key
 

@@ -20,7 +20,6 @@ from regard.models.head import Logits
 from regard.models.init import InitConfig
 from regard.models.stack import Layer, Stack
 from regard.models.template import SpecialTokens, Template, text_template
-from regard.parts.attend import Watchable
 from regard.parts.embed import Embedding
 from regard.parts.mask import Padding, padded_positions
 from regard.parts.mixer import Mixer
@@ -28,6 +27,7 @@ from regard.parts.moe import Experts
 from regard.parts.pool import Mean
 from regard.parts.position import Absolute
 from regard.parts.state import State, Step, check_lengths
+from regard.parts.watch import Watchable
 
 Verb = Literal["translate", "generate", "classify", "fill", "annotate", "embed", "forecast"]
 AttentionKind = Literal["encoder", "decoder", "cross", "self"]  # in the order in which a viewer lists them

@@ -6,7 +6,7 @@ Shapes are written with the same letters everywhere: `B` batch, `T` queries, `S`
 and value heads, `E` head width, `F` hidden width of a feed-forward, `V` vocabulary, `N` experts.
 """
 
-from regard.parts.attend import Explanation, Record, Tape, attend, explain, watch
+from regard.parts.attend import Explanation, attend, explain
 from regard.parts.attention import Attention, AttentionConfig, Gate
 from regard.parts.conv import Convolution, ConvolutionConfig, DepthwiseConvolution
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
@@ -145,6 +145,7 @@ from regard.parts.score import (
     Score,
     ScoreConfig,
 )
+from regard.parts.watch import Record, Tape, watch
 
 __all__ = [
     "GLU",

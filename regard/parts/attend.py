@@ -1,30 +1,23 @@
-"""attend(): softmax of scores, then the weighted sum of values; and watch(), which records the weights.
+"""attend(): softmax of scores, then the weighted sum of values.
 
 Three kernels compute the same function. `explicit` is the definition, with its steps in `explain`; `fused` is torch's
 scaled_dot_product_attention (FlashAttention, Dao et al. 2022, and others); `flex` compiles any mask and bias into one
 kernel (Dong et al. 2024). `attend` chooses the kernel from the data; the caller never does.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import dataclass
-from fnmatch import fnmatch
-from functools import cached_property
-from threading import Lock
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from regard.errors import InputError, RegardError, choices
-from regard.html_table import html_table
 from regard.parts.cache import Memo, memoize
-from regard.parts.edit import EditedCall, OutputPatch, WeightEdit, edits_of, is_edited
+from regard.parts.edit import EditedCall, WeightEdit
 from regard.parts.mask import BeamMask, Causal, Coordinate, Padding, Rule, dense_mask, explicit_positions, includes
 from regard.parts.position import Relative
 from regard.parts.region import is_compiled, region
@@ -40,7 +33,6 @@ PairRule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 NO_POSITION = Relative()
 SHORT = 128  # tokens up to which torch's memory-efficient kernel takes less time than cuDNN's and FlashAttention
 LONG = 512  # keys from which Flex is used
-SHOWN_NAMES = 6  # of the attentions on a tape, in its text
 
 
 class Terms(NamedTuple):
@@ -299,197 +291,3 @@ def _pair_rule(rule: Rule, queries: Int[Tensor, "B T"], keys: Int[Tensor, "B S"]
         return rule.allows(b, Coordinate(i, queries[b, i]), Coordinate(j, keys[b, j]))
 
     return may_look
-
-
-# --- watching --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """One call of one attention: its inputs and its output. Rows of weights are queries, and sum to 1.
-
-    Weights are computed on first use, so that a record is linear in the length of the input. A score or a bias with
-    parameters uses their values at that time: read the weights before the next update.
-    """
-
-    query: Queries
-    key: Keys
-    value: Values
-    mixed: Mixed
-    terms: Terms
-
-    def __repr__(self) -> str:
-        rows, heads, queries = self.query.shape[:3]
-        return f"<a call: {rows} rows, {heads} heads, {queries} queries, {self.key.shape[2]} keys>"
-
-    @cached_property
-    def weights(self) -> Float[Tensor, "B H T S"]:
-        """Return the weights of all heads."""
-        with torch.set_grad_enabled(self.query.requires_grad):
-            return explain(self.query, self.key, self.terms).weights
-
-    def explain(self, head: int) -> Explanation:
-        """Explain the weights of one head only."""
-        with torch.set_grad_enabled(self.query.requires_grad):
-            return explain(self.query[:, head, None], self.key_of(head), self.terms, head)
-
-    def key_of(self, head: int) -> Float[Tensor, "B 1 S E"]:
-        """Return the keys of a query head."""
-        return self.key[:, head * self.key.shape[1] // self.query.shape[1], None]
-
-    def value_of(self, head: int) -> Float[Tensor, "B 1 S G"]:
-        """Return the values of a query head."""
-        return self.value[:, head * self.value.shape[1] // self.query.shape[1], None]
-
-    def columns(self) -> Int[Tensor, "_b S"]:
-        """Return the column of each key in a joined matrix: its position, or -1 for an empty slot.
-
-        Where tokens share a position (packed documents, agents at the same time), it is the index of the key.
-        """
-        positions = explicit_positions(self.terms.key_positions, self.key.shape[2], self.key.device)
-        ordered = positions.sort(-1).values
-        if ((ordered.diff(dim=-1) == 0) & (ordered[:, 1:] >= 0)).any():
-            return torch.where(positions >= 0, torch.arange(positions.shape[1], device=positions.device), -1)
-        return positions
-
-    def spread(self, width: int) -> Float[Tensor, "B H T _W"]:
-        """Return the weights in `width` columns, each key in the column of its position."""
-        columns = self.columns()
-        columns = torch.where(columns >= 0, columns, width)[:, None, None].expand_as(self.weights)
-        empty = self.weights.new_zeros(*self.weights.shape[:3], width + 1)
-        return empty.scatter_add(3, columns, self.weights)[..., :width]
-
-
-class Watchable(nn.Module):
-    """An attention that can be watched and edited."""
-
-    def attend(self, query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
-        """Attend, with the edits of `intervene`, and record the call inside `watch`."""
-        if torch.compiler.is_compiling() or not (edits := edits_of(self)):
-            mixed = attend(query, key, value, terms, memo)
-        else:
-            places = terms.positions(query, key)
-            for edit in edits:
-                edit.seen.note(*places)
-            terms = terms._replace(edits=tuple(edit for edit in edits if isinstance(edit, WeightEdit)))
-            mixed = attend(query, key, value, terms, memo)
-            for edit in edits:
-                mixed = edit.apply(mixed, places[0]) if isinstance(edit, OutputPatch) else mixed
-        if not torch.compiler.is_compiling() and (calls := _WATCHED.get().get(self)):
-            # the record needs copies: a cache writes into these tensors later
-            positions = (terms.query_positions, terms.key_positions)
-            queries, keys = (None if each is None else each.clone() for each in positions)
-            terms = terms._replace(query_positions=queries, key_positions=keys)
-            record = Record(query, key.clone(), value.clone(), mixed, terms)
-            for each in calls:
-                each.append(record)
-        return mixed
-
-
-# Which attentions are watched, and the lists that their calls are added to: one for each `watch` around the call.
-_WATCHED: ContextVar[dict[Watchable, tuple[list[Record], ...]]] = ContextVar("watched", default={})  # noqa: B039
-
-
-class Tape(dict[str, list[Record]]):
-    """The recorded calls of each attention by its name, in order."""
-
-    def __repr__(self) -> str:
-        names = ", ".join([*list(self)[:SHOWN_NAMES], *(["..."] if len(self) > SHOWN_NAMES else [])])
-        calls = sum(map(len, self.values()))
-        return f"<tape of {len(self)} attentions and {calls} calls: {names}; read tape.weights(name)>"
-
-    def _repr_html_(self) -> str:
-        head = ("tape.weights(...)", "calls", "rows", "heads", "queries", "keys")
-        rows = [
-            (name, len(calls), *(calls[0].query.shape[:2] if calls else ("", "")), *_lengths(calls))
-            for name, calls in self.items()
-        ]
-        return html_table(head, rows)
-
-    def weights(self, name: str) -> Float[Tensor, "B H T S"]:
-        """Join the calls of one attention, such as the steps of a decoder; column j is the key at position j."""
-        if name not in self:
-            raise RegardError(f"no attention {name!r} was watched; {choices(name, self)}")
-        calls = self[name]
-        if len({call.query.shape[:2] for call in calls}) > 1:
-            raise RegardError(f"the calls of {name!r} had batches of different sizes; read them one by one: tape[name]")
-        width = max(int(call.columns().max()) + 1 for call in calls)
-        return torch.cat([call.spread(width) for call in calls], dim=2)
-
-
-def _lengths(calls: list[Record]) -> tuple[int | str, int | str]:
-    """Return how many queries all calls have, and how many keys the last one."""
-    return (sum(call.query.shape[2] for call in calls), calls[-1].key.shape[2]) if calls else ("", "")
-
-
-@runtime_checkable
-class HasModule(Protocol):
-    """A loaded model, which has its torch module as `model`."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The module."""
-
-
-@contextmanager
-def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
-    """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
-
-    `model` is a module, or what `regard.load` returned. `only` chooses attentions by name, with `*` as a wildcard:
-    `watch(model, "decoder.*.cross")`. The results of the model stay the same; a compiled model
-    runs uncompiled while it is watched.
-    """
-    whole = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    if not isinstance(whole, nn.Module):
-        raise InputError(f"{model!r} is not a model; watch a torch module, or what regard.load(...) returned")
-    modules = ((_name(path), module) for path, module in whole.named_modules())
-    every = {name: module for name, module in modules if isinstance(module, Watchable)}
-    chosen = {name: module for name, module in every.items() if fnmatch(name, only)}
-    if not every:
-        raise RegardError("nothing to watch: the model has no attention")
-    if not chosen:
-        raise RegardError(f"no attention matches {only!r}; there are {', '.join(every)}")
-    tape = Tape({name: [] for name in chosen})
-    watched = dict(_WATCHED.get())
-    for name, module in chosen.items():
-        watched[module] = (*watched.get(module, ()), tape[name])
-    token = _WATCHED.set(watched)
-    try:
-        with uncompiled:
-            yield tape
-    finally:
-        _WATCHED.reset(token)
-    if not any(tape.values()):
-        raise RegardError("nothing was recorded: call the model inside the `with watch(...)` block")
-
-
-class _Uncompiled:
-    """Runs compiled modules uncompiled. The setting is global: the first thread makes it, the last one restores it."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside, self.stack = Lock(), 0, ExitStack()
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if self.inside == 0:
-                self.stack.enter_context(torch.compiler.set_stance("force_eager"))
-            self.inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if self.inside == 0:
-                self.stack.close()
-
-
-uncompiled = _Uncompiled()
-
-
-def is_observed() -> bool:
-    """Return whether this thread watches or edits models, so that no captured or compiled step may replace them."""
-    return bool(_WATCHED.get()) or is_edited()
-
-
-def _name(path: str) -> str:
-    """Return the path of a module without the wrappers of torch.compile."""
-    return ".".join(part for part in path.split(".") if part != "_orig_mod")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regard.config import Count, Rate
 from regard.errors import ConfigError, InputError, at
-from regard.parts.attend import Terms, Watchable, share_blocks
+from regard.parts.attend import Terms, share_blocks
 from regard.parts.cache import Cache, CacheView, Kept, Memo, Uncached, View, memoize
 from regard.parts.heads import Heads, HeadsConfig
 from regard.parts.linear import Linear
@@ -23,6 +23,7 @@ from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.position import Relative, RelativeConfig, RopeConfig, Rotation, identity
 from regard.parts.score import DotConfig, Score, ScoreConfig
 from regard.parts.state import Memory
+from regard.parts.watch import Watchable
 
 
 class Gate(nn.Module):

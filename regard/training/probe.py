@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.store import save_weights
-from regard.parts.attend import Watchable, watch
+from regard.parts.watch import Watchable, watch
 from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import spread

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from regard.decode.engine import in_use
 from regard.models.model import Model
-from regard.parts.attend import Explanation, Record, Tape, Terms, explain, watch
+from regard.parts.attend import Explanation, Terms, explain
 from regard.parts.cache import Memo
 from regard.parts.mask import explicit_positions
 from regard.parts.mixer import Mixer
 from regard.parts.state import Hidden
+from regard.parts.watch import Record, Tape, watch
 
 BLOCK = 1 << 20  # numbers that are computed at a time
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from regard.decode.engine import in_use
 from regard.models.intervention import EditableAttention, find_places
 from regard.models.model import Model
-from regard.parts.attend import uncompiled
 from regard.parts.attention import Attention
 from regard.parts.edit import SwitchOffByRow, edited
+from regard.parts.watch import uncompiled
 from regard.use.bundle import Bundle
 from regard.viewer.capture import Capture, capture
 from regard.viewer.prepare import Prepared

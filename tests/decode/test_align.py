@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.decode.align import aligning_attention, cross_weights
 from regard.errors import InputError
-from regard.parts.attend import watch
+from regard.parts.watch import watch
 
 from ..laws.cases import SHRINK, VARIANTS, VOCABULARY, Case
 

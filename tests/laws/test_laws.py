@@ -9,7 +9,8 @@ import regard
 from regard.config import from_table, to_json, to_table, to_toml
 from regard.models.recipe import Recipe, load_recipe
 from regard.models.store import read_model, save_model, tensors
-from regard.parts.attend import Watchable, explicit
+from regard.parts.attend import explicit
+from regard.parts.watch import Watchable
 from regard.recipe_files import recipe_names
 
 from .cases import SHRINK, Case, batch, call, cases, decodable, name_of, start

@@ -10,6 +10,7 @@ import regard
 from regard.errors import InputError
 from regard.models.count import cache_bytes, cost, parameters
 from regard.models.recipe import build_empty, load_recipe
+from regard.parts.attend import explicit
 from regard.parts.mixer import Mixer
 from tests.laws.cases import Case, batch, call, cases, name_of
 
@@ -88,10 +89,8 @@ def test_flops_agree_with_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
     Fused cells and experts are left out; windows, because the definition also computes what they hide; and recurrences
     that are counted as such but computed in chunks.
     """
-    attend = import_module("regard.parts.attend")  # the package exports a function of the same name
-    monkeypatch.setattr(
-        attend, "attend", lambda query, key, value, terms, memo=None: attend.explicit(query, key, value, terms)
-    )
+    watch = import_module("regard.parts.watch")  # the package exports a function of the same name
+    monkeypatch.setattr(watch, "attend", lambda query, key, value, terms, memo=None: explicit(query, key, value, terms))
     model, data = case.build(torch.float32), batch(case, rows=1, dtype=torch.float32)
     data.lengths = data.alignment = None  # a model of alignments is counted for a single row
     if data.source is not None:

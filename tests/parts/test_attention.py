@@ -12,7 +12,6 @@ from torch import nn
 
 from regard import formal
 from regard.errors import ConfigError, InputError
-from regard.parts.attend import watch
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.heads import BareHeads, BareHeadsConfig, LatentHeadsConfig, MultiHeads, MultiHeadsConfig
 from regard.parts.mask import (
@@ -29,6 +28,7 @@ from regard.parts.norm import RMSNormConfig
 from regard.parts.position import AlibiConfig, RelativeBiasConfig, RopeConfig
 from regard.parts.score import AdditiveConfig, BilinearConfig, CosineConfig, DotConfig, ReducedRankConfig
 from regard.parts.state import State
+from regard.parts.watch import watch
 
 
 def random(*shape, seed=0):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.errors import ConfigError, InputError
-from regard.parts.attend import explicit, watch
+from regard.parts.attend import explicit
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import (
     AgentHeads,
@@ -22,6 +22,7 @@ from regard.parts.mask import Agents, Causal
 from regard.parts.norm import LayerNormConfig, RMSNormConfig
 from regard.parts.position import Relative, RopeConfig
 from regard.parts.score import DotConfig
+from regard.parts.watch import watch
 
 identity = Relative().rotation(torch.zeros(1, 1, dtype=torch.long))
 

@@ -20,7 +20,7 @@ from regard.errors import RegardError
 from regard.models import store
 from regard.models.model import Model
 from regard.models.store import tensors
-from regard.parts.attend import watch
+from regard.parts.watch import watch
 from regard.runs.checkpoint import load_checkpoint
 from regard.runs.ownership import check_free
 from regard.training import probe

@@ -15,7 +15,7 @@ from regard.decode.beam import beam_search, coverage
 from regard.decode.engine import Given, eager, in_use
 from regard.errors import ConfigError, InputError
 from regard.models.template import Template
-from regard.parts.attend import Record
+from regard.parts.watch import Record
 from regard.use.batches import CHUNK
 from regard.use.translate import SPARE, Candidate, TranslatedLine, TranslateOptions, join_parts
 

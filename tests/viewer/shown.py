@@ -15,7 +15,7 @@ import regard
 from regard.decode.engine import eager
 from regard.errors import RegardError
 from regard.models.model import Model
-from regard.parts.attend import Tape
+from regard.parts.watch import Tape
 from regard.use.bundle import Bundle
 from regard.viewer.manifest import Manifest
 from regard.viewer.model_handle import ModelHandle, load_in_background

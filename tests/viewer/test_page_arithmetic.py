@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from regard.parts.attend import Explanation, Record
+from regard.parts.attend import Explanation
+from regard.parts.watch import Record
 
 from .browser import Tab, number, rows
 from .shown import Shown

@@ -11,10 +11,10 @@ import torch
 
 from regard import draw
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
-from regard.parts.attend import Record, watch
 from regard.parts.attention import Attention
 from regard.parts.heads import MultiHeads
 from regard.parts.score import Dot
+from regard.parts.watch import Record, watch
 
 INPUTS = ((1, 0, 1, 0), (0, 2, 0, 2), (1, 1, 1, 1))
 WEIGHTS = {

@@ -24,7 +24,7 @@ from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.page import average_seeds
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
-from regard.parts.attend import watch
+from regard.parts.watch import watch
 from regard.training.run import Run
 
 WORD, LAYER, APART, COSINE = "word", "layer", "senses told apart", "cosine of the two contexts"

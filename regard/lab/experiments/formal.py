@@ -21,10 +21,10 @@ from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.formal_weights import as_array, decoder_theta, encoder_theta, norm_weights, seq2seq_theta
 from regard.lab.formal_weights import multi_head_weights as heads_of
 from regard.models.model import Model
-from regard.parts.attend import watch
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import MultiHeadsConfig
 from regard.parts.mask import Causal
+from regard.parts.watch import watch
 
 RATE, P_MASK, BEGIN, END, MASK = 0.05, 0.5, 0, 1, 2  # of the training algorithms; special tokens
 LENGTH = 12  # of the table of positions

@@ -18,7 +18,7 @@ from regard.lab.page import average_seeds
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
 from regard.models.model import AttentionRole, Model
-from regard.parts.attend import watch
+from regard.parts.watch import watch
 from regard.tasks.language import Language
 from regard.use.intervene import intervene
 
