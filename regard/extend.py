@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 REGISTRIES = {  # what can be registered, and the table to which it is added
     "mixer": ("regard.models.stack", "MIXERS"),
-    "cell": ("regard.parts.recurrent", "RECURRENT"),
+    "cell": ("regard.parts.cells", "RECURRENT"),
     "heads": ("regard.parts.heads", "HEADS"),
     "score": ("regard.parts.score", "SCORES"),
     "mask": ("regard.parts.mask", "MASKS"),

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from bench.case import Case, Floor, Prepared, Setting
 from regard.parts.attention import Attention, AttentionConfig
+from regard.parts.fused_cells import LSTM, Elman, TorchGRU
+from regard.parts.gated_cells import GRU, MUT1, MUT2, MUT3, Gated
 from regard.parts.heads import MultiHeads, MultiHeadsConfig
 from regard.parts.mask import Causal
-from regard.parts.recurrent import GRU, LSTM, MUT1, MUT2, MUT3, Elman, Gated, TorchGRU
 
 ATTENTION = {"cpu": (4, 256, 256, 4), "cuda": (64, 1024, 1024, 16)}  # B, T, D, H
 RECURRENCE = {"cpu": (16, 64, 128), "cuda": (64, 128, 512)}  # B, T, D

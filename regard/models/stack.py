@@ -18,6 +18,7 @@ from regard.config import Config, Depth, Kinds, Rate
 from regard.errors import ConfigError, at, choices
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.cache import Memo
+from regard.parts.cells import RECURRENT
 from regard.parts.conv import ConvolutionConfig
 from regard.parts.feedforward import GLU, FeedForwardConfig
 from regard.parts.heads import MultiHeads
@@ -28,7 +29,7 @@ from regard.parts.mixer import Mixer, MixerConfig
 from regard.parts.moe import MixtureOfExperts
 from regard.parts.norm import NormConfig
 from regard.parts.position import Relative
-from regard.parts.recurrent import RECURRENT, RecurrentConfig
+from regard.parts.recurrent import RecurrentConfig
 from regard.parts.region import is_compiled, region
 from regard.parts.residual import ResidualName, Sublayer, build_residual
 from regard.parts.rwkv import RWKV4Config, RWKV7Config

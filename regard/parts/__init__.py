@@ -19,6 +19,8 @@ from regard.parts.feedforward import (
     MLPConfig,
     MoEConfig,
 )
+from regard.parts.fused_cells import LSTM, Elman, ElmanConfig, LSTMConfig, TorchGRU, TorchGRUConfig
+from regard.parts.gated_cells import GRU, MUT1, MUT2, MUT3, GRUConfig, MUT1Config, MUT2Config, MUT3Config
 from regard.parts.heads import (
     AgentHeads,
     AgentHeadsConfig,
@@ -110,25 +112,7 @@ from regard.parts.position import (
     SinusoidalConfig,
     YarnScaling,
 )
-from regard.parts.recurrent import (
-    GRU,
-    LSTM,
-    MUT1,
-    MUT2,
-    MUT3,
-    Bidirectional,
-    Elman,
-    ElmanConfig,
-    GRUConfig,
-    LSTMConfig,
-    MUT1Config,
-    MUT2Config,
-    MUT3Config,
-    Recurrent,
-    RecurrentConfig,
-    TorchGRU,
-    TorchGRUConfig,
-)
+from regard.parts.recurrent import Bidirectional, Recurrent, RecurrentConfig
 from regard.parts.residual import Around, Parallel, Plain, Post, Pre, Residual
 from regard.parts.rwkv import RWKV4, RWKV7, ChannelMix, LowRank, RWKV4Config, RWKV7Config, Shifting
 from regard.parts.score import (

@@ -4,7 +4,7 @@ import torch
 
 from regard.parts.dropout import RowDropout
 from regard.parts.embed import EmbedConfig
-from regard.parts.recurrent import LSTMConfig
+from regard.parts.fused_cells import LSTMConfig
 
 
 def test_all_tokens_of_a_row_lose_the_same_features_and_rows_lose_different_ones() -> None:

@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.errors import ConfigError
+from regard.parts.cells import RECURRENT
+from regard.parts.fused_cells import LSTM, Elman, TorchGRU
+from regard.parts.gated_cells import GRU, MUT1, MUT2, MUT3
 from regard.parts.mask import Padding
-from regard.parts.recurrent import GRU, LSTM, MUT1, MUT2, MUT3, RECURRENT, Bidirectional, Elman, TorchGRU
+from regard.parts.recurrent import Bidirectional
 
 LAYERS = [Elman, LSTM, GRU, TorchGRU, MUT1, MUT2, MUT3]
 CLOSE = {"atol": 1e-10, "rtol": 0}

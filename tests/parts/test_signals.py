@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from regard.parts.cells import RECURRENT
 from regard.parts.linear_attention import GatedDeltaNetConfig, LinearAttentionConfig, Mamba2Config
-from regard.parts.recurrent import RECURRENT
 from regard.parts.rwkv import RWKV4Config, RWKV7Config
 
 
