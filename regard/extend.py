@@ -40,7 +40,7 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "outer": ("regard.parts.pair", "OUTERS"),
     "head": ("regard.models.head", "HEADS"),
     "pooled head": ("regard.models.head", "POOLED_HEADS"),
-    "residue head": ("regard.models.evoformer", "RESIDUE_HEADS"),
+    "residue head": ("regard.models.residue_head", "RESIDUE_HEADS"),
     "init": ("regard.models.init", "INITS"),
     "model": ("regard.models.recipe", "MODELS"),
     "task": ("regard.tasks.kinds", "TASKS"),
