@@ -17,12 +17,13 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tables import read_reading
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError
 from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
 from regard.tasks.cautions import caution_classes, caution_validation, compared, hash_rows
-from regard.tasks.defaults import Amount, TaskConfig, is_little
+from regard.tasks.defaults import Amount, is_little
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
@@ -49,7 +50,7 @@ LONGEST = 256  # tokens of a text, if the model has that many positions
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationConfig(TaskConfig):
+class ClassificationConfig(FileTaskConfig):
     """Tables with a text and a label in every row."""
 
     recipe = "reader"
@@ -60,10 +61,6 @@ class ClassificationConfig(TaskConfig):
     roles = LABELLED
     passes = 5
 
-    train: tuple[str, ...]
-    """Tables to train on, or folders of them."""
-    valid: tuple[str, ...] = ()
-    """Tables to validate on; by default a part of the training data is held out."""
     text: ColumnName | None = None
     """The column with the text, by name or number; absent: the one named text, or the only one that can be text."""
     label: ColumnName | None = None
@@ -76,22 +73,6 @@ class ClassificationConfig(TaskConfig):
     """Maximum number of tokens of a text; longer texts are cut."""
     smoothing: Rate = 0.0
     """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
-
-    def validate(self) -> None:
-        """Check the rules between values."""
-        if not self.train:
-            raise ConfigError("train must name at least one file")
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name these tables."""
-        if not files:
-            raise ConfigError("name a file to train on")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the tables to train on."""
-        return self.train
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
         """Return the default, limited by the positions of the model."""

@@ -22,9 +22,10 @@ from regard.data.device import to_device
 from regard.data.proteins import Structure, read_structures
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError
 from regard.tasks.baselines import Baseline
-from regard.tasks.defaults import Amount, TaskConfig
+from regard.tasks.defaults import Amount
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
@@ -49,7 +50,7 @@ Map = NDArray[np.float32]  # (residues, residues)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistancesConfig(TaskConfig):
+class DistancesConfig(FileTaskConfig):
     """Files with a structure in each line, as JSON."""
 
     recipe = "annotator"
@@ -70,20 +71,8 @@ class DistancesConfig(TaskConfig):
 
     def validate(self) -> None:
         """Check the rules between values."""
-        if not self.train:
-            raise ConfigError("train must name at least one file")
+        super().validate()
         check_folds(self.folds, self.fold)
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name these files."""
-        if not files:
-            raise ConfigError("name a file to train on")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the files to train on."""
-        return self.train
 
     def suggest_tokenizer(self, pieces: bool) -> Table:
         """Return a tokenizer of letters."""

@@ -17,10 +17,11 @@ from regard.data.columns import DOCUMENTS, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_documents
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError
 from regard.tasks.baselines import MOST_TOKENS
 from regard.tasks.chunked_loss import model_loss
-from regard.tasks.defaults import Amount, TaskConfig, text_bytes
+from regard.tasks.defaults import Amount, text_bytes
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, text_key, with_skips
@@ -35,7 +36,7 @@ AT_ONCE = 4096  # tokens in a batch of validation: their logits must fit into me
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig(TaskConfig):
+class TextConfig(FileTaskConfig):
     """Texts in plain files or tables. `documents` says what one text is; in a table, each row is one."""
 
     after_reading: ClassVar[tuple[str, ...]] = ("window",)
@@ -43,10 +44,6 @@ class TextConfig(TaskConfig):
     roles = DOCUMENTS
     letters: ClassVar[bool] = False  # whether characters are suggested for little text
 
-    train: tuple[str, ...]
-    """Text files or tables to train on, or folders of them."""
-    valid: tuple[str, ...] = ()
-    """Files to validate on; by default a part of the training data is held out."""
     documents: By = "file"
     """What one text is in a plain file."""
     column: ColumnName | None = None
@@ -55,22 +52,6 @@ class TextConfig(TaskConfig):
     """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
     window: Count = 256
     """Tokens in a row of a batch."""
-
-    def validate(self) -> None:
-        """Check the rules between values."""
-        if not self.train:
-            raise ConfigError("train must name at least one file")
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name these files."""
-        if not files:
-            raise ConfigError("name a file to train on")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the files to train on."""
-        return self.train
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
         """Return the window: shorter for characters, on a CPU, and where there is little text."""

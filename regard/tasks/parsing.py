@@ -24,12 +24,13 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.data.trees import Tree, parse_tree, read_trees, tree_files, trees_reading
 from regard.decode.static import KeptEngine
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError
 from regard.models.model import StepModel
 from regard.models.template import text_template
 from regard.tasks.baselines import Baseline
 from regard.tasks.bracketing import bracket_f1, bracketing_scores
-from regard.tasks.defaults import Amount, TaskConfig
+from regard.tasks.defaults import Amount
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.grammar import learn_grammar, right_branching
 from regard.tasks.linear_trees import TreeSymbols, linearise, symbol_names
 from regard.tasks.pair_task import PairTask
@@ -48,7 +49,7 @@ LONGEST = 400  # tokens of a tree
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsingConfig(TaskConfig):
+class ParsingConfig(FileTaskConfig):
     """Files of trees in brackets, or folders of them."""
 
     recipe = "translator"
@@ -59,7 +60,7 @@ class ParsingConfig(TaskConfig):
     verbs = ("parse", "embed")
     description = "a parser"
     passes = 60
-    patience_share = 0.4
+    wanted = "a file of trees, or a folder of them"
 
     train: tuple[str, ...]
     """Files of trees to train on, or folders of them (.mrg, .ptb, .tree, ...)."""
@@ -75,22 +76,6 @@ class ParsingConfig(TaskConfig):
     """Share of the constituents of training trees that are replaced by others with the same label (Shi et al. 2021)."""
     beam: Count = 8
     """Beams of the search when a finished parser is measured; validations while it is trained are greedy."""
-
-    def validate(self) -> None:
-        """Check the rules between values."""
-        if not self.train:
-            raise ConfigError("train must name at least one file of trees")
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name files of trees for each purpose."""
-        if not files:
-            raise ConfigError("name a file of trees, or a folder of them")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the files to train on."""
-        return self.train
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how the first file of each purpose is read."""

@@ -26,7 +26,8 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.models.residues import CLASSES, STATES, STRICT_CLASSES, UNKNOWN
 from regard.tasks.baselines import Baseline, linear_windows, majority_class
-from regard.tasks.defaults import Amount, TaskConfig
+from regard.tasks.defaults import Amount
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
@@ -48,7 +49,7 @@ COILS = "C"  # the third of 3 states
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResiduesConfig(TaskConfig):
+class ResiduesConfig(FileTaskConfig):
     """Tables with a sequence and its states in every row, and optionally an alignment."""
 
     recipe = "annotator"
@@ -57,10 +58,6 @@ class ResiduesConfig(TaskConfig):
     update_tokens = 1024
     passes = 60
 
-    train: tuple[str, ...]
-    """Tables to train on, or folders of them."""
-    valid: tuple[str, ...] = ()
-    """Tables to validate on; by default a part of the training data is held out."""
     sequence: ColumnName | None = None
     """The column with the sequence, by name or number; absent: the one with a usual name."""
     structure: ColumnName | None = None
@@ -84,22 +81,10 @@ class ResiduesConfig(TaskConfig):
 
     def validate(self) -> None:
         """Check the rules between values."""
-        if not self.train:
-            raise ConfigError("train must name at least one file")
+        super().validate()
         if self.alignment_as == "examples" and self.alignment is None:
             raise ConfigError('alignment_as="examples" needs a column of alignments; set task.alignment')
         check_folds(self.folds, self.fold)
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name these tables."""
-        if not files:
-            raise ConfigError("name a file to train on")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the tables to train on."""
-        return self.train
 
     def suggest_tokenizer(self, pieces: bool) -> Table:
         """Return a tokenizer of letters."""

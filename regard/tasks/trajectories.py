@@ -27,10 +27,11 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.data.tracks import Tracks, TrackWindows, find_windows, hold_out_end, join_windows, read_tracks
-from regard.errors import ConfigError, InputError
+from regard.errors import InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
-from regard.tasks.defaults import Amount, TaskConfig
+from regard.tasks.defaults import Amount
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.metric import displacement_errors
 from regard.tasks.sample import Sample
@@ -41,13 +42,14 @@ AT_ONCE = 4096  # agents of a batch of validation
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrajectoriesConfig(TaskConfig):
+class TrajectoriesConfig(FileTaskConfig):
     """Text files with a row `frame agent x y` for each agent and step."""
 
     recipe = "forecaster"
     models = ("trajectory",)
     update_tokens = 4096
     passes = 60
+    wanted = "a file with rows of frame, agent, x and y, or a folder of them"
 
     train: tuple[str, ...]
     """Files or folders of recordings to train on."""
@@ -71,17 +73,6 @@ class TrajectoriesConfig(TaskConfig):
     """Share of the distance at the last step in the error of a future; the rest is the mean over all steps."""
     choice: Rate = 0.1
     """Weight of the cross-entropy between the probabilities of the futures and the best one."""
-
-    @classmethod
-    def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
-        """Return the settings that name files or folders for each purpose."""
-        if not files:
-            raise ConfigError("name a file with rows of frame, agent, x and y, or a folder of them")
-        return {"train": list(files), **({"valid": list(valid)} if valid else {})}
-
-    def training_files(self) -> tuple[str, ...]:
-        """Return the names of the files to train on."""
-        return self.train
 
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return None: positions have no tokenizer."""

@@ -149,7 +149,7 @@ def test_other_trees_can_be_measured(tmp_path):
 
 
 def test_mistakes(tmp_path):
-    with pytest.raises(ConfigError, match="train must name at least one file of trees"):
+    with pytest.raises(ConfigError, match="train must name at least one file"):
         ParsingConfig(train=())
     with pytest.raises(ConfigError, match="name a file of trees"):
         ParsingConfig.from_files([], [])
