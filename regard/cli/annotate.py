@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.lines import Lines
+from regard.cli.sink import Sink
 from regard.cli.text import (
     AsJson,
     BatchTokens,
     DeviceName,
     InputFile,
-    Lines,
     ModelFolder,
     OutputFile,
     PrecisionName,
     SavedStep,
-    Sink,
     TextColumn,
     Texts,
     answer_all,

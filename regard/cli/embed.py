@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.lines import Lines
+from regard.cli.sink import Sink
 from regard.cli.text import (
     AllowPickle,
     AsJson,
     BatchTokens,
     DeviceName,
     InputFile,
-    Lines,
     ModelFolder,
     OutputFile,
     PrecisionName,
     SavedStep,
-    Sink,
     TextColumn,
     Texts,
     answer_all,

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import complain
-from regard.cli.text import DeviceName, ModelFolder, OutputFile, PrecisionName, SavedStep, Sink, open_model
+from regard.cli.sink import Sink
+from regard.cli.text import DeviceName, ModelFolder, OutputFile, PrecisionName, SavedStep, open_model
 from regard.errors import InputError
 
 

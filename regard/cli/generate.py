@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.console import complain
+from regard.cli.lines import Lines
+from regard.cli.sink import Sink
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -13,12 +15,10 @@ from regard.cli.text import (
     DeviceName,
     EngineName,
     InputFile,
-    Lines,
     ModelFolder,
     OutputFile,
     PrecisionName,
     SavedStep,
-    Sink,
     TextColumn,
     Texts,
     answer_all,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.console import complain
+from regard.cli.lines import Lines
+from regard.cli.sink import Sink, check_apart
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -14,17 +16,14 @@ from regard.cli.text import (
     DeviceName,
     EngineName,
     InputFile,
-    Lines,
     ModelFolder,
     OutputFile,
     PrecisionName,
     SavedStep,
-    Sink,
     TextColumn,
     Texts,
     answer_all,
     as_object,
-    check_apart,
     open_model,
 )
 from regard.errors import InputError

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.lines import Lines
+from regard.cli.sink import Sink, check_apart
 from regard.cli.text import (
     AllowPickle,
     AsJson,
@@ -13,17 +15,14 @@ from regard.cli.text import (
     DeviceName,
     EngineName,
     InputFile,
-    Lines,
     ModelFolder,
     OutputFile,
     PrecisionName,
     SavedStep,
-    Sink,
     TextColumn,
     Texts,
     answer_all,
     as_object,
-    check_apart,
     open_model,
 )
 

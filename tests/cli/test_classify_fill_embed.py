@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.cli.text import Lines
+from regard.cli.lines import Lines
 from regard.use.guess import Guess
 from regard.use.load import LoadedModel, load
 

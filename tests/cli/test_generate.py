@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli.text import Sink
+from regard.cli.sink import Sink
 from regard.escape import one_line
 from regard.use.load import load
 

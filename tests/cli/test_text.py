@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from regard.cli.lines import Lines
 from regard.cli.main import main
+from regard.cli.sink import Sink
 from regard.cli.stdin import read_available
-from regard.cli.text import Lines, Sink, answer_all
+from regard.cli.text import answer_all
 from regard.errors import InputError, RegardError
 from regard.use import batches, box
 from regard.use.load import LoadedModel

@@ -170,6 +170,8 @@ def test_recordings_that_are_too_short(tmp_path):
         prepare("trajectories", train=(walks(tmp_path / "b.txt"),), valid=(alone,), **STEPS)
     with pytest.raises(InputError, match="no agent is present"):
         TASKS["trajectories"](train=("b",), **STEPS).evaluation(None, [alone])
+    with pytest.raises(ConfigError, match="train must name at least one file"):
+        TASKS["trajectories"](train=())
     with pytest.raises(ConfigError, match="name a file with rows"):
         TASKS["trajectories"].from_files([], [])
 

@@ -1,0 +1,119 @@
+"""Where the verbs on text read their lines from: the command, a file, a column of a table, or standard input."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from regard.cli.console import complain
+from regard.cli.sink import named
+from regard.config import is_unicode
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.data.columns import ColumnOptions
+    from regard.use.batches import Chunks, Feedback
+    from regard.use.load import LoadedModel
+
+
+class Lines:
+    """The lines to answer: texts of the command, a file, a column of a table, or standard input."""
+
+    def __init__(self, texts: list[str] | None, file: Path | None, column: str | None = None) -> None:
+        if texts and file is not None:
+            raise InputError(f"both texts and the file {file} were given; leave one of them out")
+        for text in texts or ():
+            if not is_unicode(text):
+                raise InputError(f"the text {text!a} is not valid UTF-8; give it in UTF-8")
+        self.texts, self.file, self.column = texts, named(file), column
+        if column is not None and not self._is_table():
+            raise InputError(f"--column {column}: is for a table, and {file or 'no file'} is not one; leave it out")
+        self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
+        self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
+        self.cut, self.first_cut = 0, ""  # lines that are too long to be read in full
+        self.total = self._count()
+
+    @property
+    def typed(self) -> bool:
+        """Whether a person types the lines."""
+        return self.live and sys.stdin.isatty()
+
+    def _count(self) -> int | None:
+        """Count the lines of a file; None for a pipe. This also checks the complete file before any work starts."""
+        if self.file is None or self.file.is_fifo() or self.file.is_char_device():
+            return None
+        from regard.data.lines import EmptyError, read_blocks
+        from regard.data.tables import open_table
+
+        if self._is_table():
+            return sum(1 for _ in open_table(self.file).rows)
+        ends, last = 0, "\n"
+        try:
+            for _, text in read_blocks(self.file):
+                ends += text.count("\n")
+                last = text[-1]
+        except EmptyError:
+            return 0
+        return ends + (last != "\n")
+
+    def _is_table(self) -> bool:
+        from regard.data.tables import is_table
+
+        return self.file is not None and is_table(self.file)
+
+    def chunks(self, loaded: "LoadedModel | None" = None) -> "Chunks":
+        """Return the lines in lists: what has arrived on standard input, or a few thousand at a time.
+
+        Of a table they are the column that the model reads, which is said on standard error.
+        """
+        from regard.use.batches import Chunks, chunk_lines
+
+        if self.live:
+            from regard.cli.stdin import read_available
+
+            if self.typed:
+                print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
+            return Chunks(self._read(part for chunk in read_available(self._cut) for part in chunk_lines(chunk)))
+        if self.file is None:
+            return Chunks(self._read(chunk_lines(self.texts or [])))
+        columns = loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
+        lines = _lines_of(self.file, self._cut) if columns is None else _cells_of(self.file, columns)
+        return Chunks(self._read(chunk_lines(lines)))
+
+    def _cut(self, place: str) -> None:
+        self.cut += 1
+        self.first_cut = self.first_cut or place
+
+    def _read(self, chunks: Iterator[list[str]]) -> Iterator[list[str]]:
+        """Pass lines on; after the last one, warn about those that were too long to be read in full."""
+        yield from chunks
+        if self.cut:
+            counted = "1 line was" if self.cut == 1 else f"{self.cut:,} lines were"
+            complain(f"{counted} cut at the end, being over 1 MiB (first: {self.first_cut})")
+
+    def feedback(self) -> "Feedback":
+        """Return the callbacks of a model while it answers: the progress bar, and warnings on standard error."""
+        from regard.use.batches import Feedback
+
+        return Feedback(done=self._done, warn=complain)
+
+    def _done(self, count: int) -> None:
+        if self.advance is not None:
+            self.advance(count)
+
+
+def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:
+    """Yield the lines of a file, which may be empty, unlike a file to train on."""
+    from regard.data.lines import EmptyError, read_lines
+
+    with suppress(EmptyError):
+        yield from read_lines(file, cut)
+
+
+def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[str]:
+    """Yield the texts of a table."""
+    from regard.data.tables import read_columns, read_reading
+
+    complain(f"{file}: {read_reading(file, columns).how}")
+    return (text for _, (text,) in read_columns(file, columns))
