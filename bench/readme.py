@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from pictures.terminal import run_in_terminal
 from regard.atomic import write_text
-from regard.runs.results import results_summary
+from regard.runs.results_table import results_summary
 
 README = Path(__file__).parents[1] / "README.md"
 WIDTH = 100  # of a line of output, in characters

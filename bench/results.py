@@ -33,7 +33,8 @@ from bench.readme import write_blocks
 from regard.atomic import write_text
 from regard.errors import RegardError
 from regard.recipe_files import RESULTS, read_recipe, result_names
-from regard.runs.results import ResultRecipe, read_result_recipe, results_page, results_summary
+from regard.runs.results import ResultRecipe, read_result_recipe
+from regard.runs.results_table import results_page, results_summary
 
 Check = Callable[[str], None]
 

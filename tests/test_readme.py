@@ -9,7 +9,7 @@ import pytest
 from bench.readme import README, blocks, commands
 from regard.hub.families import FAMILIES
 from regard.models.recipe import build_empty, load_recipe
-from regard.runs.results import results_summary
+from regard.runs.results_table import results_summary
 
 from .cli.command import Command
 

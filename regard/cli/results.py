@@ -31,7 +31,8 @@ def results_command(
     from rich.text import Text
 
     from regard.recipe_files import result_names
-    from regard.runs.results import read_result_recipe, result_rows
+    from regard.runs.results import read_result_recipe
+    from regard.runs.results_table import result_rows
 
     results = [read_result_recipe(name) for name in names or result_names()]
     rows = list(result_rows(results))
@@ -45,9 +46,8 @@ def results_command(
         table.add_column(title, no_wrap=title in ("goal", "published"))  # the others may need a second line
     last = ""
     for row in rows:
-        style = "red" if row.distance.startswith("missed") else "green"
         shown = row.name if row.name != last else ""
-        distance = Text(row.distance, style)
+        distance = Text(row.distance, "green" if row.reached else "red")
         table.add_row(shown, row.metric, row.score, row.goal, distance, row.published, row.time, row.hardware)
         last = row.name
     console = make_console()

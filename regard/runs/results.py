@@ -8,7 +8,7 @@ not count. `python -m bench.results` trains, measures and writes both.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from statistics import mean, stdev
@@ -17,20 +17,9 @@ from typing import Any, Literal
 from regard.config import Config, Count, Table, from_table
 from regard.errors import ConfigError, choices
 from regard.recipe_files import RESULTS, read_recipe, result_names, shipped_file
-from regard.tasks.metric import HIGHER_IS_BETTER
 from regard.untrusted import parse_json
 
 HASHED = ("task", "tokenizer", "model", "train")  # the tables that decide what is trained
-SEEDS = 3  # the least number of runs of which a spread is stated
-NOT_MEASURED = "not measured"
-SHARES = (
-    "accuracy",
-    "q3",
-    "q3_strict",
-    "q8",
-    "precision_l5_24",
-    "precision_l_6",
-)  # metrics that are written in percent
 METRIC_NAMES = {  # what each metric is, for the page
     "bleu": ("BLEU", "cased BLEU by sacreBLEU on plain text (tokenizer 13a)"),
     "bleu_lowercase": ("BLEU lowercase", "BLEU by sacreBLEU on lowercased text (tokenizer 13a)"),
@@ -201,20 +190,6 @@ class ResultRecipe:
         return [*found, f"regard evaluate {tested} -m runs/{self.name}".replace("  ", " ")]
 
 
-@dataclass(frozen=True)
-class ResultRow:
-    """One line of the table: a recipe and one of its metrics."""
-
-    name: str
-    metric: str
-    score: str
-    goal: str
-    published: str
-    distance: str  # to the goal
-    time: str
-    hardware: str
-
-
 def read_result_recipe(name: str) -> ResultRecipe:
     """Read a result by its name: the recipe, its goals and its measurements."""
     if name not in result_names():
@@ -241,158 +216,6 @@ def _mean_run(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "flops": None if None in flops else sum(flops),
         "updates": sum(run["updates"] for run in runs),
     }
-
-
-def result_rows(results: Sequence[ResultRecipe]) -> Iterator[ResultRow]:
-    """Yield a row for each goal of each result."""
-    for result in results:
-        expected = result.expected()
-        for goal in result.config.goals:
-            score, distance, time = NOT_MEASURED, "", ""
-            if expected is not None:
-                value, spread = expected.score[goal.metric], expected.spread[goal.metric]
-                few = _few(result.config, expected.seeds)
-                between = f" ± {_shown(goal.metric, spread)}" if expected.seeds > 1 else ""
-                score = f"{_shown(goal.metric, value)}{between}{few}"
-                distance = "" if expected.seeds < (result.config.folds or 1) else _distance(goal, value)
-                time = _duration(expected)
-            sign = ">" if HIGHER_IS_BETTER[goal.metric] else "<"
-            aim = "" if goal.goal is None else f"{sign} {_shown(goal.metric, goal.goal)}"
-            published = "" if goal.published is None else _shown(goal.metric, goal.published)
-            yield ResultRow(
-                result.name,
-                METRIC_NAMES[goal.metric][0],
-                score,
-                aim,
-                published,
-                distance,
-                time,
-                result.config.hardware,
-            )
-
-
-def results_page() -> str:
-    """Return docs/results.md."""
-    results = [read_result_recipe(name) for name in result_names()]
-    lines = [
-        "# Results",
-        "",
-        "What the recipes in `regard/recipes/results` reach, and what is published. This page is generated from them:",
-        "`regard results` prints the table, NAME.toml is the recipe, and NAME.json beside it has every run.",
-        "",
-        "Each recipe is trained with several seeds. All choices, also that of the best weights, are made on validation",
-        "data. The test data is measured once for each recipe and seed, and every measurement is kept. A score is the",
-        "mean over the seeds ± their standard deviation. The time is that of one run from start to end: reading,",
-        "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a",
-        "run would have taken less time.",
-        "",
-        *_markdown_table(results),
-        "",
-        "## Metrics",
-        "",
-        *(f"- **{short}**: {meaning}." for short, meaning in METRIC_NAMES.values()),
-        "",
-        "## Data",
-        "",
-        "Paths in the recipes are those that `regard data NAME` writes: `data/NAME/FILE`. Where a data set cannot be",
-        "downloaded, `regard data NAME --from FOLDER` reads its files from a folder, plain or compressed, and checks",
-        "them. `python -m bench.results --from FOLDER --data DIR` does so for all recipes that it trains.",
-        "",
-        "## Recipes",
-    ]
-    for result in results:
-        lines += ["", *_section(result)]
-    return "\n".join(lines) + "\n"
-
-
-def results_summary() -> str:
-    """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
-    results = [each for each in map(read_result_recipe, result_names()) if each.config.goals]
-    parts = {name for result in results for name in result.config.mean_of}
-    lines = ["| data and model | metric | score | published | time (runs at once) |", "|---|---|---:|---:|---|"]
-    for result in results:
-        expected = result.expected()
-        if expected is None or result.name in parts or expected.seeds < (result.config.folds or 1):
-            continue
-        row = next(result_rows([result]))
-        cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
-        lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
-    yield "| recipe | metric | score | goal | | published | time (runs at once) | hardware |"
-    yield "|---|---|---:|---:|---|---:|---:|---|"
-    for row in result_rows(results):
-        cells = (row.metric, row.score, row.goal, row.distance, row.published, row.time, row.hardware)
-        yield f"| [{row.name}](#{row.name}) | {' | '.join(cells)} |"
-
-
-def _section(result: ResultRecipe) -> Iterator[str]:
-    config, expected = result.config, result.expected()
-    yield f"### {result.name}"
-    yield ""
-    yield result.about + "."
-    if config.note:
-        yield config.note
-    yield ""
-    yield "```"
-    yield from result.commands()
-    yield "```"
-    yield ""
-    for goal in config.goals:
-        aim = [] if goal.goal is None else [f"goal {_shown(goal.metric, goal.goal)}"]
-        source = f" ({goal.source})" if goal.source else ""
-        aim += [] if goal.published is None else [f"published {_shown(goal.metric, goal.published)}{source}"]
-        if aim:
-            yield f"- {METRIC_NAMES[goal.metric][0]}: {'; '.join(aim)}"
-    if expected is None:
-        yield f"- {NOT_MEASURED}" + _earlier(result)
-        return
-    yield f"- {expected.updates:,} updates, {expected.flops:.2g} FLOPs, {expected.seconds:.0f} s on {expected.machine}"
-    for run in result.counting():
-        scores = run_scores(run)
-        metrics = [goal.metric for goal in config.goals]
-        shown = ", ".join(f"{METRIC_NAMES[metric][0]} {_shown(metric, scores[metric])}" for metric in metrics)
-        cost = f"{run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
-        yield f"- {'seed' if config.folds is None else 'fold'} {run['seed']}: {shown}; {cost}"
-    if earlier := _earlier(result):
-        yield f"- {earlier.strip(' ()')}"
-
-
-def _few(config: ResultConfig, runs: int) -> str:
-    """Return how many runs a score is of, where that is fewer than it should be of."""
-    if config.folds is not None:
-        return f" ({runs} of {config.folds} folds)" if runs < config.folds else ""
-    return "" if runs >= SEEDS else f" ({runs} seed{'s' * (runs > 1)})"
-
-
-def _distance(goal: Goal, value: float) -> str:
-    if goal.goal is None:
-        return ""
-    ahead = value - goal.goal if HIGHER_IS_BETTER[goal.metric] else goal.goal - value
-    by = _shown(goal.metric, abs(ahead))
-    nothing = _shown(goal.metric, 0.0)
-    shown = f"less than {nothing[:-1]}1" if by == nothing and not nothing.endswith("%") else by
-    return f"{'reached' if ahead >= 0 else 'missed'} by {shown}"
-
-
-def _duration(expected: Expected) -> str:
-    shared = f" ({expected.side_by_side})" if expected.side_by_side > 1 else ""
-    return f"{expected.seconds / 60:.1f} min{shared}"
-
-
-def _earlier(result: ResultRecipe) -> str:
-    count = 0 if result.config.mean_of else len(result.runs) - len(result.counting())
-    return f" ({count} measurement{'s' * (count > 1)} of other versions in {result.name}.json)" if count else ""
-
-
-def _shown(metric: str, value: float) -> str:
-    """Return a score as it is usually written."""
-    if metric in SHARES:
-        return f"{100 * value:.1f} %"
-    digits = {"loss": 3, "ade": 3, "fde": 3}.get(metric, 1)
-    return f"{value:.{digits}f}"
 
 
 def _rounded(value: float) -> float:

@@ -13,7 +13,8 @@ from regard.config import from_table
 from regard.data.known_datasets import DATASETS
 from regard.errors import ConfigError, RegardError
 from regard.recipe_files import read_recipe, result_names
-from regard.runs.results import read_result_recipe, result_rows, results_page
+from regard.runs.results import read_result_recipe
+from regard.runs.results_table import result_rows, results_page
 from regard.tasks.kinds import TaskConfig
 from regard.training import start
 from tests.cli.command import Command
