@@ -31,7 +31,7 @@ REGISTRIES = {  # what can be registered, and the table to which it is added
     "mask": ("regard.parts.mask", "MASKS"),
     "relative position": ("regard.parts.position", "RELATIVE"),
     "scaling": ("regard.parts.position", "SCALINGS"),
-    "absolute position": ("regard.parts.position", "ABSOLUTE"),
+    "absolute position": ("regard.parts.absolute_position", "ABSOLUTE"),
     "feedforward": ("regard.parts.feedforward", "FEEDFORWARDS"),
     "activation": ("regard.parts.feedforward", "ACTIVATIONS"),
     "norm": ("regard.parts.norm", "NORMS"),

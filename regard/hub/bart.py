@@ -9,8 +9,8 @@ from regard.hub.marian import IGNORED_KEYS, NORM, TABLE, TIED, marian_keys, read
 from regard.models.init import NormalConfig
 from regard.models.recipe import ModelConfig
 from regard.models.seq2seq import Seq2SeqConfig
+from regard.parts.absolute_position import LearnedConfig
 from regard.parts.embed import EmbedConfig
-from regard.parts.position import LearnedConfig
 
 OFFSET = 2
 

@@ -11,13 +11,13 @@ from regard.models.head import ClassesConfig, HeadConfig, LogitsConfig, VectorCo
 from regard.models.init import NormalConfig
 from regard.models.recipe import ModelConfig
 from regard.models.stack import LayerConfig
+from regard.parts.absolute_position import LearnedConfig
 from regard.parts.attention import AttentionConfig
 from regard.parts.embed import EmbedConfig
 from regard.parts.feedforward import Activation, MLPConfig
 from regard.parts.heads import MultiHeadsConfig
 from regard.parts.norm import LayerNormConfig
 from regard.parts.pool import FirstConfig
-from regard.parts.position import LearnedConfig
 
 LAYER = "stack.layers.{i}"
 HEADS = f"{LAYER}.mixer.heads"

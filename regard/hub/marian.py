@@ -14,12 +14,12 @@ from regard.models.init import NormalConfig
 from regard.models.recipe import ModelConfig
 from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.stack import LayerConfig, StackConfig
+from regard.parts.absolute_position import SinusoidalConfig
 from regard.parts.attention import AttentionConfig
 from regard.parts.embed import EmbedConfig
 from regard.parts.feedforward import MLPConfig
 from regard.parts.heads import MultiHeadsConfig
 from regard.parts.norm import LayerNormConfig
-from regard.parts.position import SinusoidalConfig
 from regard.parts.residual import ResidualName
 
 NORM = LayerNormConfig(1e-5)  # config.json has no key for eps

@@ -10,7 +10,7 @@ from regard.hub.hub_config import HubConfig
 from regard.hub.marian import IGNORED_KEYS, NORM, TABLE, TIED, marian_keys, read_sinusoidal_marian
 from regard.models.recipe import ModelConfig
 from regard.models.seq2seq import Seq2SeqConfig
-from regard.parts.position import Sinusoidal
+from regard.parts.absolute_position import Sinusoidal
 
 
 def _from_hub(hub: HubConfig) -> Seq2SeqConfig:

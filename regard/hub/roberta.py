@@ -9,7 +9,7 @@ from regard.hub.family import Family, Head, weight_and_bias
 from regard.hub.hub_config import HubConfig
 from regard.models.encoder import EncoderConfig
 from regard.models.recipe import ModelConfig
-from regard.parts.position import LearnedConfig
+from regard.parts.absolute_position import LearnedConfig
 
 
 def _from_hub(hub: HubConfig) -> EncoderConfig:

@@ -20,12 +20,12 @@ from regard.models.head import Logits
 from regard.models.init import InitConfig
 from regard.models.stack import Layer, Stack
 from regard.models.template import SpecialTokens, Template, text_template
+from regard.parts.absolute_position import Absolute
 from regard.parts.embed import Embedding
 from regard.parts.mask import Padding, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.moe import Experts
 from regard.parts.pool import Mean
-from regard.parts.position import Absolute
 from regard.parts.state import State, Step, check_lengths
 from regard.parts.watch import Watchable
 

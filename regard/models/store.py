@@ -17,7 +17,7 @@ from regard.models.compact import expand_weights
 from regard.models.init import allocate
 from regard.models.model import Model, ModelConfig
 from regard.models.recipe import Recipe, build_empty
-from regard.parts.position import Constant
+from regard.parts.constant import Constant
 from regard.untrusted import JsonError, parse_json, read_json
 
 CONFIG = "config.json"

@@ -26,9 +26,9 @@ from regard.models.model import (
     stack_taps,
 )
 from regard.models.stack import Stack, StackConfig
+from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.feedforward import ACTIVATIONS
 from regard.parts.mask import Agents
-from regard.parts.position import Absolute, AbsoluteConfig
 
 FEATURES = 8
 STILL = 1e-3  # metres; an agent that moved less has no direction

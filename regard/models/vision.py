@@ -21,9 +21,9 @@ from regard.models.model import (
     stack_taps,
 )
 from regard.models.stack import Stack, StackConfig
+from regard.parts.absolute_position import Absolute, AbsoluteConfig, LearnedConfig
 from regard.parts.embed import Patches, PatchesConfig
 from regard.parts.pool import FirstConfig
-from regard.parts.position import Absolute, AbsoluteConfig, LearnedConfig
 
 
 class VisionTransformer(Model):

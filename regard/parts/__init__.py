@@ -6,6 +6,16 @@ Shapes are written with the same letters everywhere: `B` batch, `T` queries, `S`
 and value heads, `E` head width, `F` hidden width of a feed-forward, `V` vocabulary, `N` experts.
 """
 
+from regard.parts.absolute_position import (
+    Absolute,
+    AbsoluteConfig,
+    Learned,
+    LearnedConfig,
+    LinearPosition,
+    LinearPositionConfig,
+    Sinusoidal,
+    SinusoidalConfig,
+)
 from regard.parts.attend import Explanation, attend, explain
 from regard.parts.attention import Attention, AttentionConfig, Gate
 from regard.parts.conv import Convolution, ConvolutionConfig, DepthwiseConvolution
@@ -92,14 +102,8 @@ from regard.parts.pool import (
     WeightedConfig,
 )
 from regard.parts.position import (
-    Absolute,
-    AbsoluteConfig,
     Alibi,
     AlibiConfig,
-    Learned,
-    LearnedConfig,
-    LinearPosition,
-    LinearPositionConfig,
     Llama3Scaling,
     Relative,
     RelativeBias,
@@ -108,8 +112,6 @@ from regard.parts.position import (
     Rope,
     RopeConfig,
     ScalingConfig,
-    Sinusoidal,
-    SinusoidalConfig,
     YarnScaling,
 )
 from regard.parts.recurrent import Bidirectional, Recurrent, RecurrentConfig

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from regard.config import Config, Count, Range, Rate
 from regard.errors import ConfigError, InputError, at
+from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.dropout import build_dropout
 from regard.parts.norm import NormConfig
-from regard.parts.position import Absolute, AbsoluteConfig
 
 
 class Tokens(nn.Module):

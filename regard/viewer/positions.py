@@ -7,8 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.models.model import Model
+from regard.parts.absolute_position import Absolute, Learned, LinearPosition, Sinusoidal
 from regard.parts.attention import Attention
-from regard.parts.position import Absolute, Alibi, Learned, LinearPosition, Relative, RelativeBias, Rope, Sinusoidal
+from regard.parts.position import Alibi, Relative, RelativeBias, Rope
 from regard.viewer.manifest import PositionInfo, PositionKind
 
 LEAST, MOST = 64, 256  # limits of the number of positions shown, which is otherwise the length of the text

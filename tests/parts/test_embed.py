@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.config import from_table
 from regard.errors import ConfigError, InputError
+from regard.parts.absolute_position import LearnedConfig, LinearPositionConfig, SinusoidalConfig
 from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
 from regard.parts.norm import LayerNormConfig
-from regard.parts.position import LearnedConfig, LinearPositionConfig, SinusoidalConfig
 
 TOKENS = torch.tensor([[2, 0, 4], [1, 1, 3]])
 

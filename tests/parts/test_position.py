@@ -8,20 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import ConfigError, InputError
+from regard.parts.absolute_position import Absolute, LearnedConfig, LinearPositionConfig, Sinusoidal, SinusoidalConfig
+from regard.parts.constant import Constant
 from regard.parts.position import (
-    Absolute,
     Alibi,
     AlibiConfig,
-    Constant,
-    LearnedConfig,
-    LinearPositionConfig,
     Llama3Scaling,
     Relative,
     RelativeBias,
     RelativeBiasConfig,
     RopeConfig,
-    Sinusoidal,
-    SinusoidalConfig,
     YarnScaling,
 )
 

@@ -48,7 +48,7 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     gpt, bert, seq2seq = (_randomised(model) for model in _models(lab, settings))
     algorithms: Sequence[tuple[str, str, Callable[[], tuple[Arrays, Arrays]]]] = (
         ("token embedding", "parts/embed.py", lambda: _token_embedding(gpt, x)),
-        ("positional embedding", "parts/position.py", lambda: _positional_embedding(gpt, x)),
+        ("positional embedding", "parts/absolute_position.py", lambda: _positional_embedding(gpt, x)),
         ("basic single-query attention", "parts/attention.py", lambda: _attention(settings, x, z, 3)),
         ("attention", "parts/attention.py", lambda: _attention(settings, x, z, 4)),
         ("multi-head attention", "parts/heads.py", lambda: _attention(settings, x, z, 5)),
