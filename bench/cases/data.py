@@ -15,7 +15,8 @@ from regard.hub.folder import load_huggingface, save_huggingface
 from regard.models.recipe import build
 from regard.models.store import save_model
 from regard.use.convert import convert
-from regard.use.load import LoadedModel, load
+from regard.use.load import load
+from regard.use.loaded_model import LoadedModel
 from regard.use.translate import SPARE
 
 # --- tokenising ------------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ PAGES = {
         (),
         (
             "regard.use.load",
+            "regard.use.loaded_model",
             "regard.use.translate",
             "regard.use.generate",
             "regard.use.evaluate",

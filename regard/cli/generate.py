@@ -29,7 +29,7 @@ from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.generate import GenerateOptions
-    from regard.use.load import LoadedModel
+    from regard.use.loaded_model import LoadedModel
 
 SEEDS = 10**6
 FOLDER_SETTING = "or the setting in the model's folder"

@@ -14,7 +14,7 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from regard.data.columns import ColumnOptions
     from regard.use.batches import Chunks, Feedback
-    from regard.use.load import LoadedModel
+    from regard.use.loaded_model import LoadedModel
 
 
 class Lines:

@@ -21,7 +21,7 @@ from regard.errors import InputError
 from regard.escape import escape_controls
 
 if TYPE_CHECKING:
-    from regard.use.load import LoadedModel
+    from regard.use.loaded_model import LoadedModel
 
 Answer = TypeVar("Answer")
 

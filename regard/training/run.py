@@ -21,7 +21,8 @@ from regard.training.config import RunConfig
 from regard.training.notebook_progress import curve_svg
 from regard.training.result import read_result
 from regard.use.evaluate import Evaluation
-from regard.use.load import LoadedModel, load
+from regard.use.load import load
+from regard.use.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)

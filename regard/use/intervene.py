@@ -9,7 +9,7 @@ from torch import nn
 from regard.errors import InputError
 from regard.models.intervention import Intervention, Numbers, apply_interventions
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 
 
 @contextmanager

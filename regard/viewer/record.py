@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.models.model import Model, writes
 from regard.models.template import Template
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 from regard.viewer.capture import capture
 from regard.viewer.live_recording import LiveRecording
 from regard.viewer.prepare import prepare_query

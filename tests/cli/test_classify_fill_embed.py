@@ -8,7 +8,8 @@ import pytest
 
 from regard.cli.lines import Lines
 from regard.use.guess import Guess
-from regard.use.load import LoadedModel, load
+from regard.use.load import load
+from regard.use.loaded_model import LoadedModel
 
 from ..use.made import image, run
 from .command import Command

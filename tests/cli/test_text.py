@@ -25,7 +25,7 @@ from regard.cli.stdin import read_available
 from regard.cli.text import answer_all
 from regard.errors import InputError, RegardError
 from regard.use import batches, box
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 from regard.use.translate import Candidate, TranslatedLine
 
 from ..processes import PATIENCE, patient

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.use.load import LoadedModel, load
+from regard.use.load import load
+from regard.use.loaded_model import LoadedModel
 from regard.use.translate import Candidate, TranslatedLine, TranslateOptions
 
 from ..processes import Ended

@@ -19,7 +19,7 @@ from regard.models.template import Template
 from regard.tasks.linear_trees import symbol_names
 from regard.tasks.proteins import protein_tokenizer
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 
 from ..laws.cases import SHRINK
 from ..tasks.corpora import sentences, walks, write, write_chains

@@ -11,7 +11,7 @@ from regard.models.residues import STATES
 from regard.tasks.distances import EDGES, contact_chances
 from regard.use.annotate import Annotation, ContactMap
 from regard.use.batches import Feedback
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 from regard.viewer.export import draw_head, read_head_weights
 from regard.viewer.query import Query
 from regard.viewer.record import record

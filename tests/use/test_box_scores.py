@@ -9,7 +9,7 @@ import regard
 from bench.models import PAGE, models_page, readme
 from regard.cli.models import format_score
 from regard.use.box import IMAGE_DEFAULTS, README, TEXT_DEFAULTS, box_model, box_models, box_names
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 
 LARGEST = 35_000_000  # bytes of all models in the wheel, which is compressed
 LIMITS = {"en-fr": 15_000_000, "fashion": 6_000_000}

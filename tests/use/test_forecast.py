@@ -11,7 +11,7 @@ from regard.data.tracks import parse_scene
 from regard.errors import InputError
 from regard.models.recipe import build
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel
+from regard.use.loaded_model import LoadedModel
 from regard.use.precision import prepare
 
 from ..laws.cases import SHRINK

@@ -8,7 +8,8 @@ from regard.errors import InputError, RegardError
 from regard.models.store import save_model
 from regard.models.template import Template
 from regard.use.bundle import Bundle
-from regard.use.load import LoadedModel, choose_engine, make_engine
+from regard.use.load import choose_engine, make_engine
+from regard.use.loaded_model import LoadedModel
 
 from .made import loaded, model_of, run, tokenizer_of
 
