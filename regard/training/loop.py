@@ -18,13 +18,12 @@ from torch import Tensor, nn
 
 from regard.data.batches import Draw
 from regard.errors import RegardError
-from regard.models.count import forward_flops
 from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
-from regard.tasks.metric import better
 from regard.tasks.task import Task
 from regard.training.averaging import keep_weights, last_weights, mean_of
+from regard.training.best import BestSoFar
 from regard.training.callbacks import notify
 from regard.training.checkpoint import prune_checkpoints, save_checkpoint
 from regard.training.log import Log
@@ -35,6 +34,7 @@ from regard.training.ranks import Ranks
 from regard.training.run import Run
 from regard.training.settings import without_attention_plans
 from regard.training.shard import gathered, local
+from regard.training.spent import Spent
 from regard.training.stop import StopError, stoppable
 from regard.training.time_left import TimeLeft, count_validations, is_validated
 from regard.training.update import Outcome, Update, copy_weights, seed_generators
@@ -58,22 +58,14 @@ class Trainer:
         self.feed = task.feed(model, self.config.tokens, self.config.seed)
         self.update = Update(model, task, self.config, ranks, len(self.feed.order.shapes))
         self.step = self.epoch = self.drawn = 0  # updates done; epochs done; draws of this epoch done
-        self.best: float | None = None
-        self.best_step = 0
-        self.lowest_loss = inf
-        self.improved_step = 0  # of the last validation with a better metric or a lower loss
-        self.validated_step = 0  # of the last validation
+        self.best = BestSoFar(task.metric)
+        self.spent = Spent(model)
         self.time_left = TimeLeft()
-        self.best_weights = ""  # which they are: "step 450", or an average
-        self.seconds = 0.0  # of all updates
-        self.tokens = 0  # that updates have learned from, up to the last line of the log
-        self.flops: int | None = 0  # of all updates; None if they are not known
         self.fingerprint = task.fingerprint()
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
-        self.metric: str | None = None
-        self._row_flops: dict[tuple[int, ...], int | None] = {}  # by the shape of a draw
+        self.metric: str | None = None  # the last value, as it is shown
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +95,7 @@ class Trainer:
                 self.show(log, self.window)
                 self.window = LogWindow()
             if self.step < self.config.steps:
-                rule = f"no validation was better since step {self.improved_step}"
+                rule = f"no validation was better since step {self.best.improved_step}"
                 self._say(f"step {self.step}: training ends early: {rule} (train.patience={self.config.patience})")
             self.save()
             stop.saved = True
@@ -119,7 +111,7 @@ class Trainer:
         batch, started = self.feed.batch(draw, epoch), time.perf_counter()
         outcome = self.update(batch, self.step + 1)
         self.time_left.add_update(draw.shape, time.perf_counter() - started)
-        self._count_flops(draw)
+        self.spent.count_flops(draw, self.task.passes())
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.capture_failure != failure:
@@ -147,20 +139,18 @@ class Trainer:
 
     def is_done(self) -> bool:
         """Return whether all steps are done, or neither metric nor loss has improved for too many validations."""
-        patience, without = self.config.patience, self.validated_step - self.improved_step
-        exhausted = patience is not None and without >= patience * self.config.validate_every
+        exhausted = self.best.is_exhausted(self.config.patience, self.config.validate_every)
         return self.step >= self.config.steps or exhausted
 
     def _must_validate(self) -> bool:
         """Return whether the weights of this step are measured."""
-        improves = self.validated_step == self.improved_step
-        return is_validated(self.step, self.config, self.config.rare_until if improves else 0.0)
+        return is_validated(self.step, self.config, self.config.rare_until if self.best.improves else 0.0)
 
     def show(self, log: Log | None, window: LogWindow) -> None:
         """Log and show the progress. This waits for the accelerator."""
         loss, count, norm, bad = self.ranks.sum(window.sums()).tolist()
         seconds = window.seconds()
-        self.seconds += seconds
+        self.spent.seconds += seconds
         if bad:
             skipped = f"the loss was not finite; updates skipped: {int(bad / self.ranks.world)}"
             self._say(f"step {self.step}: {skipped}", "yellow")
@@ -168,11 +158,11 @@ class Trainer:
         rate = self.config.optimizer.rate * self.config.schedule.factor(self.step, self.config.steps)
         speed = count / self.ranks.world / seconds
         mean = loss * self.ranks.world / count if count else float("nan")
-        self.tokens += round(count / self.ranks.world)
+        self.spent.tokens += round(count / self.ranks.world)
         memory = memory_in_use(self.ranks.device)
         if log is not None and isfinite(mean):
             values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
-            values |= {"tokens_per_second": speed, "memory": float(memory)} | self._spent(self.tokens, self.seconds)
+            values |= {"tokens_per_second": speed, "memory": float(memory)} | self.spent.values()
             if self.update.routers:
                 values["busiest_expert"] = float(self.update.busiest.mean())
             log.write(self.step, "train", values)
@@ -188,25 +178,12 @@ class Trainer:
             )
             self.progress.step(standing)
 
-    def _count_flops(self, draw: Draw) -> None:
-        """Add the FLOPs of an update: forward, and twice as many backward, over all rows as they are padded."""
-        if draw.shape not in self._row_flops:
-            self._row_flops[draw.shape] = forward_flops(self.model, max(draw.shape, default=1))
-        row = self._row_flops[draw.shape]
-        more = None if row is None else 3 * row * len(draw.rows) * self.task.passes()
-        self.flops = None if self.flops is None or more is None else self.flops + more
-
-    def _spent(self, tokens: int, seconds: float) -> dict[str, float | int]:
-        """Return what all updates so far have cost, for the log."""
-        flops = {} if self.flops is None else {"flops": self.flops}
-        return {"tokens": tokens, "seconds": round(seconds, 3), **flops}
-
     def _spent_now(self) -> dict[str, float | int]:
         """Return what all updates so far have cost, with those since the last line of the log."""
         if not self.window.updates:
-            return self._spent(self.tokens, self.seconds)
+            return self.spent.values()
         count = round(float(self.window.sums()[1]))  # which is the same in all processes
-        return self._spent(self.tokens + count, self.seconds + self.window.seconds())
+        return self.spent.values(count, self.window.seconds())
 
     def _check_updates(self) -> None:
         """Stop after too many updates in a row that were not finite."""
@@ -234,12 +211,7 @@ class Trainer:
             samples = self.task.samples(model)
             if self.config.average and self.ranks.first:
                 keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
-        if is_best:
-            self.best_step, self.best_weights = self.step, f"step {self.step}"
-        if is_best or values.get("loss", inf) < self.lowest_loss:
-            self.improved_step = self.step
-        self.lowest_loss = min(self.lowest_loss, values.get("loss", inf))
-        self.validated_step = self.step
+        self.best.note_validation(self.step, values.get("loss", inf), is_best)
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values | self._spent_now())
@@ -257,10 +229,9 @@ class Trainer:
         if self.task.parts > parts:
             self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
         metric = values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree
-        lower_loss = self.ranks.of_first(values.get("loss", inf)) < self.lowest_loss
-        is_best = better(self.task.metric, metric, self.best) or (metric == self.best and lower_loss)
+        is_best = self.best.is_beaten_by(metric, self.ranks.of_first(values.get("loss", inf)))
         if is_best:
-            self.best = values[self.task.metric]
+            self.best.value = metric
             if self.ranks.first:
                 self._keep(model)
         return values, is_best
@@ -318,9 +289,9 @@ class Trainer:
             if self.ranks.first:
                 self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
             if is_best:
-                self.best_weights = f"the average of the last {len(files)} validations"
+                self.best.weights = f"the average of the last {len(files)} validations"
                 self.save()  # a run that is resumed from here must beat the average
-        if self.best is None:
+        if self.best.value is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
         self.ranks.wait()
         if self.run.config.model is None:
@@ -349,16 +320,9 @@ class Trainer:
         return {
             "epoch": self.epoch,
             "drawn": self.drawn,
-            "best": self.best,
-            "best_step": self.best_step,
-            "lowest_loss": self.lowest_loss if isfinite(self.lowest_loss) else None,
-            "improved_step": self.improved_step,
-            "validated_step": self.validated_step,
-            "best_weights": self.best_weights,
+            **self.best.facts(),
             "split": self.update.split,
-            "seconds": self.seconds,
-            "tokens": self.tokens,
-            "flops": self.flops,
+            **self.spent.facts(),
             "window": self.window.facts(self.ranks) if self.window.updates else None,
             "bad_in_a_row": int(self.bad_in_a_row),
             "data": self.task.facts(),
@@ -391,8 +355,7 @@ class Trainer:
         self.load(found)
         if changed:
             self._say(f"the data has changed: {changed}; the best weights are chosen again from here on", "yellow")
-            self.best, self.best_step = None, self.step
-            self.lowest_loss, self.improved_step, self.validated_step = inf, self.step, self.step
+            self.best.begin_again(self.step)
         return True
 
     def _changed_data(self, facts: Mapping[str, Any]) -> str:
@@ -411,12 +374,8 @@ class Trainer:
             raise RegardError(f"{self.run.folder}: {what}; undo the change, or begin a new run with --init-from")
         self.update.load(found.tensors, facts["split"], rows=len(next(self.feed.order.epoch(0)).rows))
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
-        self.best, self.best_step = facts["best"], facts["best_step"]
-        self.improved_step = facts["improved_step"]
-        self.validated_step = facts.get("validated_step", self.improved_step)  # earlier versions did not save it
-        self.lowest_loss = inf if facts["lowest_loss"] is None else facts["lowest_loss"]
-        self.best_weights = facts["best_weights"]
-        self.seconds, self.tokens, self.flops = facts["seconds"], facts["tokens"], facts["flops"]
+        self.best.load(facts)
+        self.spent.load(facts)
         if facts["window"] is not None:
             self.window = LogWindow.load(facts["window"], self.ranks)
         self.bad_in_a_row.fill_(facts["bad_in_a_row"])

@@ -321,11 +321,11 @@ def _train(trainer: Trainer) -> Run:
     found = trainer.train()
     if trainer.ranks.first:
         run, progress = trainer.run, trainer.progress
-        write_result(run.folder, RunResult(trainer.step, trainer.best_weights, found))
+        write_result(run.folder, RunResult(trainer.step, trainer.best.weights, found))
         progress.say(f"done: {run.folder}", "bold")
-        progress.result(trainer.best_weights, found, found.method)
+        progress.result(trainer.best.weights, found, found.method)
         _warn_of_baselines(trainer.task, found, progress)
-        finish(run, trainer.task, found, trainer.best_weights)
+        finish(run, trainer.task, found, trainer.best.weights)
         for command in _next_commands(run):
             progress.say(f"  {command}")
     return trainer.run

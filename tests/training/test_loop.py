@@ -72,7 +72,7 @@ def test_the_model_that_is_kept_did_best_on_the_validation_data(
     seen = script(trainer, monkeypatch, [3.0, 2.0, float("nan"), 2.5])
     trainer.train()
     assert list(seen) == [4, 8, 12]
-    assert (trainer.best, trainer.best_step) == (2.0, 8)
+    assert (trainer.best.value, trainer.best.step) == (2.0, 8)
     assert same(load_file(tmp_path / "run/model.safetensors"), seen[8])
     marked = [line.split()[1:3] for line in said.getvalue().splitlines() if line.startswith("valid")]
     assert marked[:3] == [["4", "best"], ["8", "best"], ["12", "loss"]]
@@ -87,7 +87,7 @@ def test_of_equal_metrics_the_one_with_the_lower_loss_is_best(tmp_path: Path, mo
 
     monkeypatch.setattr(trainer.task, "measure", measure)
     trainer.train()
-    assert (trainer.best, trainer.best_step) == (0.5, 8)
+    assert (trainer.best.value, trainer.best.step) == (0.5, 8)
 
 
 def test_with_a_moving_average_that_is_what_is_measured_and_kept(
@@ -125,7 +125,7 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
     assert "average of the last 2 validations:" in said.getvalue()
     assert not (tmp_path / "run/averaging").exists()  # which only a run in progress needs
     weights = "the average of the last 2 validations" if mean_loss < 1.5 else "step 8"
-    assert (trainer.best_weights, found.facts["best_weights"]) == (weights, weights)
+    assert (trainer.best.weights, found.facts["best_weights"]) == (weights, weights)
 
 
 def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatc
     seen = script(trainer, monkeypatch, [3.0, 2.0, 2.5, 1.0, 1.5, 1.2, 0.5])
     trainer.train()
     assert list(seen) == [3, 6, 9, 12, 15, 18]
-    assert (trainer.step, trainer.best_step) == (18, 12)
+    assert (trainer.step, trainer.best.step) == (18, 12)
     assert checkpoint_steps(tmp_path / "run/checkpoints") == [18]  # the older one was kept until the end
     assert [record["step"] for record in read_metrics(tmp_path / "run") if record["kind"] == "train"] == [5, 10, 15, 18]
 
@@ -156,10 +156,11 @@ def test_validations_are_rare_at_first_while_they_get_better(tmp_path: Path, mon
     assert list(seen) == [8, 16, 18, 24, *range(26, 42, 2)]  # 16 was worse than 8, and 18 was better
     again, _ = make_trainer(found, tmp_path / "run")
     assert again.resume()
-    assert (again.validated_step, again.improved_step) == (whole.validated_step, whole.improved_step) == (40, 40)
-    again.step, again.validated_step, again.improved_step = 18, 16, 8
+    assert again.best == whole.best
+    assert (whole.best.validated_step, whole.best.improved_step) == (40, 40)
+    again.step, again.best.validated_step, again.best.improved_step = 18, 16, 8
     assert again._must_validate()
-    again.improved_step = 16
+    again.best.improved_step = 16
     assert not again._must_validate()
 
 
@@ -175,13 +176,13 @@ def test_a_run_goes_on_while_its_loss_falls(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(trainer.task, "measure", measure)
     trainer.train()
-    assert (trainer.step, trainer.best_step, trainer.improved_step) == (21, 15, 15)
+    assert (trainer.step, trainer.best.step, trainer.best.improved_step) == (21, 15, 15)
     end = "step 21: training ends early: no validation was better since step 15 (train.patience=2)"
     assert end in said.getvalue()
     again, _ = make_trainer(found, tmp_path / "run")
     assert again.resume()
     assert again.is_done()
-    assert (again.improved_step, again.lowest_loss) == (15, 2.6)
+    assert (again.best.improved_step, again.best.lowest_loss) == (15, 2.6)
 
 
 def test_a_finished_run_keeps_as_many_checkpoints_as_asked(tmp_path: Path) -> None:

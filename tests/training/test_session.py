@@ -72,7 +72,7 @@ def test_the_report_says_what_was_run(tmp_path, monkeypatch):
     trainer, _ = make_trainer(found, tmp_path / "run")
     files = task_files(found.config.task)
     note_session(tmp_path / "run", 0, ALONE, files)
-    start.finish(trainer.run, trainer.task, trainer.train(), trainer.best_weights)
+    start.finish(trainer.run, trainer.task, trainer.train(), trainer.best.weights)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     cards = page[page.index('class="cards"') : page.index("<h2>")]
     assert "Validation loss" in cards
@@ -99,7 +99,7 @@ def test_the_report_of_a_translator_quotes_the_signatures_and_the_search(tmp_pat
     monkeypatch.setattr(report, "_picture", lambda records, look, columns: b"")
     trainer, _ = make_trainer(planned("translation", tmp_path, "train.steps=4", "train.valid_rows=2"), tmp_path / "run")
     result = trainer.train()
-    start.finish(trainer.run, trainer.task, result, trainer.best_weights)
+    start.finish(trainer.run, trainer.task, result, trainer.best.weights)
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert f"Weights of step 4, measured on the validation data, beam 5, {result.rows} pairs." in page
     assert f"Validations while training: greedy, 2 of {result.rows} pairs." in page
