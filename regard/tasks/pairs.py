@@ -21,6 +21,8 @@ from regard.untrusted import parse_json
 
 TEXTS = "texts.json"
 
+TokenPair = tuple[np.ndarray, ...]  # the tokens of a source and of its target
+
 
 @runtime_checkable
 class PairReader(Protocol):
@@ -54,8 +56,50 @@ class PairFiles:
         return [pairs_reading(source, target, self.columns) for source, target in self.sides()]
 
 
-def _longest(pair: tuple[np.ndarray, ...]) -> int:
-    return max(map(len, pair))
+class PairTokens:
+    """Tokenises the pairs of files, and writes them as rows of a corpus; `Pairs.open` says what a `variant` is."""
+
+    def __init__(self, files: PairFiles, tokenizer: Tokenizer, longest: int, variant: int | None, seed: int) -> None:
+        self.files, self.tokenizer, self.longest, self.variant, self.seed = files, tokenizer, longest, variant, seed
+        end = (tokenizer.end,)
+        self.edges = text_template(tokenizer, (), end), ((), end)  # around a source, and around a target
+        self.limit = room_for_text(longest, *self.edges)
+
+    def write(self, writer: CorpusWriter) -> None:
+        """Write the rows of all pairs, and note which pairs were too long."""
+        skipped, dropped, line = Skipped(), [], 0
+        for number, chunk in enumerate(chunks_of(self.files.read(skipped))):
+            for plain, varied in self._tokenise(chunk, number):
+                line += 1
+                place = f"{self.files.source[0]}, pair {line}"
+                if self._fits(plain):
+                    writer.add(self._rows(varied if self._fits(varied) else plain))
+                elif self.variant is None:
+                    skipped.note(f"end of a pair of more than {self.longest} tokens", place)
+                    writer.add(self._rows(plain))
+                else:
+                    skipped.note(f"pair of more than {self.longest} tokens", place)
+                    dropped.append(line - 1)
+        writer.note(skipped=skips(skipped), dropped=dropped)
+
+    def _tokenise(self, chunk: list[tuple[str, str]], number: int) -> Iterator[tuple[TokenPair, TokenPair]]:
+        """Yield the tokens of each pair without BPE-dropout, and with it if this is such a variant."""
+        texts = [[pair[side] for pair in chunk] for side in (0, 1)]
+        plain = list(zip(self.tokenizer.encode(texts[0]), self.tokenizer.encode_target(texts[1]), strict=True))
+        if not self.variant:
+            return zip(plain, plain, strict=True)
+        fits = [self._fits(pair) for pair in plain]  # the others are left out, so they are not tokenised again
+        short = [[text if fit else "" for text, fit in zip(side, fits, strict=True)] for side in texts]
+        seeds = [(self.seed, self.variant, number, side) for side in (0, 1)]
+        return zip(plain, zip(*map(self.tokenizer.encode_varied, short, seeds), strict=True), strict=True)
+
+    def _fits(self, pair: TokenPair) -> bool:
+        return max(map(len, pair)) <= self.limit
+
+    def _rows(self, pair: TokenPair) -> Iterator[np.ndarray]:
+        """Yield the two rows of a pair, with their special tokens."""
+        for ids, (before, after) in zip(pair, self.edges, strict=True):
+            yield np.concatenate((before, ids[: self.limit], after)).astype(np.int32)
 
 
 class Pairs:
@@ -111,44 +155,11 @@ class Pairs:
         tokenised without it. Pairs that are too long are left out of training, and cut for validation (`variant` None):
         scores need the same sentences.
         """
-        end = (tokenizer.end,)
-        edges = text_template(tokenizer, (), end), ((), end)
-        limit = room_for_text(longest, *edges)
+        tokens = PairTokens(files, tokenizer, longest, variant, seed)
         tokens_key = key.adding(tokenizer=tokenizer.fingerprint(), longest=longest, cut=variant is None)
         if variant:
             tokens_key = tokens_key.adding(dropout=tokenizer.dropout, seed=seed, variant=variant)
-        found = Skipped()
-
-        def write(writer: CorpusWriter) -> None:
-            line, dropped = 0, []
-
-            def whole(pair: tuple[np.ndarray, ...]) -> Iterator[np.ndarray]:
-                for ids, (before, after) in zip(pair, edges, strict=True):
-                    yield np.concatenate((before, ids[:limit], after)).astype(np.int32)
-
-            for number, chunk in enumerate(chunks_of(files.read(found))):
-                texts = [[pair[side] for pair in chunk] for side in (0, 1)]
-                plain = list(zip(tokenizer.encode(texts[0]), tokenizer.encode_target(texts[1]), strict=True))
-                fits = [_longest(pair) <= limit for pair in plain]
-                varied = plain
-                if variant:
-                    short = [[text if fit else "" for text, fit in zip(side, fits, strict=True)] for side in texts]
-                    seeds = [(seed, variant, number, side) for side in (0, 1)]
-                    varied = list(zip(*map(tokenizer.encode_varied, short, seeds), strict=True))
-                for pair, other, fit in zip(plain, varied, fits, strict=True):
-                    line += 1
-                    place = f"{files.source[0]}, pair {line}"
-                    if fit:
-                        writer.add(whole(other if _longest(other) <= limit else pair))
-                    elif variant is None:
-                        found.note(f"end of a pair of more than {longest} tokens", place)
-                        writer.add(whole(pair))
-                    else:
-                        found.note(f"pair of more than {longest} tokens", place)
-                        dropped.append(line - 1)
-            writer.note(skipped=skips(found), dropped=dropped)
-
-        corpus = cached_corpus(tokens_key, write)
+        corpus = cached_corpus(tokens_key, tokens.write)
         if not variant:
             with_skips(corpus.facts, skipped)
         return cls(corpus, files, key, np.arange(corpus.rows // 2))
