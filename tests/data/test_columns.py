@@ -4,18 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.column_names import METADATA_NAMES, is_language, is_metadata
 from regard.data.columns import (
     DOCUMENTS,
     LABELLED,
-    METADATA_NAMES,
     PAIRED,
     ColumnOptions,
     HeaderReading,
     TableHead,
     choose_columns,
     find_header,
-    is_language,
-    is_metadata,
     shorten,
 )
 from regard.errors import InputError
