@@ -30,6 +30,7 @@ PAGES = {
         (),
         (
             "regard.models.model",
+            "regard.models.introspection",
             "regard.models.recipe",
             "regard.models.stack",
             "regard.models.count",

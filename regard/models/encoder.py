@@ -13,16 +13,8 @@ from regard.config import Count
 from regard.errors import at
 from regard.models.head import Classes, HeadConfig, Logits, LogitsConfig, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import (
-    AttentionRole,
-    ModelConfig,
-    ModelSequence,
-    TokenModel,
-    Verb,
-    row_positions,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import ModelConfig, TokenModel, Verb, row_positions
 from regard.models.stack import Stack, StackConfig
 from regard.models.template import SpecialTokens, Template, text_template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding

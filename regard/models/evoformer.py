@@ -18,16 +18,8 @@ from regard.config import Config, Count, Depth, Rate
 from regard.errors import InputError, at
 from regard.models.evoformer_layer import EvoformerLayer, Pairs, PairUpdate, Places, Rows, RowUpdate
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import (
-    AttentionRole,
-    ModelConfig,
-    ModelSequence,
-    Tap,
-    TokenModel,
-    Verb,
-    attention_name,
-    row_positions,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, Tap, attention_name
+from regard.models.model import ModelConfig, TokenModel, Verb, row_positions
 from regard.models.residue_head import PairDistances, ResidueHeadConfig, ResidueStates
 from regard.models.residues import clean_sequence
 from regard.parts.attention import AttentionConfig

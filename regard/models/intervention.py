@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import InputError, choices
-from regard.models.model import Model, Tap
+from regard.models.introspection import Tap
+from regard.models.model import Model
 from regard.parts.attention import Attention
 from regard.parts.edit import (
     Edit,

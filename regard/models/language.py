@@ -12,15 +12,8 @@ from regard.config import Count
 from regard.errors import InputError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import (
-    AttentionRole,
-    ModelConfig,
-    ModelSequence,
-    StepModel,
-    no_tokens_seen,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import ModelConfig, StepModel, no_tokens_seen
 from regard.models.stack import Stack, StackConfig
 from regard.models.template import SpecialTokens, Template, unwritable
 from regard.parts.embed import EmbedConfig, Embedding

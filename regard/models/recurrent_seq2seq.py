@@ -18,17 +18,8 @@ from regard.config import Count, Depth, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, UniformConfig
-from regard.models.model import (
-    AttentionRole,
-    EncoderDecoder,
-    ModelConfig,
-    ModelSequence,
-    Tap,
-    last_real,
-    no_tokens_seen,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, Tap, stack_attentions, stack_taps
+from regard.models.model import EncoderDecoder, ModelConfig, last_real, no_tokens_seen
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding

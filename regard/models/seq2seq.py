@@ -10,15 +10,8 @@ from regard.config import Count
 from regard.errors import ConfigError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
-from regard.models.model import (
-    AttentionRole,
-    EncoderDecoder,
-    ModelConfig,
-    ModelSequence,
-    no_tokens_seen,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import EncoderDecoder, ModelConfig, no_tokens_seen
 from regard.models.stack import Stack, StackConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.mask import Causal, Documents, document_positions, padded_positions

@@ -16,15 +16,8 @@ from torch import Tensor, nn
 from regard.config import Config, Count, Rate
 from regard.errors import InputError, at
 from regard.models.init import InitConfig, XavierConfig
-from regard.models.model import (
-    AttentionRole,
-    Model,
-    ModelConfig,
-    ModelSequence,
-    Verb,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import Model, ModelConfig, Verb
 from regard.models.stack import Stack, StackConfig
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.feedforward import ACTIVATIONS

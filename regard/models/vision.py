@@ -10,16 +10,8 @@ from regard.config import Count, Rate
 from regard.errors import ConfigError, at
 from regard.models.head import Classes, Pooled, PooledHeadConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import (
-    AttentionRole,
-    ImageInput,
-    Model,
-    ModelConfig,
-    ModelSequence,
-    Verb,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import ImageInput, Model, ModelConfig, Verb
 from regard.models.stack import Stack, StackConfig
 from regard.parts.absolute_position import Absolute, AbsoluteConfig, LearnedConfig
 from regard.parts.embed import Patches, PatchesConfig

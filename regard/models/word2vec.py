@@ -8,7 +8,8 @@ from torch import Tensor
 from regard.config import Count
 from regard.models.head import Logits
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import ModelConfig, ModelSequence, Tap, TokenModel
+from regard.models.introspection import ModelSequence, Tap
+from regard.models.model import ModelConfig, TokenModel
 from regard.parts.embed import Embedding, Tokens
 from regard.parts.state import check_lengths
 

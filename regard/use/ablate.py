@@ -11,7 +11,7 @@ import numpy as np
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.models.intervention import EditableAttention, Intervention, apply_interventions, find_places
-from regard.models.model import AttentionRole
+from regard.models.introspection import AttentionRole
 from regard.recipe_files import split_changes
 from regard.tasks.task import Task
 from regard.use.bundle import Bundle

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from regard.models.model import AttentionRole, Model
+from regard.models.introspection import AttentionRole
+from regard.models.model import Model
 from regard.parts.mask import Padding, Rule
 from regard.parts.score import Additive, Bilinear, Cosine, Dot, ReducedRank, Score
 from regard.viewer.capture import AttentionTrace, Capture

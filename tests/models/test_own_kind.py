@@ -17,15 +17,8 @@ import regard
 from regard.config import Count
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, NormalConfig
-from regard.models.model import (
-    AttentionRole,
-    ModelConfig,
-    ModelSequence,
-    StepModel,
-    no_tokens_seen,
-    stack_attentions,
-    stack_taps,
-)
+from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
+from regard.models.model import ModelConfig, StepModel, no_tokens_seen
 from regard.models.recipe import MODELS
 from regard.models.stack import Stack, StackConfig
 from regard.models.template import SpecialTokens, Template, unwritable

@@ -17,7 +17,8 @@ from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.page import average_seeds
 from regard.lab.shipped import shipped
 from regard.lab.spread import over_seeds
-from regard.models.model import AttentionRole, Model
+from regard.models.introspection import AttentionRole
+from regard.models.model import Model
 from regard.parts.watch import watch
 from regard.tasks.language import Language
 from regard.use.intervene import intervene
