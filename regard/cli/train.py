@@ -1,6 +1,7 @@
 """`regard train`: train a model on files or with a recipe, or continue a run."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from regard.cli.console import make_console
 from regard.cli.help import HelpTyper, PlainGroup, help_text
 from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
+from regard.cli.task_help import TASKS
 from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import ConfigError
 from regard.recipe_files import is_shipped, split_changes
@@ -19,52 +21,6 @@ from regard.recipe_files import is_shipped, split_changes
 if TYPE_CHECKING:
     from regard.training.start import PlannedRun
 
-TASKS = {  # those of the package; torch is not imported to list them
-    "translation": "Train a translator on pairs of sentences.",
-    "language": "Train a language model on texts.",
-    "masked": "Train an encoder to predict masked words (BERT).",
-    "vectors": "Train a table of word vectors (Word2Vec).",
-    "classification": "Train a classifier on tables of texts and labels.",
-    "vision": "Train a Vision Transformer on labelled images.",
-    "trajectories": "Train a forecaster on tracks of agents.",
-    "parsing": "Train a parser on sentences with their trees.",
-    "residues": "Train a model of the secondary structure of proteins.",
-    "distances": "Train a model of the distances in proteins.",
-}
-EXAMPLES = {
-    "translation": (
-        "regard train translation train.de train.en --valid valid.de --valid valid.en",
-        "regard train translation pairs.tsv --recipe rnn-attention --size small",
-        "regard train translation pairs.csv task.source_column=de task.target_column=en",
-    ),
-    "language": (
-        "regard train language corpus.txt more.txt.gz --size small train.minutes=10",
-        "regard train language corpus.txt --recipe gpt2 model.dim=128 --dry-run",
-    ),
-    "masked": ("regard train masked corpus.txt task.documents=line",),
-    "vectors": ("regard train vectors corpus.txt model.dim=100",),
-    "classification": ("regard train classification reviews.tsv --valid valid.tsv",),
-    "vision": ("regard train vision photos/ --valid others/",),
-    "trajectories": ("regard train trajectories ethucy/eth/train --valid ethucy/eth/val",),
-    "parsing": (
-        "regard train parsing train.mrg --valid valid.mrg",
-        "regard train parsing trees/ --recipe rnn-attention",
-    ),
-    "residues": ("regard train residues chains.tsv task.alignment=alignment task.fold=1",),
-    "distances": ("regard train distances structures.jsonl",),
-}
-FILES_HELP = {
-    "translation": "A source and a target file, line by line, or tables (tsv, csv, jsonl, parquet) of pairs",
-    "language": "Text files, plain or compressed, tables with one text in each row, or folders of these",
-    "masked": "Text files, plain or compressed, tables with one text in each row, or folders of these",
-    "vectors": "Text files, plain or compressed, tables with one text in each row, or folders of these",
-    "classification": "Tables (tsv, csv, jsonl, parquet) with a text and a label in each row, or folders of tables",
-    "vision": "A folder of class folders, idx files or an npz file",
-    "trajectories": "Text files with a row for each agent and step (frame, agent, x, y), or folders of these",
-    "parsing": "Files of trees in brackets (.mrg), plain or compressed, or folders of these",
-    "residues": "Tables with a sequence and its states in each row, or folders of tables",
-    "distances": "Files of structures (JSON lines), plain or compressed",
-}
 RunFolder = Annotated[
     Path | None,
     typer.Option("--run", metavar="FOLDER", help="Folder of the run. Default: runs/TASK-NUMBER.", show_default=False),
@@ -106,6 +62,20 @@ ValidFiles = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes, such as train.steps=500 model.depth=2.")
 ]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options that all ways to train have in common."""
+
+    run: Path | None
+    overwrite: bool
+    size: str
+    recipe: str | None
+    init_from: Path | None
+    allow_pickle: bool
+    device: str
+    dry_run: bool
 
 
 class _Verbs(PlainGroup):
@@ -176,13 +146,13 @@ def _options(
 
 
 def _help(kind: str) -> str:
-    return help_text(f"{TASKS[kind]}\n\nExamples:\n  " + "\n  ".join(EXAMPLES[kind]))
+    return help_text(f"{TASKS[kind].about}\n\nExamples:\n  " + "\n  ".join(TASKS[kind].examples))
 
 
 def _add_task_command(kind: str) -> None:
     def command(
         files: Annotated[
-            list[str], typer.Argument(metavar="FILE", help=f"{FILES_HELP[kind]}; then changes KEY=VALUE.")
+            list[str], typer.Argument(metavar="FILE", help=f"{TASKS[kind].files}; then changes KEY=VALUE.")
         ],
         valid: ValidFiles = None,
         run: RunFolder = None,
@@ -194,8 +164,8 @@ def _add_task_command(kind: str) -> None:
         device: DeviceName = "auto",
         dry_run: DryRun = False,
     ) -> None:
-        options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
-        _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
+        options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
+        _start_task(kind, files, valid or [], options)
 
     train_command.command(kind, help=_help(kind))(command)
 
@@ -204,7 +174,7 @@ def _add_task_command(kind: str) -> None:
 def translation_command(
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help=f"{FILES_HELP['translation']}; then changes KEY=VALUE."),
+        typer.Argument(metavar="FILE", help=f"{TASKS['translation'].files}; then changes KEY=VALUE."),
     ] = None,
     source: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Source file or table of pairs; may be repeated.")
@@ -229,9 +199,9 @@ def translation_command(
     dry_run: DryRun = False,
 ) -> None:
     """Train a translator on files given in order or by options."""
-    options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
+    options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
     named = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
-    _start_task("translation", files or [], valid or [], run, overwrite, device, dry_run, options, named)
+    _start_task("translation", files or [], valid or [], options, named)
 
 
 for kind in TASKS:
@@ -254,8 +224,8 @@ def task_command(
     dry_run: DryRun = False,
 ) -> None:
     """Train on a task that was registered with `regard.register`."""
-    options = {"size": size, "recipe": recipe, "init_from": init_from, "allow_pickle": allow_pickle}
-    _start_task(kind, files, valid or [], run, overwrite, device, dry_run, options)
+    options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
+    _start_task(kind, files, valid or [], options)
 
 
 @train_command.command("recipe", hidden=True)
@@ -275,8 +245,8 @@ def recipe_command(
         if "=" not in text and Path(text).exists():
             rule = "is a file or folder where a change KEY=VALUE belongs"
             raise ConfigError(f"{text}: {rule}; a recipe names its files itself, in its [task] table")
-    options = {"size": size, "init_from": init_from, "allow_pickle": allow_pickle}
-    _start(path, changes or [], run, overwrite, device, dry_run, options)
+    options = _Options(run, overwrite, size, None, init_from, allow_pickle, device, dry_run)
+    _start(path, changes or [], options)
 
 
 @train_command.command("resume", hidden=True)
@@ -302,11 +272,7 @@ def _start_task(
     kind: str,
     arguments: list[str],
     valid: list[str],
-    run: Path | None,
-    overwrite: bool,
-    device: str,
-    dry_run: bool,
-    options: dict[str, Any],
+    options: _Options,
     named: dict[str, list[str] | None] | None = None,
 ) -> None:
     """Make the table of a task from its files, and train; `named` are files given by options."""
@@ -322,18 +288,10 @@ def _start_task(
             f"{kind} needs files to train on: regard train {kind} FILE...; see regard train {kind} --help"
         )
     table = {**(REGISTERED[kind].from_files(files, valid) if files or valid else {}), **by_option}
-    _start({"kind": kind, **table}, changes, run, overwrite, device, dry_run, options)
+    _start({"kind": kind, **table}, changes, options)
 
 
-def _start(
-    what: str | dict[str, Any],
-    changes: list[str],
-    run: Path | None,
-    overwrite: bool,
-    device: str,
-    dry_run: bool,
-    options: dict[str, Any],
-) -> None:
+def _start(what: str | dict[str, Any], changes: list[str], options: _Options) -> None:
     from regard.training import start
     from regard.training.progress import duration
     from regard.training.request import RunRequest
@@ -344,13 +302,24 @@ def _start(
         with suppress(SystemExit):  # rich exits when its output is closed (`| head`); that must not prevent training
             print_plan(console, planned)
 
-    if not dry_run:
+    if not options.dry_run:
         start.train(
-            what, *changes, run=run, overwrite=overwrite, device=device, console=console, on_plan=show, **options
+            what,
+            *changes,
+            run=options.run,
+            overwrite=options.overwrite,
+            size=options.size,
+            recipe=options.recipe,
+            init_from=options.init_from,
+            allow_pickle=options.allow_pickle,
+            device=options.device,
+            console=console,
+            on_plan=show,
         )
         return
-    request = RunRequest(what, tuple(changes), **options)
-    plan, trial = start.dry_run(request, run, overwrite, device, console, show)
+    chosen = (options.size, options.recipe, options.init_from, options.allow_pickle)
+    request = RunRequest(what, tuple(changes), *chosen)
+    plan, trial = start.dry_run(request, options.run, options.overwrite, options.device, console, show)
     console.print("where the values come from", style="bold")
     console.print(source_table(plan))
     whole = duration(trial.seconds * plan.config.train.steps)

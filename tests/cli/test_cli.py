@@ -14,7 +14,7 @@ import pytest
 from regard import __version__
 from regard.cli.help import fit_example
 from regard.cli.main import VERBS, main
-from regard.cli.train import TASKS
+from regard.cli.task_help import TASKS
 from regard.recipe_files import recipe_names
 
 from ..processes import PATIENCE, patient
