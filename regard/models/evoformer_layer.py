@@ -77,7 +77,10 @@ class PairUpdate(nn.Module):
 
 
 class RowUpdate(nn.Module):
-    """Attention along rows with a bias from pairs, along columns, and a transition, each added to the rows."""
+    """m = m + attention(m, bias(z)); m = m + column(m); m = m + feedforward(m), each of the normed rows.
+
+    A model of single sequences has no attention along columns; a `local` convolution may come first.
+    """
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class RowUpdate(nn.Module):
 
 
 class EvoformerLayer(nn.Module):
-    """One block: first the pairs are updated from the rows, then the rows with a bias from the pairs."""
+    """One block: z = pair_update(m, z), then m = row_update(m, z) with a bias from the new pairs."""
 
     def __init__(self, pair_update: PairUpdate, row_update: RowUpdate) -> None:
         super().__init__()

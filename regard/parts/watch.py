@@ -84,25 +84,29 @@ class Watchable(nn.Module):
 
     def attend(self, query: Queries, key: Keys, value: Values, terms: Terms, memo: Memo | None = None) -> Mixed:
         """Attend, with the edits of `intervene`, and record the call inside `watch`."""
-        if torch.compiler.is_compiling() or not (edits := edits_of(self)):
-            mixed = attend(query, key, value, terms, memo)
-        else:
-            places = terms.positions(query, key)
+        if torch.compiler.is_compiling():  # `watch` and `intervene` run a model uncompiled
+            return attend(query, key, value, terms, memo)
+        edits = edits_of(self)
+        if edits:
+            positions = terms.positions(query, key)
             for edit in edits:
-                edit.seen.note(*places)
+                edit.seen.note(*positions)
             terms = terms._replace(edits=tuple(edit for edit in edits if isinstance(edit, WeightEdit)))
-            mixed = attend(query, key, value, terms, memo)
-            for edit in edits:
-                mixed = edit.apply(mixed, places[0]) if isinstance(edit, OutputPatch) else mixed
-        if not torch.compiler.is_compiling() and (calls := _WATCHED.get().get(self)):
-            # the record needs copies: a cache writes into these tensors later
-            positions = (terms.query_positions, terms.key_positions)
-            queries, keys = (None if each is None else each.clone() for each in positions)
-            terms = terms._replace(query_positions=queries, key_positions=keys)
-            record = Record(query, key.clone(), value.clone(), mixed, terms)
+        mixed = attend(query, key, value, terms, memo)
+        for edit in edits:
+            mixed = edit.apply(mixed, positions[0]) if isinstance(edit, OutputPatch) else mixed
+        if calls := _WATCHED.get().get(self):
+            record = _record(query, key, value, mixed, terms)
             for each in calls:
                 each.append(record)
         return mixed
+
+
+def _record(query: Queries, key: Keys, value: Values, mixed: Mixed, terms: Terms) -> Record:
+    """Return the record of a call, with copies of what a cache writes into later."""
+    positions = (terms.query_positions, terms.key_positions)
+    queries, keys = (None if each is None else each.clone() for each in positions)
+    return Record(query, key.clone(), value.clone(), mixed, terms._replace(query_positions=queries, key_positions=keys))
 
 
 # Which attentions are watched, and the lists that their calls are added to: one for each `watch` around the call.
