@@ -189,6 +189,24 @@ def _asked_for(error: BaseException) -> str:
     return f" for {size(int(float(found[1]) * units[found[2]]))} at once"
 
 
+def _report_system_error(error: BaseException) -> int:
+    """Print that memory, disk or a file failed, and return the exit code; raise what is a mistake of ours again."""
+    if _is_out_of_memory(error):
+        remedy = MORE_MEMORY["train" if "train" in sys.argv[1:] else "verbs"]
+        _print_error(f"not enough memory{_asked_for(error)}; {remedy}", error)
+        return 2
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EPIPE):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
+        if error.errno == errno.EPIPE:
+            return PIPE_CLOSED
+        print("regard: no space left for the output; free some space, or write it elsewhere", file=sys.stderr)
+        return 2
+    if not isinstance(error, OSError) or error.filename is None or error.strerror is None:
+        raise error
+    _print_error(f"{os.fsdecode(error.filename)}: {error.strerror}; check its name and permissions", error)
+    return 2
+
+
 def _let_interrupts_end_it() -> None:
     """Make another Ctrl-C end the process without a word: as an exception while Python ends, it prints a traceback."""
     with suppress(ValueError):  # not in the main thread
@@ -225,19 +243,4 @@ def main() -> None:
             _let_interrupts_end_it()
         sys.exit(PIPE_CLOSED if isinstance(done.__context__, BrokenPipeError) else done.code)
     except (MemoryError, RuntimeError, OSError) as error:
-        if _is_out_of_memory(error):
-            remedy = MORE_MEMORY["train" if "train" in sys.argv[1:] else "verbs"]
-            _print_error(f"not enough memory{_asked_for(error)}; {remedy}", error)
-            sys.exit(2)
-        if not isinstance(error, OSError):
-            raise
-        if error.errno not in (errno.ENOSPC, errno.EPIPE):
-            if error.filename is None or error.strerror is None:
-                raise
-            _print_error(f"{os.fsdecode(error.filename)}: {error.strerror}; check its name and permissions", error)
-            sys.exit(2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard buffered output
-        if error.errno == errno.EPIPE:
-            sys.exit(PIPE_CLOSED)
-        print("regard: no space left for the output; free some space, or write it elsewhere", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_report_system_error(error))
