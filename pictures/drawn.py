@@ -13,7 +13,7 @@ from regard.data.read import Skipped
 from regard.data.tracks import observe_scene, read_tracks
 from regard.data.trees import parse_tree
 from regard.draw.tree import draw_tree
-from regard.parts.position import Sinusoidal
+from regard.parts.absolute_position import Sinusoidal
 from regard.use.evaluate import shipped_files
 from regard.use.forecast import scene_steps
 from regard.viewer.export import read_head_weights
