@@ -20,6 +20,7 @@ from regard.parts.heads import LatentHeadsConfig, MultiHeadsConfig
 from regard.parts.mask import Causal, Padding, Window, padded_positions
 from regard.parts.position import Alibi, Relative, RelativeBias, RopeConfig
 from regard.parts.score import AdditiveConfig, Cosine, Dot, DotConfig
+from regard.parts.watch import watch
 
 from .attended import close, fill, random, random_terms, reference
 
