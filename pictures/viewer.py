@@ -129,7 +129,7 @@ def switch_a_head_off(film: "Film") -> None:
     expect(page.get_by_role("heading", name=", after")).to_be_visible()
     page.wait_for_load_state("networkidle")
     film.keep(2 * READ)
-    film.click(page.get_by_role("main").locator(".line button").nth(word))
+    film.click(page.get_by_role("main").locator(".line").get_by_role("button", name=word, exact=True))
     page.wait_for_load_state("networkidle")
     film.keep(END)
 
@@ -141,8 +141,8 @@ def head_button(page: Page, attention: str, head: int) -> Locator:
 
 
 @cache
-def decisive_head() -> tuple[str, int, int]:
-    """Return the attention and the head, counted from 1, without which the translation changes, and where it does.
+def decisive_head() -> tuple[str, int, str]:
+    """Return the attention and the head, counted from 1, without which the translation changes, and the word before.
 
     The head that the viewer begins with is tried first, then the others from the last attention on.
     """
@@ -155,7 +155,7 @@ def decisive_head() -> tuple[str, int, int]:
             (after,) = model.translate([SENTENCE])
         if after != before:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(before.split(), after.split(), strict=False))
-            return attention, head + 1, len(list(same))
+            return attention, head + 1, [word for word, _ in same][-1]
     raise AssertionError(f"no head changes the translation of {SENTENCE!r}; choose another sentence")
 
 

@@ -1,8 +1,8 @@
 """Weights in a quarter of their space: matrices as int8 with a scale for each row, w = s_i q_ij, |q_ij| < 2^(bits-1).
 
 A file holds NAME in int8 and NAME.scale in float32; vectors (norms, biases) stay as they are. `read_model` expands them
-to float32, so such a folder is used like any other. The rounding error of a weight is at most s_i / 2. With fewer than
-8 bits a file is no smaller, but a compressed one is.
+to float32, so such a folder is used like any other. The rounding error of a weight is at most s_i / 2. Fewer than
+8 bits save space only in a compressed file.
 """
 
 from collections.abc import Mapping
