@@ -39,7 +39,7 @@ def test_parts_offers_every_public_class_of_its_modules() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }
     internal = {"BeamMask", "Both", "Constant", "Coordinate", "Fused", "Gated", "OneLayer", "Repackable", "Stem"}
-    internal |= {"ChannelDecays", "HeadDecays", "RWKV7Parts", "RowDropout", "Signal"}
+    internal |= {"ChannelDecays", "HasModule", "HeadDecays", "RWKV7Parts", "RowDropout", "Signal", "Watchable"}
     assert defined - internal <= set(parts.__all__)
     for name in parts.__all__:
         assert hasattr(parts, name)
