@@ -211,10 +211,11 @@ def _serve(
     begin = urlencode({name: value for name, value in fields.items() if value is not None})
     address = f"http://{HOST}:{number}/" + (f"?token={token}" if token else "") + (f"#{begin}" if begin else "")
     moved = f"port {port} is in use; " if port and number != port else ""
+    app = make_app(store, handles, token)
     print(f"{address} ({moved}press Ctrl-C to stop)", flush=True)
     with _open_browser(address, store.seen) if browser else nullcontext():
         load_in_background(handles, store, query)
-        serve(make_app(store, handles, token), listening)
+        serve(app, listening)
 
 
 @contextmanager

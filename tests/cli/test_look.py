@@ -357,7 +357,8 @@ def test_a_second_viewer_takes_the_next_port_and_says_so(regard, bundle):
 def test_the_head_to_begin_with_is_in_the_address(regard, bundle):
     with viewer("--port", 0, "--attention", "cross.1", "--head", 2, "--no-browser") as shown:
         assert shown.line == f"{shown.address}#attention=cross.1&head=2 (press Ctrl-C to stop)\n"
-        assert shown.interrupt()[0] == 0
+        code, _, err = shown.interrupt()
+        assert code == 0, err
 
 
 def test_no_token_lets_everybody_in(regard, bundle):
