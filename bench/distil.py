@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 import regard
+from regard.atomic import write_text
 
 TEACHER = Path(__file__).with_name("teacher.toml")
 SENTENCES, DISTILLED = Path("data/box/english.train.txt"), Path("data/box/distilled")
@@ -27,7 +28,7 @@ def write_distilled(run: Path, sentences: Path = SENTENCES, to: Path = DISTILLED
         french += teacher.translate(english[start : start + AT_ONCE])
         print(f"{len(french):,} of {len(english):,} sentences translated", flush=True)
     for suffix, lines in ((".en", english), (".fr", french)):
-        to.with_suffix(suffix).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_text(to.with_suffix(suffix), "".join(f"{line}\n" for line in lines))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def box_recipe(name: str) -> BoxRecipe:
 # --- data and training -----------------------------------------------------------------------------------------------
 
 
-def get_data(names: Sequence[str], source: Path | None, runs: Path) -> None:
+def get_data(names: Sequence[str], source: Path | None) -> None:
     """Write the data sets of these models into data/, and what is derived from them."""
     from regard.data.fetch import fetch
 
@@ -83,8 +83,6 @@ def get_data(names: Sequence[str], source: Path | None, runs: Path) -> None:
         write_trees(derived)
     if "crossing" in names:
         write_crossing(derived)
-    if TRANSLATOR in names and not DISTILLED.with_suffix(".fr").exists():
-        write_distilled(train(str(TEACHER), runs / "teacher"))
     if "proteins" in names:
         write_chains(Path("data/structures/structures.jsonl"), derived)
     text, held_back = map(Path, SHAKESPEARE)
@@ -107,7 +105,9 @@ def train(recipe: str, run: Path, start: Path | None = None) -> Path:
 
 
 def train_box_model(name: str, runs: Path) -> Path:
-    """Train a model of the box; return the folder of its run."""
+    """Train a model of the box; return the folder of its run. The translator first needs translations to learn from."""
+    if name == TRANSLATOR and not DISTILLED.with_suffix(".fr").exists():
+        write_distilled(train(str(TEACHER), runs / "teacher"))
     start = box_recipe(name).start
     return train(f"{BOX}/{name}", runs / name, runs / start if start else None)
 
@@ -326,7 +326,7 @@ def main() -> None:
     parser.add_argument("--pack", type=Path, metavar="RUN", help="pack this run as the one model that is named")
     given = parser.parse_args()
     names = in_order(given.names or box_recipe_names())
-    get_data(names, given.source, given.runs)
+    get_data(names, given.source)
     for name in names:
         folder = pack(name, given.pack or train_box_model(name, given.runs))
         card = from_table(json.loads((folder / CARD).read_text(encoding="utf-8")), Card)

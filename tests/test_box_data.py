@@ -6,6 +6,8 @@ import numpy as np
 
 from bench.box_data import OTHER, PARTS, label_by_keywords, write_chains
 from bench.crossing import FRAMES, REACH, WIDTH, simulate
+from bench.distil import write_distilled
+from regard.use.box import FOLDER
 
 
 def test_pedestrians_stay_in_the_streets_and_walk():
@@ -55,3 +57,15 @@ def test_chains_of_proteins_with_relatives_are_trained_on(tmp_path):
     assert all(parts.values())
     assert {place[f"{number}A"] for number in (*range(8), *range(30, 38))} == {"train"}
     assert parts["train"][0] == f"0A\t{sequences[0]}\t{'HE_' * 20}"
+
+
+def test_the_sentences_of_a_distilled_set_have_their_translations(tmp_path):
+    """Also where a translation is longer or a sentence is repeated: line by line."""
+    sentences = ["I am tired.", "Where is the old station?", "I am tired."]
+    (tmp_path / "sentences.txt").write_text("".join(f"{one}\n" for one in sentences))
+    write_distilled(FOLDER / "en-fr-rnn-attention", tmp_path / "sentences.txt", tmp_path / "distilled")
+    english, french = ((tmp_path / f"distilled.{side}").read_text().splitlines() for side in ("en", "fr"))
+    assert english == sentences
+    assert len(french) == 3
+    assert french[0] == french[2] == "Je suis fatigué."
+    assert "gare" in french[1]
