@@ -48,7 +48,10 @@ def window() -> Iterator["Tab"]:
 def tab(window: "Tab", shown: "Shown") -> Iterator["Tab"]:
     """The page of the viewer, which must contact no other host and report no errors."""
     window.begin(shown.address)
-    yield window
+    try:
+        yield window
+    finally:
+        shown.gate.release()
     window.check()
 
 

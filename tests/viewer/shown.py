@@ -23,10 +23,11 @@ from regard.viewer.query import Query
 from regard.viewer.record import record
 from regard.viewer.recording import Recording, StoredRecording
 from regard.viewer.recording_store import RecordingStore
+from regard.viewer.server import make_app
 
 from ..use.made import loaded
 from .fake import attention, manifest, recording
-from .serving import running
+from .serving import Gate, serving
 
 IMAGE = np.random.default_rng(0).integers(0, 255, (8, 12, 3), dtype=np.uint8)
 ASKED: dict[str, dict[str, object]] = {
@@ -88,6 +89,7 @@ class Shown:
     store: RecordingStore
     ids: dict[str, str]
     models: dict[str, Bundle]
+    gate: Gate
 
     def recording(self, name: str) -> Recording:
         return self.store.find(self.ids[name]).recording
@@ -136,8 +138,9 @@ def show() -> Iterator[Shown]:
     load_in_background(list(handles.values()), store, None).join()
     recordings = {name: record(bundle, Query(**ASKED[name])) for name, bundle in made.items()}
     ids = {name: store.put(one, handles[name].lock, keep=True) for name, one in recordings.items()}
-    with running(store, *handles.values()) as port:
-        yield Shown(f"http://127.0.0.1:{port}", store, ids, made)
+    gate = Gate(make_app(store, list(handles.values()), None))
+    with serving(gate) as port:
+        yield Shown(f"http://127.0.0.1:{port}", store, ids, made, gate)
 
 
 def random_recording(

@@ -6,35 +6,33 @@ from pathlib import Path
 from threading import Lock
 
 import pytest
-from playwright.sync_api import APIResponse, Route, expect
+from playwright.sync_api import expect
 
 from ..use.made import image
 from .browser import Tab
 from .shown import Shown, random_recording
 
+Hold = Callable[[str], Callable[[], None]]
 
-def hold(tab: Tab, pattern: str) -> Callable[[], None]:
-    """Hold back the next response to this address; return a function that releases it."""
-    held: list[tuple[Route, APIResponse]] = []
-    free = False
 
-    def keep(route: Route) -> None:
-        given = route.fetch()
-        if free:
-            route.fulfill(response=given)
-        else:
-            held.append((route, given))
+@pytest.fixture
+def hold(tab: Tab, shown: Shown) -> Hold:
+    """Hold back the next response to a path with this ending; return a function that releases it and waits for it.
 
-    def let_go() -> None:
-        nonlocal free
-        free = True
-        with tab.page.expect_response(pattern) as answer:
-            for route, given in held:
-                route.fulfill(response=given)
-        answer.value.finished()
+    The server holds it, not the browser, where the interception of requests begins and ends at times of its own.
+    """
 
-    tab.page.route(pattern, keep, times=1)
-    return let_go
+    def keep(ending: str) -> Callable[[], None]:
+        event = shown.gate.hold(ending)
+
+        def let_go() -> None:
+            with tab.page.expect_response(f"**{ending}") as answer:
+                event.set()
+            answer.value.finished()
+
+        return let_go
+
+    return keep
 
 
 def run(tab: Tab, text: str) -> None:
@@ -45,9 +43,9 @@ def run(tab: Tab, text: str) -> None:
 # --- the query form --------------------------------------------------------------------------------------------------
 
 
-def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown):
+def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown, hold: Hold):
     tab.open(shown.ids["writer"], "look")
-    let_go, box = hold(tab, "**/record"), tab.page.locator("[data-text]")
+    let_go, box = hold("/record"), tab.page.locator("[data-text]")
     run(tab, "one red dog")
     expect(tab.page.get_by_text("Running …")).to_be_visible()
     box.fill("two blue cats")
@@ -58,10 +56,10 @@ def test_what_is_typed_while_a_model_runs_stays(tab: Tab, shown: Shown):
     expect(box).to_have_value("two blue cats")
 
 
-def test_the_query_stays_in_the_box_until_its_recording_is_shown(tab: Tab, shown: Shown):
+def test_the_query_stays_in_the_box_until_its_recording_is_shown(tab: Tab, shown: Shown, hold: Hold):
     tab.open(shown.ids["writer"], "look")
     expect(tab.page.locator("header form")).to_be_visible()
-    let_go, box = hold(tab, "**/manifest.json"), tab.page.locator("[data-text]")
+    let_go, box = hold("/manifest.json"), tab.page.locator("[data-text]")
     run(tab, "blue blue dog")
     expect(tab.page).not_to_have_url(re.compile(shown.ids["writer"]))
     expect(tab.page.get_by_text("Opening …")).to_be_visible()
@@ -93,10 +91,10 @@ def test_an_image_that_is_run_before_it_is_read(tab: Tab, shown: Shown, tmp_path
 # --- recordings ------------------------------------------------------------------------------------------------------
 
 
-def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: Shown):
-    listed = hold(tab, "**/models.json")  # after which the recordings are listed again
+def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: Shown, hold: Hold):
+    listed = hold("/models.json")  # after which the recordings are listed again
     tab.open(shown.ids["writer"], "look")
-    let_go = hold(tab, "**/recordings.json")
+    let_go = hold("/recordings.json")
     listed()
     first = tab.field("Recording").locator("option").first
     run(tab, "red red dog")
@@ -109,9 +107,9 @@ def test_an_old_list_of_recordings_does_not_replace_a_new_one(tab: Tab, shown: S
     expect(tab.field("Recording").locator("option:checked")).to_have_text("writer: red red dog")
 
 
-def test_a_view_can_be_chosen_before_the_recording_is_there(tab: Tab, shown: Shown):
+def test_a_view_can_be_chosen_before_the_recording_is_there(tab: Tab, shown: Shown, hold: Hold):
     tab.open(shown.ids["writer"], "look")
-    let_go = hold(tab, "**/manifest.json")
+    let_go = hold("/manifest.json")
     tab.field("Recording").select_option(shown.ids["translator"])
     expect(tab.page.get_by_text("Opening …")).to_be_visible()
     tab.field("Recording").blur()
@@ -121,13 +119,13 @@ def test_a_view_can_be_chosen_before_the_recording_is_there(tab: Tab, shown: Sho
     tab.expect_chosen(recording=shown.ids["translator"], view="heads")
 
 
-def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Shown):
+def test_of_two_second_texts_the_last_one_asked_for_is_shown(tab: Tab, shown: Shown, hold: Hold):
     slow, quick = shown.ids["biased"], shown.ids["recurrent"]
     tab.open(shown.ids["writer"], "words")
     choice, line = tab.field("Second text"), tab.page.get_by_role("group", name="Second text").get_by_role("button")
     words = shown.words("recurrent", "tokens")
     expect(line.first).to_be_visible()
-    let_go = hold(tab, f"**/{slow}/manifest.json")
+    let_go = hold(f"/{slow}/manifest.json")
     choice.select_option(slow)
     expect(choice).to_have_value(slow)  # although it is not loaded yet
     choice.select_option(quick)
@@ -149,10 +147,10 @@ def steps(shown: Shown) -> str:
 
 
 @pytest.mark.parametrize("view", ["look", "heads"])
-def test_heads_of_the_previous_step_stay_until_the_next_are_loaded(tab: Tab, steps: str, view: str):
+def test_heads_of_the_previous_step_stay_until_the_next_are_loaded(tab: Tab, steps: str, view: str, hold: Hold):
     tab.open(steps, view, attention="cross.1", head=1, query=0, key=0, step=0)
     head = tab.page.locator("main .head" if view == "heads" else "nav .head").nth(1)
-    let_go = hold(tab, "**/overview/1.u8")
+    let_go = hold("/overview/1.u8")
     head.focus()
     tab.press("]")
     tab.expect_chosen(step=1)
@@ -162,10 +160,10 @@ def test_heads_of_the_previous_step_stay_until_the_next_are_loaded(tab: Tab, ste
     expect(head).to_be_focused()
 
 
-def test_a_picture_of_training_names_its_step(tab: Tab, steps: str):
+def test_a_picture_of_training_names_its_step(tab: Tab, steps: str, hold: Hold):
     tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
     expect(tab.main("training").locator(".pane canvas")).to_be_visible()
-    let_go = hold(tab, "**/attention/1.f16")
+    let_go = hold("/attention/1.f16")
     tab.press("]")
     expect(tab.page.locator(".scrubber output")).to_have_text("step 10 of 10")
     expect(tab.page.get_by_role("heading", name="Cross L1.H1 at step 0", exact=True)).to_be_visible()
@@ -173,10 +171,10 @@ def test_a_picture_of_training_names_its_step(tab: Tab, steps: str):
     expect(tab.page.get_by_role("heading", name="Cross L1.H1 at step 10", exact=True)).to_be_visible()
 
 
-def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str):
+def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str, hold: Hold):
     tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
     expect(tab.main("training").locator(".pane canvas")).to_be_visible()
-    let_go = hold(tab, "**/attention/1.f16")
+    let_go = hold("/attention/1.f16")
     tab.page.evaluate(
         "() => { window.setInterval = (act) => { window.tick = act; return 0; }; }"
     )  # the test is the clock
