@@ -19,7 +19,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# With bytecode, whatever the environment says: tests start many processes, which would compile the package each time.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal
 USE := .venv/.user
 DEV := .venv/.dev
 BROWSERS := chromium chromium-browser google-chrome

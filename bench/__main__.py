@@ -17,7 +17,7 @@ from bench.cases import all_cases, find_cases
 from bench.machine import busy_cores, describe_machine, measure_ceilings
 from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
 from bench.report import MEASURED, PAGE, case_lines, machine_lines, read_results, render
-from bench.runner import run_case, run_together
+from bench.runner import Together, run_case, run_together
 
 
 def arguments() -> argparse.Namespace:
@@ -40,6 +40,11 @@ def arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="let the contestants of all cases get ready at once, within this time; only timing is one by one",
     )
+    parser.add_argument(
+        "--at-once", type=int, default=1000, metavar="COUNT", help="contestants that get ready at a time"
+    )
+    parser.add_argument("--sign", type=Path, metavar="FILE", help="with --together: a file that exists during timing")
+    parser.add_argument("--profile", action="store_true", help="also profile an update of each contestant")
     parser.add_argument("--out", type=Path, help="write this file, or update its cases; default: in bench/measured")
     parser.add_argument("--list", action="store_true", help="list the cases of the device")
     parser.add_argument("--render", action="store_true", help="only write the pages in docs from bench/measured")
@@ -72,7 +77,8 @@ def main() -> None:
 
         done = one_by_one(cases, asked, ceilings)
         if asked.together is not None:
-            done = run_together(cases, asked.device, asked.threads, ceilings, asked.together)
+            how = Together(asked.together, asked.at_once, asked.sign, asked.profile)
+            done = run_together(cases, asked.device, asked.threads, ceilings, how)
         for case, found in done:
             keep(asked, result, case, {key: result["machine"][key] for key in ("threads", "load")} | found)
 
@@ -103,7 +109,7 @@ def one_by_one(
             print(f"{case.name}: not started; {asked.minutes:g} minutes are over", flush=True)
             continue
         load = busy_cores()
-        yield case, run_case(case, asked.device, asked.threads, rates) | {"load": load}
+        yield case, run_case(case, asked.device, asked.threads, rates, asked.profile) | {"load": load}
 
 
 def ordered(found: dict[str, Any], device: str) -> dict[str, Any]:

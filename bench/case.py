@@ -21,12 +21,14 @@ class Prepared:
     """A contestant that is ready: `run` does the work once.
 
     `amount` is how much useful work that is (tokens, images, updates), so that contestants may do it in other pieces.
-    `facts` are numbers that must agree among the contestants before anything is timed.
+    `facts` are numbers that must agree among the contestants before anything is timed. `updates` is how many updates of
+    a model a run has; they can be profiled.
     """
 
     run: Callable[[], object]
     amount: float = 1.0
     facts: Mapping[str, float] = field(default_factory=dict)
+    updates: int = 0
 
 
 Contestant = Callable[[Setting], Prepared]

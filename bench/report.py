@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.profile import profile_lines
+
 MEASURED = Path(__file__).parent / "measured"
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 Result = Mapping[str, Any]
@@ -22,7 +24,8 @@ A *ratio* is our time over the peer's for the same amount of useful work (median
 quartiles over rounds. *First* is the time until the first run is done, with building, compiling and capturing, but
 without importing. Memory is the peak of what is allocated on an accelerator, or of the resident process on a CPU.
 *Of the ceiling* compares our time with the floor of the case: its operations at the rate of the machine's largest
-product, or its bytes at that of a copy.
+product, or its bytes at that of a copy. Where there is a profile, it shows how an update spends its time: on a GPU by
+kernels, and *idle* is the time between them; on a CPU by operators, and the rest is Python and the profiler itself.
 """
 
 
@@ -115,6 +118,7 @@ def case_lines(name: str, case: Result) -> Iterator[str]:
     yield ""
     if case.get("floor"):
         yield floor_line(case) + "\n"
+    yield from profile_lines(case["contestants"])
 
 
 def floor_line(case: Result) -> str:

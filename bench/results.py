@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,8 @@ def perform(name: str, seed: int, place: Place, jobs: int, again: str) -> None:
     resolved = checksum_of(run.config, place.data)
     stem = f"{name}-{seed}-{resolved}"
     test, signatures = measure(run, result, place, place.out / f"{stem}.txt")
+    if wrong := [key for key, value in (*valid.items(), *test.items()) if not isfinite(value)]:
+        raise RegardError(f"{name}, seed {seed}: not finite, so nothing is recorded: {', '.join(wrong)}")
     record = {
         "name": name,
         "seed": seed,

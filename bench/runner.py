@@ -13,22 +13,25 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from bench.case import Case, Contestant, Setting, disagreements
+from bench.case import Case, Contestant, Prepared, Setting, disagreements
 from bench.machine import peak_megabytes, release, wait
+from bench.profile import profile_updates
 
 TURN_SECONDS = 0.3  # that the timed runs of a turn take together, at least one
 MOST_RUNS = 50  # of a turn
 LEAST_ROUNDS, MOST_ROUNDS = 3, 25
 LONGEST_REASON = 120  # characters of the reason why a contestant is absent
 PATIENCE = 900.0  # seconds for a contestant to get ready
+SETTLING = 1.5  # seconds in which other work can stop before anything is timed
 
 
 @dataclass
@@ -40,6 +43,7 @@ class Timing:
     facts: Mapping[str, float] = field(default_factory=dict)
     rounds: list[float] = field(default_factory=list)
     memory_mb: float = 0.0
+    profile: dict[str, Any] | None = None
     absent: str = ""  # why it could not run
 
     def table(self) -> dict[str, Any]:
@@ -53,6 +57,7 @@ class Timing:
             "first_s": self.first_s,
             "memory_mb": self.memory_mb,
             "facts": dict(self.facts),
+            **({} if self.profile is None else {"profile": self.profile}),
         }
 
 
@@ -64,47 +69,96 @@ def quartiles(values: list[float]) -> list[float]:
     return [low, high]
 
 
-def run_case(case: Case, device: str, threads: int, ceilings: Mapping[str, float]) -> dict[str, Any]:
-    """Check and time a case; return what JSON stores of it."""
+def run_case(
+    case: Case, device: str, threads: int, ceilings: Mapping[str, float], profiles: bool = False
+) -> dict[str, Any]:
+    """Check and time a case, and profile it if asked to; return what JSON stores of it."""
     with tempfile.TemporaryDirectory() as name, _Contest(case, device, threads, Path(name)) as contest:
         for who in case.contestants:  # one after the other, so that the first run is timed alone
             contest.start(who)
             contest.wait_for(who, PATIENCE)
-        return _result(contest, ceilings)
+        return _result(contest, ceilings, profiles)
+
+
+@dataclass(frozen=True)
+class Together:
+    """How the contestants of several cases get ready together.
+
+    `at_once` of them at the same time, all within `patience` seconds. While they are timed, the file `sign` exists, so
+    that other work on the machine can be stopped for that time.
+    """
+
+    patience: float
+    at_once: int = 1000
+    sign: Path | None = None
+    profiles: bool = False
 
 
 def run_together(
-    cases: Sequence[Case], device: str, threads: int, ceilings: Callable[[], Mapping[str, float]], patience: float
+    cases: Sequence[Case], device: str, threads: int, ceilings: Callable[[], Mapping[str, float]], how: Together
 ) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """Yield the results of cases whose contestants get ready all at once, within `patience` seconds, for little time.
+    """Yield the results of cases whose contestants get ready before any is timed.
 
     They are timed alone, but the time of a first run is that of a busy machine.
     """
-    begun = time.monotonic()
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in cases]
         contests = [
             stack.enter_context(_Contest(case, device, threads, path))
             for case, path in zip(cases, folders, strict=True)
         ]
-        for contest in contests:
-            for who in contest.case.contestants:
-                contest.start(who)
-        for contest in contests:
-            for who in contest.case.contestants:
-                contest.wait_for(who, max(0.0, begun + patience - time.monotonic()))
+        _get_ready(contests, how)
+        stack.enter_context(_existing(how.sign))
         rates = ceilings()  # now that nothing else runs
         for contest in contests:
-            yield contest.case, _result(contest, rates) | {"together": True}
+            yield contest.case, _result(contest, rates, how.profiles) | {"together": True}
             contest.end()  # and its memory is free again
 
 
-def _result(contest: "_Contest", ceilings: Mapping[str, float]) -> dict[str, Any]:
-    """Check and time contestants that are ready."""
+def _get_ready(contests: Sequence["_Contest"], how: Together) -> None:
+    """Start all contestants, not too many at once, and wait for them."""
+    end = time.monotonic() + how.patience
+    waiting = [(contest, who) for contest in contests for who in contest.case.contestants]
+    started: list[tuple[_Contest, str]] = []
+    while waiting or started:
+        while waiting and len(started) < how.at_once:
+            contest, who = waiting.pop(0)
+            contest.start(who)
+            started.append((contest, who))
+        pipes = [contest.pipes[who] for contest, who in started]
+        answered = wait_for_any(pipes, max(0.0, end - time.monotonic()))
+        if not answered:
+            for contest, who in (*started, *waiting):
+                contest.give_up(who, f"not ready within {how.patience:.0f} s")
+            return
+        for (contest, who), pipe in list(zip(started, pipes, strict=True)):
+            if pipe in answered:
+                contest.wait_for(who, 0.0)
+                started.remove((contest, who))
+
+
+@contextmanager
+def _existing(path: Path | None) -> Iterator[None]:
+    """Keep a file in existence during the block."""
+    if path is None:
+        yield
+        return
+    path.touch()
+    try:
+        time.sleep(SETTLING)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _result(contest: "_Contest", ceilings: Mapping[str, float], profiles: bool) -> dict[str, Any]:
+    """Check, time and profile contestants that are ready."""
     case, timings = contest.case, contest.timings
     wrong = disagreements(case, {who: each.facts for who, each in timings.items() if not each.absent})
     if not wrong:
         contest.take_turns()
+        if profiles:
+            contest.profile()
     result: dict[str, Any] = {
         "about": case.about,
         "unit": case.unit,
@@ -180,6 +234,12 @@ class _Contest:
         else:
             self.processes[name].kill()
 
+    def give_up(self, name: str, reason: str) -> None:
+        """Leave out a contestant that was not ready in time."""
+        self.timings[name] = Timing(absent=reason)
+        if name in self.processes:
+            self.processes[name].kill()
+
     def end(self) -> None:
         """End all processes."""
         for process in self.processes.values():
@@ -206,6 +266,14 @@ class _Contest:
                 self.pipes[name].send("memory")
                 memory = self._receive(name, PATIENCE)
                 timing.memory_mb = memory if isinstance(memory, float) else 0.0
+
+    def profile(self) -> None:
+        """Profile all contestants that run updates of a model."""
+        for name, timing in self.timings.items():
+            if not timing.absent:
+                self.pipes[name].send("profile")
+                found = self._receive(name, PATIENCE)
+                timing.profile = found if isinstance(found, dict) else None
 
     def _receive(self, name: str, seconds: float) -> Any:
         """Return the answer of a contestant; if it has failed, note why."""
@@ -237,7 +305,7 @@ def _serve(contestant: Contestant, setting: Setting, pipe: Connection) -> None:
         pipe.send(Timing(time.perf_counter() - begun, ready.amount, ready.facts))
         release(setting.device)  # others get ready meanwhile
         for request in iter(pipe.recv, None):
-            pipe.send(peak_megabytes(setting.device) if request == "memory" else _turn(ready.run, setting.device))
+            pipe.send(_answer(request, ready, setting.device))
     except ImportError as error:
         pipe.send(f"not installed: {error.name or one_line(error)}")
     except EOFError:
@@ -250,6 +318,15 @@ def _serve(contestant: Contestant, setting: Setting, pipe: Connection) -> None:
 def one_line(error: Exception) -> str:
     """Return a message as a cell of a table."""
     return " ".join(str(error).replace("|", "/").split())[:LONGEST_REASON]
+
+
+def _answer(request: str, ready: Prepared, device: str) -> object:
+    """Return what the runner asks for: the peak of memory, a profile, or times of runs."""
+    if request == "memory":
+        return peak_megabytes(device)
+    if request == "profile":
+        return profile_updates(ready.run, ready.updates, device) if ready.updates else None
+    return _turn(ready.run, device)
 
 
 def _turn(run: Any, device: str) -> list[float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pictures.drawn import draw_attention, draw_forecast, draw_positions, draw_sentence_tree
 from pictures.journeys import draw_journeys
 from pictures.lab import draw_lab
+from pictures.recurrences import PLOTS, draw_recurrences
 from pictures.terminal import draw_terminal
 from pictures.viewer import photograph_viewer
 from regard.draw import DARK, LIGHT, Look
@@ -31,6 +32,7 @@ GROUPS = {
     "journeys": Group(("journey-train.svg", "journey-translate.svg", "journey-look.svg"), draw_journeys),
     "terminal": Group(("show-gpt2.svg", "translate.svg"), draw_terminal),
     "lab": Group(("lab-gradients.svg", "lab-lookup.svg"), draw_lab),
+    "recurrences": Group(tuple(PLOTS), draw_recurrences),
     "viewer": Group(("look.webp", "view-change.png", "view-arithmetic.png", "view-heads.png"), photograph_viewer),
 }
 

@@ -18,6 +18,7 @@ from bench.cases.small import marian, write_images, write_pairs
 from regard.training.request import RunRequest
 
 UPDATES = 5
+LONG_RUN = ("train.steps=100000",)  # as Transformer base and GPT-2 were trained: long enough to compile the whole model
 
 # --- language --------------------------------------------------------------------------------------------------------
 
@@ -29,16 +30,13 @@ def our_gpt2(rows: int, length: int, setting: Setting, *changes: str, updates: i
     """Return our loop with GPT-2 124M on a text of random letters; its vocabulary is larger than that."""
     text = write_once(setting.folder / "text.txt", lambda: random_text(max(2_000_000, 8 * rows * length)))
     sizes = (f"task.window={length}", f"train.tokens={rows * length}")
-    request = RunRequest({"kind": "language", "train": [text]}, (*NO_DROPOUT, *ADAM, *sizes, *changes), recipe="gpt2")
+    settings = (*NO_DROPOUT, *ADAM, *LONG_RUN, *sizes, *changes)
+    request = RunRequest({"kind": "language", "train": [text]}, settings, recipe="gpt2")
     return our_loop(setting, request, updates, VOCABULARY)
 
 
 def our_short_gpt2(setting: Setting) -> Prepared:
     return our_gpt2(ROWS, LENGTH, setting, f"model.embed.position.length={LENGTH}")
-
-
-def our_captured_gpt2(setting: Setting) -> Prepared:
-    return our_gpt2(ROWS, LENGTH, setting, f"model.embed.position.length={LENGTH}", "train.capture=always")
 
 
 def language_model(make: Callable[[], nn.Module], setting: Setting) -> Prepared:
@@ -57,7 +55,7 @@ def language_model(make: Callable[[], nn.Module], setting: Setting) -> Prepared:
             yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     run = training_loop(model, loss_of, batches(), setting.device, UPDATES)
-    return Prepared(run, UPDATES * ROWS * LENGTH, {"parameters": float(weights_of(model))})
+    return Prepared(run, UPDATES * ROWS * LENGTH, {"parameters": float(weights_of(model))}, UPDATES)
 
 
 def plain_gpt2() -> nn.Module:
@@ -106,7 +104,8 @@ def our_translator(data: str | None, setting: Setting) -> Prepared:
     lengths = np.full((8 * PAIRS, 2), WIDTH - 1) if data is None else np.tile(real_lengths(data), (8, 1))
     pairs = write_once(setting.folder / "pairs.tsv", lambda: write_pairs(len(lengths), WORDS, lengths))
     tokens = PAIRS * WIDTH if data is None else REAL_TOKENS
-    changes = (*ADAM, "tokenizer.kind=word", f"tokenizer.vocabulary={WORDS + 5}", f"train.tokens={tokens}")
+    words = ("tokenizer.kind=word", f"tokenizer.vocabulary={WORDS + 5}")
+    changes = (*ADAM, *LONG_RUN, *words, f"train.tokens={tokens}")
     request = RunRequest({"kind": "translation", "source": [pairs]}, changes, recipe="transformer-base")
     return our_loop(setting, request, UPDATES, WORDS + 5)
 
@@ -152,7 +151,7 @@ def plain_translator(kind: str, data: str | None, compiles: bool, setting: Setti
 
     run = training_loop(body, torch.compile(loss_of) if compiles else loss_of, again(), setting.device, UPDATES)
     useful = float(np.mean([int((target != 0).sum()) for _, target in supply]))
-    return Prepared(run, UPDATES * useful, {"parameters": float(weights_of(body))})
+    return Prepared(run, UPDATES * useful, {"parameters": float(weights_of(body))}, UPDATES)
 
 
 def translator_case(name: str, about: str, data: str | None, goal: float) -> Case:
@@ -189,7 +188,7 @@ VIT = (
 
 def our_vit(setting: Setting) -> Prepared:
     images = write_images(setting.folder / "images.npz", 2048, SIDE, 3, 1000)
-    changes = (*VIT, *ADAM, "task.shift=0", "task.smoothing=0.0", f"train.tokens={IMAGES * PATCHES}")
+    changes = (*VIT, *ADAM, *LONG_RUN, "task.shift=0", "task.smoothing=0.0", f"train.tokens={IMAGES * PATCHES}")
     return our_loop(setting, RunRequest({"kind": "vision", "train": images}, changes, recipe="vit"), UPDATES)
 
 
@@ -209,7 +208,7 @@ def timm_vit(setting: Setting) -> Prepared:
             yield pixels, labels
 
     run = training_loop(model, loss_of, batches(), setting.device, UPDATES)
-    return Prepared(run, UPDATES * IMAGES, {"parameters": float(weights_of(model))})
+    return Prepared(run, UPDATES * IMAGES, {"parameters": float(weights_of(model))}, UPDATES)
 
 
 # --- small models: how updates are executed --------------------------------------------------------------------------
@@ -274,7 +273,6 @@ def cases() -> list[Case]:
             "token",
             {
                 "regard": our_short_gpt2,
-                "regard, captured": our_captured_gpt2,
                 "plain PyTorch, compiled": partial(language_model, plain_gpt2),
                 "Hugging Face, compiled": partial(language_model, their_gpt2),
                 "x-transformers, compiled": partial(language_model, x_gpt2),

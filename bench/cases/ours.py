@@ -50,8 +50,8 @@ def start_trainer(
 ) -> Trainer:
     """Return the trainer of a run; a `vocabulary` makes the model larger than its text needs."""
     ranks = Ranks(0, 1, torch.device(setting.device))
-    more = (*(ENDLESS if endless else ()), f"train.threads={setting.threads}")
-    request = replace(request, overrides=(*request.overrides, *more))
+    overrides = (*(ENDLESS if endless else ()), *request.overrides, f"train.threads={setting.threads}")
+    request = replace(request, overrides=overrides)
     plan: RunPlan = plan_run(request, ranks)
     if vocabulary is not None:
         assert plan.config.model is not None
@@ -83,7 +83,7 @@ def our_loop(setting: Setting, request: RunRequest, updates: int, vocabulary: in
     """Prepare our training loop; the amount are the useful tokens (or images) of its updates."""
     trainer = start_trainer(setting, request, vocabulary)
     facts = {"parameters": float(sum(weight.numel() for weight in trainer.model.parameters()))}
-    return Prepared(updates_of(trainer, updates), updates * useful(trainer), facts)
+    return Prepared(updates_of(trainer, updates), updates * useful(trainer), facts, updates)
 
 
 def useful(trainer: Trainer) -> float:

@@ -49,7 +49,7 @@ def plain_language(setting: Setting) -> Prepared:
         return F.cross_entropy(model(tokens).flatten(0, 1), labels.flatten())
 
     run = training_loop(model, loss_of, windows(), "cpu", UPDATES)
-    return Prepared(run, UPDATES * T * B, {"parameters": float(weights_of(model))})
+    return Prepared(run, UPDATES * T * B, {"parameters": float(weights_of(model))}, UPDATES)
 
 
 def their_language(setting: Setting) -> Prepared:
@@ -134,7 +134,7 @@ def plain_translation(setting: Setting) -> Prepared:
         return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
 
     run = training_loop(model, loss_of, padded_pairs(rows), "cpu", UPDATES)
-    return Prepared(run, UPDATES * tokens, {"parameters": float(weights_of(model))})
+    return Prepared(run, UPDATES * tokens, {"parameters": float(weights_of(model))}, UPDATES)
 
 
 def marian(vocabulary: int, layers: int, dim: int, heads: int, hidden: int) -> Any:
@@ -222,7 +222,7 @@ def timm_vision(setting: Setting) -> Prepared:
             yield pixels[chosen], labels[chosen]
 
     run = training_loop(model, lambda x, y: F.cross_entropy(model(x), y), batches(), "cpu", UPDATES)
-    return Prepared(run, UPDATES * IMAGES, {"parameters": float(weights_of(model))})
+    return Prepared(run, UPDATES * IMAGES, {"parameters": float(weights_of(model))}, UPDATES)
 
 
 TRAINER = "Hugging Face Trainer"
