@@ -91,10 +91,11 @@ def train() -> None:
     small = ["model.dim=64", "model.depth=2", "task.window=64", "train.tokens=2048", "tokenizer.kind=char"]
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        task = {"kind": "language", "train": [str(shipped("shakespeare.txt"))]}
+        text = shipped("shakespeare.txt")
         steps = [f"train.steps={UPDATES}", f"train.validate_every={UPDATES // 6}"]
         quiet = plain_console(quiet=True)
-        regard.train(task, *small, *steps, run=run, console=quiet, callbacks=[ShowWriting(run)], device="cpu")
+        shown = [ShowWriting(run)]
+        regard.train("language", text, *small, *steps, run=run, console=quiet, callbacks=shown, device="cpu")
 
 
 def write_page(recording: Any) -> None:
@@ -117,5 +118,5 @@ if __name__ == "__main__":
     speak()
     train()
     write_page(shown)
-    print(f"\n{time.monotonic() - started:.0f} seconds; next: regard --help, docs/")
+    print(f"\n{time.monotonic() - started:.0f} seconds; next: the chapters of docs/tour/index.md, or regard --help")
     print("(. .venv/bin/activate puts regard on the path of this shell)")

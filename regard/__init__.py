@@ -1,11 +1,16 @@
 """regard: attention models from the RNN to today's LLM, each a few lines of data over the same few parts.
 
     import regard
-    model = regard.build("gpt2", "model.depth=4")
+    regard.load("en-fr").translate(["Good morning."])  # a model that comes with the package, or your own
+    run = regard.train("language", "corpus.txt", "train.minutes=5", run="runs/mine")
+    regard.look(run, "Once upon a time")  # in a notebook
+
+    model = regard.build("gpt2", "model.depth=4")  # a torch module
     with regard.watch(model) as tape:
         model(tokens)
 
-Torch is imported when a name is first used, so that `import regard` and `regard --help` are instant.
+`load` returns a model with a method for each verb of the command. Torch is imported when a name is first used, so that
+`import regard` and `regard --help` are instant.
 """
 
 from importlib import import_module

@@ -30,6 +30,14 @@ LEFTOVER = re.compile(r".*\.[0-9a-f]{12}\.part")  # a temporary name; see `_temp
 Existing = Literal["refuse", "replace", "keep"]
 
 
+class WriteError(RegardError):
+    """A file or a folder that cannot be written, the reason, and what to do."""
+
+    def __init__(self, path: Path, reason: str, advice: str) -> None:
+        super().__init__(f"{path}: cannot be written: {reason}; {advice}")
+        self.path, self.reason, self.advice = path, reason, advice
+
+
 @contextmanager
 def write_file(path: str | Path, remedy: str | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends, the file written there becomes `path`.
@@ -183,7 +191,11 @@ def explain_write_errors(path: Path, remedy: str | None = None) -> Iterator[None
         else:
             reason = error.strerror or str(error)
             advice = remedy or _usual_remedy(error.errno)
-        raise RegardError(f"{path}: cannot be written: {reason}; {advice}") from None
+        raise WriteError(path, reason, advice) from None
+    except WriteError as error:
+        if not _is_temporary(error.path):
+            raise
+        raise WriteError(path, error.reason, remedy or error.advice) from None  # the user knows the final name only
 
 
 # --- details ---------------------------------------------------------------------------------------------------------
@@ -222,7 +234,12 @@ def _is_elsewhere(error: OSError, path: Path) -> bool:
     target = Path(os.path.realpath(path))
     if named == target or named in target.parents or target in named.parents:
         return False
-    return not any(LEFTOVER.fullmatch(part) for part in named.parts)
+    return not _is_temporary(named)
+
+
+def _is_temporary(path: Path) -> bool:
+    """Return whether a path is a temporary name, or inside of a folder that has one."""
+    return any(LEFTOVER.fullmatch(part) for part in path.parts)
 
 
 def _is_occupied(target: Path) -> bool:

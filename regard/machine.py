@@ -128,5 +128,16 @@ def _first(*paths_or_names: Path | str) -> int | None:
 
 def has_triton() -> bool:
     """Return whether kernels of Triton can run on CUDA: it is installed, and it finds the C compiler that it needs."""
-    compilers = (os.environ.get("CC", "cc"), "gcc", "clang")
-    return find_spec("triton") is not None and any(map(which, compilers))
+    return not what_compiling_lacks("cuda")
+
+
+def what_compiling_lacks(device: str) -> str:
+    """Return what torch needs to compile for a kind of device and does not find; empty if it has everything."""
+    if device == "cuda" and find_spec("triton") is None:
+        return "Triton is not installed"
+    variable, names = {"cuda": ("CC", ("cc", "gcc", "clang")), "cpu": ("CXX", ("c++", "g++", "clang++", "cl"))}.get(
+        device, ("", ())
+    )
+    if not names or any(map(which, filter(None, (os.environ.get(variable), *names)))):
+        return ""
+    return f"there is no {'C' if device == 'cuda' else 'C++'} compiler ({', '.join(names)})"

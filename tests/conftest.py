@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -88,6 +89,12 @@ def has_quick_case(item: pytest.Item) -> bool:
     return getattr(case, "name", None) in {None, *QUICK_CASES}
 
 
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking through all that is imported by now, again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_exception_interact(node):
     """Apply the time limit to the teardown of a failed test too; pytest lifts it, for debuggers."""
@@ -113,5 +120,7 @@ settings.register_profile(
 )
 settings.load_profile("regard")
 
+# jsonschema, which reads notebooks, would compile a grammar of addresses for seconds; no notebook here has any.
+sys.modules.setdefault("rfc3987_syntax", None)
 torch.set_num_threads(1)  # two worker processes share two cores
 gc.set_threshold(50_000, 20, 20)  # the default looks through all that is imported again and again

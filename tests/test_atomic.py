@@ -178,6 +178,18 @@ def test_a_folder_that_holds_something_is_refused_before_the_work(tmp_path: Path
     assert names(tmp_path / "a") == ["mine"]
 
 
+def test_an_error_about_a_file_of_a_folder_names_the_folder(tmp_path: Path):
+    def write(remedy: str | None) -> None:
+        with write_folder(tmp_path / "new", remedy=remedy) as part, write_file(part / "a.txt"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = f"^{re.escape(str(tmp_path / 'new'))}: cannot be written: No space left on device; "
+    with pytest.raises(RegardError, match=f"{place}free some space, or choose another folder$"):
+        write(None)
+    with pytest.raises(RegardError, match=f"{place}set REGARD_CACHE$"):
+        write("set REGARD_CACHE")
+
+
 @pytest.mark.parametrize(("existing", "kept"), [("refuse", "other"), ("keep", "other"), ("replace", "ours")])
 def test_a_folder_that_another_process_has_made_meanwhile(tmp_path: Path, existing: str, kept: str):
     path = tmp_path / "a"

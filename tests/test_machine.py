@@ -133,3 +133,18 @@ def test_threads_may_be_chosen_before_or_after_the_verb(monkeypatch, capsys):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     assert regard("recipes").code == 0
     assert used == [5, 5, 3]
+
+
+def test_what_compiling_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(machine, "which", lambda name: None)
+    assert machine.what_compiling_lacks("cpu") == "there is no C++ compiler (c++, g++, clang++, cl)"
+    assert machine.what_compiling_lacks("mps") == ""
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    assert machine.what_compiling_lacks("cuda") == "Triton is not installed"
+    assert not machine.has_triton()
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
+    assert machine.what_compiling_lacks("cuda") == "there is no C compiler (cc, gcc, clang)"
+    monkeypatch.setattr(machine, "which", lambda name: name if name == "clang" else None)
+    assert machine.what_compiling_lacks("cuda") == ""
+    assert machine.has_triton()

@@ -1,5 +1,6 @@
 """Where the verbs on text read their lines from: the command, a file, a column of a table, or standard input."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -76,10 +77,20 @@ class Lines:
                 print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
             return Chunks(self._read(part for chunk in read_available(self._cut) for part in chunk_lines(chunk)))
         if self.file is None:
+            self._warn_of_files(loaded)
             return Chunks(self._read(chunk_lines(self.texts or [])))
         columns = loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
         lines = _lines_of(self.file, self._cut) if columns is None else _cells_of(self.file, columns)
         return Chunks(self._read(chunk_lines(lines)))
+
+    def _warn_of_files(self, loaded: "LoadedModel | None") -> None:
+        """Say it if a text is the name of a file, which a model of texts reads as a text."""
+        if loaded is None or loaded.model.reads == "image":
+            return
+        from regard.use.box import is_file
+
+        for text in filter(is_file, self.texts or ()):
+            complain(f"{text} is read as a text; -f {shlex.quote(text)} reads the lines of the file")
 
     def _cut(self, place: str) -> None:
         self.cut += 1

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SHARES = ("accuracy", "q3")  # metrics from 0 to 1, which are printed in percent
 NAMES = {"bleu": "BLEU", "bracket_f1": "F1", "q3": "Q3"}
+MEDIUM = 60  # characters of a terminal in which the list has room for verbs
 WIDE = 80  # characters of a terminal in which the list has room to say what each model is
 
 
@@ -49,20 +50,23 @@ def models_command(
 
     console = make_console()
     is_wide = console.width >= WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    has_verbs = console.width >= MEDIUM
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("verbs", no_wrap=is_wide, overflow="fold")
+    if has_verbs:
+        table.add_column("verbs", no_wrap=is_wide, overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("score", justify="right", no_wrap=True)
     if is_wide:
         table.add_column("what it is", style="dim")
     for model in found:
         verbs = ", ".join(f"{verb}*" if TEXT_DEFAULTS.get(verb) == model.name else verb for verb in model.card.verbs)
-        about = [model.card.about] if is_wide else []
-        table.add_row(model.name, verbs, f"{model.size / 1e6:.1f} MB", format_score(model.card.score), *about)
+        shown, about = [verbs] if has_verbs else [], [model.card.about] if is_wide else []
+        table.add_row(model.name, *shown, f"{model.size / 1e6:.1f} MB", format_score(model.card.score), *about)
     console.print(table)
     total = sum(model.size for model in found) / 1e6
-    note = f"{total:.1f} MB in all; * used without -m; regard models NAME prints the card of one"
+    marked = "* used without -m; " if has_verbs else ""
+    note = f"{total:.1f} MB in all; {marked}regard models NAME prints the card of one"
     console.print(f"\n{note}", style="dim", highlight=False)
 
 

@@ -9,6 +9,8 @@ import typer
 from regard.cli.complete import complete_result
 from regard.cli.console import make_console
 
+WIDE = 110  # columns of a terminal in which goals, times and hardware have room, too
+
 
 def results_command(
     names: Annotated[
@@ -40,16 +42,19 @@ def results_command(
         runs = {result.name: result.runs for result in results}
         print(json.dumps({"rows": [asdict(row) for row in rows], "runs": runs}, indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("name", style="bold cyan", no_wrap=True)
-    for title in ("metric", "score", "goal", "", "published", "time (at once)", "hardware"):
+    console = make_console()
+    is_wide = console.width >= WIDE
+    more = ("goal", "", "published", "time (at once)", "hardware") if is_wide else ("published",)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("name", style="bold cyan", no_wrap=is_wide, overflow="fold")
+    for title in ("metric", "score", *more):
         table.add_column(title, no_wrap=title in ("goal", "published"))  # the others may need a second line
     last = ""
     for row in rows:
         shown = row.name if row.name != last else ""
         distance = Text(row.distance, "green" if row.reached else "red")
-        table.add_row(shown, row.metric, row.score, row.goal, distance, row.published, row.time, row.hardware)
+        rest = (row.goal, distance, row.published, row.time, row.hardware) if is_wide else (row.published,)
+        table.add_row(shown, row.metric, row.score, *rest)
         last = row.name
-    console = make_console()
     console.print(table)
     console.print("\nregard train results/NAME trains one of them; docs/results.md has the details.", style="dim")

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,14 +107,13 @@ def _find_other(name: str) -> str:
 
     if name in REGISTERED:
         return "task"
-    tasks = ", ".join(REGISTERED)
     if (Path(name) / "recipe.toml").exists():
         raise ConfigError(f"{name}: is a run; continue it with --resume {name}, or repeat it with {name}/recipe.toml")
     if Path(name).exists():
-        raise ConfigError(f"{name}: name the task before the files: {tasks}")
-    near = get_close_matches(name, REGISTERED, n=1)
-    hint = f"did you mean the task {near[0]!r}?" if near else f"tasks: {tasks}; `regard recipes` lists the recipes"
-    raise ConfigError(f"{name!r} is neither a task nor a recipe; {hint}")
+        raise ConfigError(f"{name}: name the task before the files: {', '.join(REGISTERED)}")
+    from regard.training.request import not_a_task
+
+    raise ConfigError(not_a_task(name))
 
 
 train_command = HelpTyper(

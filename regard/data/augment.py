@@ -61,10 +61,11 @@ def flip(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
 
 
 def distort(images: Float[Tensor, "B C H W"], strength: float) -> Float[Tensor, "B C H W"]:
-    """Rotate, shear and scale each image, and change its contrast and brightness, by random amounts.
+    """Rotate, shear and scale half of the images, and change their contrast and brightness, by random amounts.
 
     With strength 1: up to 30 degrees, 0.3 of a side, 30 percent, and twice or half the contrast. The operations are
     among those of AutoAugment (Cubuk et al. 2019), here as one affine map; its border is repeated outside the image.
+    The other half stays as it is: the map blurs images a little, and those that a model is used for are not blurred.
     """
     B, device = len(images), images.device
     turn, shear, stretch = (2 * torch.rand(3, B, device=device) - 1) * strength
@@ -74,7 +75,9 @@ def distort(images: Float[Tensor, "B C H W"], strength: float) -> Float[Tensor, 
     grid = F.affine_grid(torch.stack(rows).permute(2, 0, 1), list(images.shape), align_corners=False)
     moved = F.grid_sample(images, grid.to(images.dtype), padding_mode="border", align_corners=False)
     contrast, lightness = torch.rand(2, B, 1, 1, 1, device=device)
-    return moved * 2 ** ((2 * contrast - 1) * strength) + (lightness - 0.5) * strength
+    changed = moved * 2 ** ((2 * contrast - 1) * strength) + (lightness - 0.5) * strength
+    chosen = torch.rand(B, 1, 1, 1, device=device) < 0.5
+    return torch.where(chosen, changed, images)
 
 
 def erase(images: Float[Tensor, "B C H W"], rate: float) -> Float[Tensor, "B C H W"]:
@@ -106,7 +109,8 @@ def mix(images: Float[Tensor, "B C H W"], rate: float) -> tuple[Float[Tensor, "B
     """
     B, device = len(images), images.device
     others = images.roll(1, 0)
-    chosen, blends = torch.rand(2, B, device=device) < torch.tensor([[rate], [0.5]], device=device)
+    chance, kind = torch.rand(2, B, device=device)
+    chosen, blends = chance < rate, kind < 0.5
     share = torch.rand(B, device=device)
     pasted = rectangles(1 - share, images)
     kept = torch.where(blends, share, 1 - pasted.float().mean((1, 2, 3)))

@@ -43,7 +43,7 @@ def lay_out(model: Model) -> None:
                     module.product = PackedProduct(module.weight, module.bias, (module.weight,))
         if (found := model.vocabulary_head()) is not None:
             matrix = found.head.matrix(found.table)
-            found.head.product = PackedProduct(matrix, None, (matrix,))
+            found.head.product = PackedProduct(matrix, found.head.bias, (matrix,))
     elif (found := model.vocabulary_head()) is not None:
         widen_head(found.head, found.table, multiple=64)
 
@@ -140,12 +140,15 @@ def widen_head(head: Logits, table: Float[Tensor, "V _token"], multiple: int) ->
     weight = head.matrix(table)
     wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % multiple))
     weight.data = wide[: len(weight)]
-    head.product = partial(_first_rows, wide, len(weight))
+    head.product = partial(_first_rows, wide, head.bias, len(weight))
 
 
-def _first_rows(weight: Float[Tensor, "_wide D"], rows: int, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-    """Return Wx for the first `rows` of W."""
-    return F.linear(x, weight)[..., :rows]
+def _first_rows(
+    weight: Float[Tensor, "_wide D"], bias: Float[Tensor, "V"] | None, rows: int, x: Float[Tensor, "*rows D"]
+) -> Float[Tensor, "*rows V"]:
+    """Return Wx + b for the first `rows` of W."""
+    found = F.linear(x, weight)[..., :rows]
+    return found if bias is None else found + bias
 
 
 def stored_by_columns(matrix: Float[Tensor, "O D"]) -> Float[Tensor, "O D"]:

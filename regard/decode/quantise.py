@@ -46,7 +46,7 @@ def quantise(model: Model) -> None:
                 if isinstance(child, Linear):
                     setattr(parent, name, Int8(child.weight, child.bias))
         if (found := model.vocabulary_head()) is not None:
-            found.head.product = Int8(found.head.matrix(found.table))
+            found.head.product = Int8(found.head.matrix(found.table), found.head.bias)
             found.head.unembed = None
 
 

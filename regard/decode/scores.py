@@ -17,10 +17,16 @@ def precise(logits: Tensor) -> Tensor:
 
 
 def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B 1"]:
-    """Return log sum_v exp(logits_v)."""
-    parts = logits.split(AT_ONCE) if logits.is_cpu else (logits,)
-    totals = [precise(part).logsumexp(-1, keepdim=True) for part in parts]
+    """Return log sum_v exp(logits_v). On a CPU, `log_softmax` takes less time than `logsumexp`."""
+    if not logits.is_cpu:
+        return precise(logits).logsumexp(-1, keepdim=True)
+    totals = [_log_total(precise(part)) for part in logits.split(AT_ONCE)]
     return totals[0] if len(totals) == 1 else torch.cat(totals)
+
+
+def _log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B 1"]:
+    """Return log sum_v exp(logits_v) = max_v logits_v - max_v log softmax(logits)_v."""
+    return logits.amax(-1, keepdim=True) - logits.log_softmax(-1).amax(-1, keepdim=True)
 
 
 def forbid(logits: Float[Tensor, "B V"], never: Int[Tensor, "_f"]) -> None:

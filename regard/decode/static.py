@@ -189,7 +189,8 @@ class StaticShape:
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.shapes.pool):
+            # the thread that writes files of a run waits for the device meanwhile (training/background.py)
+            with torch.cuda.graph(graph, pool=self.shapes.pool, capture_error_mode="thread_local"):
                 work()
         except RuntimeError:  # out of memory; torch cannot capture into the pool of a capture that failed
             self.shapes.pool = torch.cuda.graph_pool_handle()

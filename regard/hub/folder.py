@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.config import Table, to_table
+from regard.config import Table, kind_of, to_table
 from regard.errors import ConfigError, RegardError
 from regard.hub.changes import Shape
 from regard.hub.conversion import Conversion, NotExpressibleError, convert_config
@@ -166,8 +166,9 @@ def find_conversion(config: ModelConfig) -> Conversion:
         try:
             conversion = convert_config(family, config)
         except RegardError as error:
-            other_kind = isinstance(error, NotExpressibleError) and error.path == "model"
-            distance, reason = (10**6 if other_kind else 10**3), str(error)
+            if isinstance(error, NotExpressibleError) and error.path == "model":
+                continue  # a family of another kind of model, which is not near
+            distance, reason = 10**3, str(error)
         else:
             if not conversion.differences:
                 exact.append(conversion)
@@ -177,7 +178,9 @@ def find_conversion(config: ModelConfig) -> Conversion:
             nearest = distance, name, reason
     if exact:
         return min(exact, key=lambda conversion: conversion.added_biases)
-    assert nearest is not None
+    if nearest is None:
+        rule = f"no Hugging Face architecture can express this model, of kind {kind_of(type(config))}"
+        raise RegardError(f"{rule}; regard writes {', '.join(FAMILIES)}")
     _, name, reason = nearest
     raise RegardError(f"no Hugging Face architecture can express this model; the nearest is {name}: {reason}")
 

@@ -132,7 +132,7 @@ class Halving:
                     return
                 self._plan(len(sizes) - rung, members)
             if any(len(member.scores) <= rung and not member.failure for member in members):
-                say(self.console, f"rung {rung + 1} of {len(sizes)}: {len(members)} settings")
+                say(self.console, f"rung {rung + 1} of {len(sizes)}: {len(members)} setting{'s' * (len(members) > 1)}")
                 self._train(rung, members)
 
     def _plan(self, left: int, members: Sequence[TunedSetting]) -> None:

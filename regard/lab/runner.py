@@ -43,6 +43,10 @@ from regard.untrusted import JsonError, parse_json, read_json
 
 SETTINGS, RESULTS, SEEDS, PAGE_FILE = "settings.json", "results.csv", "seeds", "index.html"
 LARGEST_SEED = 2**32 - 1  # of numpy
+FEW_UPDATES = (
+    "These models were trained for a few updates only, since --scale tiny tries an experiment out; without it, they "
+    "are trained long enough to decide the claim."
+)
 LAB = "lab"  # the folder of results that the user gives no name
 
 Say = Callable[[str, float], None]
@@ -265,6 +269,8 @@ def _result(
     """Write the table and the pictures of measured rows, and return them with the verdict."""
     write_text(folder / RESULTS, _csv(rows))
     verdict: Verdict = experiment.judge(rows)
+    if settings["scale"] == "tiny" and not settings["changes"] and (folder / RUNS).exists():
+        verdict = Verdict(None, f"{verdict.text} {FEW_UPDATES}")
     return Result(
         experiment=experiment,
         folder=folder,

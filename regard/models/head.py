@@ -62,11 +62,7 @@ class Logits(Repackable):
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
         x = self.prepare(x)
-        if self.product is None:
-            logits = F.linear(x, self.matrix(table), self.bias)
-        else:
-            logits = self.product(x)
-            logits = logits if self.bias is None else logits + self.bias
+        logits = F.linear(x, self.matrix(table), self.bias) if self.product is None else self.product(x)
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def prepare(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:

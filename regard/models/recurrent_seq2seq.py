@@ -23,6 +23,7 @@ from regard.models.model import EncoderDecoder, ModelConfig, last_real, no_token
 from regard.models.stack import Stack, StackConfig
 from regard.parts.attention import Attention, AttentionConfig
 from regard.parts.embed import EmbedConfig, Embedding
+from regard.parts.fused_cells import LSTMConfig
 from regard.parts.mask import explicit_positions, padded_positions
 from regard.parts.mixer import Mixer
 from regard.parts.recurrent import Bidirectional, RecurrentConfig
@@ -234,6 +235,8 @@ class RecurrentSeq2SeqConfig(ModelConfig):
             self.encoder.check(one_way=False, memory=False)
         if self.cell.bidirectional:
             raise ConfigError("a decoder cannot be bidirectional: it would read the future; leave it out", "cell")
+        if isinstance(self.cell, LSTMConfig) and self.cell.hidden is not None:
+            raise ConfigError("the state of a decoder is as wide as the model; leave hidden out", "cell")
         if self.embed.concatenate is not None:
             raise ConfigError("a recurrent model has no concatenated positions; leave concatenate out", "embed")
 

@@ -281,7 +281,9 @@ class StackConfig(Config):
             order = ", ".join(f'"{name}"' for name in self.layers)
             remedy = f'add pattern = [{order}], or remove an inherited layer with NAME = "none"'
             raise ConfigError(f"pattern must give the order of the layers {', '.join(self.layers)}; {remedy}")
-        unused = set(self.layers) - set(self.names())
+        self.names()  # checks the pattern
+        # a stack that is less deep than its pattern leaves out the last layers of it
+        unused = set(self.layers) - {item.rpartition("*")[2] for item in self.pattern or self.layers}
         if unused:
             names = ", ".join(sorted(unused))
             remedy = f'name them there, or remove them: layers.{min(unused)} = "none"'

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regard.atomic import make_folder, write_file
+from regard.atomic import WriteError, make_folder, write_file
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
 from regard.models.compact import expand_weights
@@ -49,14 +49,18 @@ def tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in named if name in kept}
 
 
-def save_model(model: nn.Module, folder: str | Path) -> None:
-    """Write the model's config and weights into `folder`: both files, or none."""
+def save_model(model: nn.Module, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write the model's config and weights into `folder`: both files, or none.
+
+    `weights` are those that it had when they were copied; by default it has them still.
+    """
     model = getattr(model, "_orig_mod", model)  # as it was before torch.compile
     if not isinstance(model, Model) or model.config is None:
         raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
     _check_described(model)
-    with write_files(Path(folder), WEIGHTS, CONFIG) as (weights, config):
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors(model).items()}, weights)
+    given = tensors(model) if weights is None else weights
+    with write_files(Path(folder), WEIGHTS, CONFIG) as (file, config):
+        save_file({name: tensor.detach().contiguous() for name, tensor in given.items()}, file)
         config.write_text(to_json({"model": model.config}), encoding="utf-8")
 
 
@@ -95,8 +99,8 @@ def write_files(folder: Path, *names: str) -> Iterator[list[Path]]:
         try:
             yield paths
         except SafetensorError as error:  # a full disk, for example
-            path, remedy = folder / names[0], "free some space, or choose another folder"
-            raise RegardError(f"{path}: cannot be written: {error}; {remedy}") from None
+            reason = str(error).removeprefix("Error while serializing: ").removeprefix("I/O error: ")
+            raise WriteError(folder / names[0], reason, "free some space, or choose another folder") from None
 
 
 def read_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:

@@ -14,6 +14,7 @@ from regard.errors import ConfigError, InputError, at
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.dropout import build_dropout
 from regard.parts.norm import NormConfig
+from regard.parts.region import region
 
 
 class Tokens(nn.Module):
@@ -105,6 +106,18 @@ class Embedding(nn.Module):
         return nn.functional.dropout(words, self.word_dropout)
 
 
+def norm_images(x: Float[Tensor, "B C H W"], norm: nn.GroupNorm) -> Float[Tensor, "B C H W"]:
+    """Compute a group norm of one group, (x - mean) / sqrt(variance + eps) * weight + bias, over each whole image.
+
+    It consists of operations that a compiler fuses with what follows, in whatever order the numbers lie in memory.
+    torch's own operator would copy images whose channels come last.
+    """
+    precise = x.to(torch.promote_types(x.dtype, torch.float32))
+    variance, mean = torch.var_mean(precise, (1, 2, 3), correction=0, keepdim=True)
+    scale = norm.weight[:, None, None] * torch.rsqrt(variance + norm.eps)
+    return ((precise - mean) * scale + norm.bias[:, None, None]).to(x.dtype)
+
+
 class Stem(nn.Sequential):
     """3 x 3 convolutions, each with a norm and a GELU; the last `halvings` of them halve the image (Xiao et al. 2021).
 
@@ -120,6 +133,15 @@ class Stem(nn.Sequential):
             steps += [conv, nn.GroupNorm(1, dim), nn.GELU()]
         super().__init__(*steps)
         self.pixels = pixels
+
+    @region
+    def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B _C _h _w"]:
+        """Apply the convolutions; compiled code has the channels of a pixel together, as cuDNN needs them."""
+        x, compiles = images, torch.compiler.is_compiling()
+        for step in self:
+            x = norm_images(x, step) if compiles and isinstance(step, nn.GroupNorm) else step(x)
+            x = x.contiguous(memory_format=torch.channels_last) if compiles else x
+        return x
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return for how many places a convolution computes a vector."""
@@ -157,7 +179,8 @@ class Patches(nn.Module):
                 f"but the model was made for {wanted[0]} x {wanted[1]} x {wanted[2]}; resize them first"
             )
         images = images.to(self.conv.weight.dtype)  # pixels are float32, whatever the precision of the model
-        return rearrange(self.conv(self.stem(images)), "B D h w -> B (h w) D")
+        made = self.stem(images) if len(self.stem) else images
+        return rearrange(self.conv(made), "B D h w -> B (h w) D")
 
     def summary(self) -> str:
         """Return the number and size of the patches."""

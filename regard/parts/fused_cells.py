@@ -14,12 +14,15 @@ from torch import Tensor, nn
 from torch.backends.cudnn import rnn as cudnn_rnn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from regard.config import Rate
+from regard.config import Count, Rate
 from regard.parts.cache import Memo
+from regard.parts.linear import Linear
+from regard.parts.mask import Rule
 from regard.parts.mixer import Signal
 from regard.parts.precision import without_autocast
 from regard.parts.recurrence import KERNELS, fused_recurrence, run_kernel
 from regard.parts.recurrent import KEEPING_GATE, Recurrent, RecurrentConfig, after_last_real
+from regard.parts.state import Hidden
 
 
 class Fused(Recurrent):
@@ -143,6 +146,22 @@ class LSTM(Fused):
     state_names = ("h", "c")
     weight_dropout = 0.0
 
+    def __init__(self, input_dim: int, hidden: int, output: int | None = None) -> None:
+        super().__init__(input_dim, hidden)
+        self.to_output = None if output is None else Linear(hidden, output, bias=False)
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Rule | None = None,
+        positions: Int[Tensor, "B T"] | None = None,
+        state: Hidden | None = None,
+    ) -> Float[Tensor, "B T _H"]:
+        """See `Recurrent.forward`; y_t = W h_t if there is an output matrix, otherwise h_t."""
+        h = super().forward(x, mask=mask, positions=positions, state=state)
+        return h if self.to_output is None else self.to_output(h)
+
     def trace(self, x: Tensor, start: tuple[Tensor, ...], memo: Memo | None = None) -> tuple[Tensor, ...]:
         """See `Mixer.trace`."""
         W_x, W_h, b_x, b_h = self.weights()
@@ -203,10 +222,13 @@ class LSTMConfig(RecurrentConfig):
 
     weight_dropout: Rate = 0.0
     """Share of the weights from state to state that an update of training sets to zero (Merity et al. 2018)."""
+    hidden: Count | None = None
+    """Width of the state; a matrix then maps it to the width of the model (as Sak et al. 2014, but outside of the
+    recurrence). Absent: the width of the model, and no such matrix."""
 
     def build_layer(self, input_dim: int, hidden: int) -> LSTM:
         """Build the layer of one direction."""
-        layer = LSTM(input_dim, hidden)
+        layer = LSTM(input_dim, hidden) if self.hidden is None else LSTM(input_dim, self.hidden, hidden)
         layer.weight_dropout = self.weight_dropout
         return layer
 

@@ -66,8 +66,8 @@ def linears(x: Float[Tensor, "*rows D"], *layers: nn.Module) -> tuple[Tensor, ..
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return Wx + b for cast weights."""
-    if bias is None:
-        return F.linear(x, weight)
+    if bias is None or not x.is_cuda:
+        return F.linear(x, weight, bias)
     found: Tensor = _Affine.apply(x.to(weight.dtype), weight, bias)  # type: ignore[no-untyped-call]
     return found
 

@@ -52,6 +52,11 @@ METRIC_NAMES = {  # what each metric is, for the page
         "exp(L / N), where L sums -log p over the whole file, and N counts the words between blanks and the ends of "
         "lines, as <eos>; <unk> in the file is a word like any other; the first token is given",
     ),
+    "cached_word_perplexity": (
+        "word perplexity with a cache",
+        "the word perplexity of the model together with a neural cache of the text before (Grave et al. 2017; "
+        "`regard/tasks/neural_cache.py`), which changes no weights",
+    ),
     "ade": (
         "ADE",
         "average displacement error: the mean distance of a forecast from the truth over the predicted steps, in "
@@ -96,6 +101,8 @@ class Expected(Config):
 class ResultConfig(Config):
     """The table [result]: `data` are names for `regard data`, `start` is the result whose weights a run starts from.
 
+    `without` is the result without that start: the page states the gain. `same_as` are checksums of earlier texts of
+    the recipe that came to the same settings, as when it now names what was a default: their measurements count.
     With `mean_of`, nothing is trained: the score is the mean over other results, seed by seed. With `folds`, the run of
     seed N leaves out fold N of the training data, so the score is the mean of a cross-validation.
     """
@@ -105,6 +112,8 @@ class ResultConfig(Config):
     device: Literal["cuda", "cpu"] = "cuda"
     test: tuple[str, ...] = ()
     start: str | None = None
+    without: str | None = None
+    same_as: tuple[str, ...] = ()
     mean_of: tuple[str, ...] = ()
     folds: Count | None = None
     note: str = ""
@@ -151,8 +160,9 @@ class ResultRecipe:
             return [
                 _mean_run([part[seed] for part in parts]) for seed in parts[0] if all(seed in part for part in parts)
             ]
-        present = [run for run in self.runs if run["recipe"] == self.checksum]
-        same = [run for run in present if run["resolved"] == present[-1]["resolved"]]
+        present = [run for run in self.runs if run["recipe"] in (self.checksum, *self.config.same_as)]
+        # the settings of a run with a start name the folder of that start, which differs from seed to seed
+        same = [run for run in present if self.config.start or run["resolved"] == present[-1]["resolved"]]
         return list({run["seed"]: run for run in same}.values())
 
     def expected(self) -> Expected | None:

@@ -99,7 +99,11 @@ def results_page() -> str:
 
 
 def results_summary() -> str:
-    """Return a table of what is measured, for README.md: one row for each recipe that is not a part of another one."""
+    """Return a table of what is measured and comparable, for README.md.
+
+    It has one row for each recipe that is not a part of another one, and whose score can be compared with one that is
+    published; docs/results.md has them all.
+    """
     results = [each for each in map(read_result_recipe, result_names()) if each.config.goals]
     parts = {name for result in results for name in result.config.mean_of}
     lines = ["| data and model | metric | score | published | time (runs at once) |", "|---|---|---:|---:|---|"]
@@ -108,6 +112,8 @@ def results_summary() -> str:
         if expected is None or result.name in parts or expected.seeds < (result.config.folds or 1):
             continue
         row = next(result_rows([result]))
+        if not row.published:
+            continue
         cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
         lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -149,8 +155,24 @@ def _section(result: ResultRecipe) -> Iterator[str]:
         shown = ", ".join(f"{METRIC_NAMES[metric][0]} {_shown(metric, scores[metric])}" for metric in metrics)
         cost = f"{run['seconds']:.0f} s, {run['updates']:,} updates, {run['date']}"
         yield f"- {'seed' if config.folds is None else 'fold'} {run['seed']}: {shown}; {cost}"
+    yield from _gains(result, expected)
     if earlier := _earlier(result):
         yield f"- {earlier.strip(' ()')}"
+
+
+def _gains(result: ResultRecipe, expected: Expected) -> Iterator[str]:
+    """Yield what the start from another result gains, in each metric with a goal: the difference of the means."""
+    config = result.config
+    other = None if config.without is None else read_result_recipe(config.without).expected()
+    if other is None:
+        return
+    for goal in config.goals:
+        metric, scores = goal.metric, (expected.score, other.score)
+        new, old = (score[metric] for score in scores)
+        sign = "+" if new >= old else "-"
+        between = f"{_shown(metric, new)} against {_shown(metric, old)} of [{config.without}](#{config.without})"
+        gain = f"{sign}{_shown(metric, abs(new - old))}"
+        yield f"- gain by the start from {config.start}: {METRIC_NAMES[metric][0]} {gain} ({between})"
 
 
 def _few(config: ResultConfig, runs: int) -> str:

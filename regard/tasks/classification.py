@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from textwrap import shorten
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.config import ColumnName, Count, Rate, Table
+from regard.config import ColumnName, Count, NotNegative, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
 from regard.data.cache import CacheKey, digest
 from regard.data.columns import LABELLED, FileReading
@@ -22,9 +23,9 @@ from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
 from regard.tasks.cautions import caution_classes, caution_validation, compared, hash_rows
-from regard.tasks.defaults import Amount, is_little
+from regard.tasks.defaults import Amount, is_little, text_bytes
 from regard.tasks.files import FileTaskConfig
-from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed, Task
@@ -45,8 +46,13 @@ from regard.tasks.text import (
     with_skips,
 )
 
-WORDS = 10_000  # the vocabulary of little text
+WORDS = 10_000  # the vocabulary of little text, at most
+BYTES_PER_WORD = 100  # of text, so that rare words are unknown ones
+LEAST_WORDS = 1000
 LONGEST = 256  # tokens of a text, if the model has that many positions
+UNKNOWN = 0.1  # share of the words of little text that are hidden while training
+DROPOUT = 0.1
+HEAD: Table = {"kind": "classes", "dropout": 0.1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +62,7 @@ class ClassificationConfig(FileTaskConfig):
     recipe = "reader"
     models = ("encoder",)
     hub_task = "classification"
-    after_reading = ("longest", "classes", "smoothing")
+    after_reading = ("longest", "classes", "smoothing", "unknown", "r_drop")
     length_key = "longest"
     roles = LABELLED
     passes = 5
@@ -73,6 +79,10 @@ class ClassificationConfig(FileTaskConfig):
     """Maximum number of tokens of a text; longer texts are cut."""
     smoothing: Rate = 0.0
     """Share of the target probability spread over all classes (Szegedy et al. 2016)."""
+    unknown: Rate = 0.0
+    """Share of the tokens of a training text that the unknown token replaces (word dropout, Iyyer et al. 2015)."""
+    r_drop: NotNegative = 0.0
+    """Weight of the divergence between two passes with different dropout (R-Drop, Liang et al. 2021); 0: one pass."""
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
         """Return the default, limited by the positions of the model."""
@@ -83,13 +93,35 @@ class ClassificationConfig(FileTaskConfig):
         return {"kind": "word"} if is_little(self.train) else super().suggest_tokenizer(pieces)
 
     def suggest_vocabulary(self) -> int:
-        """Return more words than pieces."""
-        return WORDS if is_little(self.train) else super().suggest_vocabulary()
+        """Return more words than pieces, but so few that rare words are unknown, and that token is learned.
+
+        TREC's questions have 9,000 words, most of them once. Accuracy on a fifth of them is 0.86 with 3,000 words and
+        0.83 with all.
+        """
+        few = max(text_bytes(self.train) // BYTES_PER_WORD, LEAST_WORDS)
+        return min(few, WORDS) if is_little(self.train) else super().suggest_vocabulary()
+
+    def suggest_settings(self, device: str) -> Table:
+        """Return unknown words for little text: those of other texts are then like something that was learned."""
+        return {"unknown": UNKNOWN} if is_little(self.train) else {}
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
-        """Return the dropout, and a head for classes over the mean of all tokens."""
-        head = {"kind": "classes", "pool": {"kind": "mean"}, "dropout": 0.1}
-        return {"layers": {"block": {"dropout": 0.1}}, "head": head}
+        """Return the dropout and the head; for little text, phrases of three words and the maximum of each feature.
+
+        Accuracy on a fifth of TREC's questions, after learning from the others (size tiny, 200 updates): 0.77 with
+        attention only, the mean and a norm of the vectors of words, 0.85 with a convolution as the first layer, the
+        maximum and no such norm; a linear model of words and pairs has 0.85. On SST-2 0.811 and 0.835 (250 updates).
+        """
+        block = {"dropout": DROPOUT}
+        if not is_little(self.train):
+            return {"layers": {"block": block}, "head": {**HEAD, "pool": {"kind": "mean"}}}
+        phrases = {"like": "block", "mixer": {"kind": "conv", "kernel": 3}}
+        return {
+            "pattern": ["phrases", "3*block"],
+            "layers": {"block": block, "phrases": phrases},
+            "embed": {"norm": "none"},
+            "head": {**HEAD, "pool": {"kind": "max"}},
+        }
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Classification":
         """Read the tables, learn the tokenizer, tokenise."""
@@ -150,11 +182,19 @@ class ClassificationConfig(FileTaskConfig):
         with_skips(corpus.facts, skipped)
         names = list(corpus.facts["names"])
         known = classes or tuple(sorted(names))
-        if unknown := [name for name in names if name not in known]:
-            rule = f"the label {unknown[0]!r} does not occur in the training data (there: {', '.join(known[:10])})"
-            raise InputError(f"{key.files['files'][0]}: {rule}")
-        labels = np.array([known.index(names[label]) for label in corpus.facts["labels"]], np.int64)
-        return Labelled(corpus, labels, known, np.arange(len(labels)))
+        numbers = [known.index(name) if name in known else IGNORE for name in names]
+        labels = np.array([numbers[label] for label in corpus.facts["labels"]], np.int64)
+        rows = np.flatnonzero(labels != IGNORE)
+        if names and not len(rows):
+            ours, theirs = (", ".join(shorten(name, 30) for name in some[:5]) for some in (names, known))
+            there = f"none of its labels ({ours}) occurs in the training data ({theirs})"
+            remedy = "choose the column of labels with task.label=NAME, or rename them"
+            raise InputError(f"{key.files['files'][0]}: {there}; {remedy}")
+        if len(rows) < len(labels):
+            first = int(np.argmax(labels == IGNORE))
+            place = f"text {first + 1}, {names[corpus.facts['labels'][first]]!r}"
+            skipped.note("text of a label that the training data does not have", place, len(labels) - len(rows))
+        return Labelled(corpus, labels, known, rows)
 
 
 @dataclass(frozen=True)
@@ -206,6 +246,8 @@ class Classification(Task):
         self.learned = tokenizer
         self.train, self.valid = train, valid
         self.classes = train.classes
+        before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
+        self.around = sorted({tokenizer.pad, *map(int, before), *map(int, after)})
 
     def facts(self) -> dict[str, int]:
         """Count texts, tokens and classes."""
@@ -263,10 +305,29 @@ class Classification(Task):
         }
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the cross-entropy of the label."""
-        smoothing = self.config.smoothing if model.training else 0.0
-        logits = model(batch["tokens"], lengths=batch["lengths"])
-        return cross_entropy(logits, batch["labels"], smoothing), {}
+        """Compute the cross-entropy of the label; with R-Drop, of two passes."""
+        tokens, lengths, labels = batch["tokens"], batch["lengths"], batch["labels"]
+        if not model.training:
+            return cross_entropy(model(tokens, lengths=lengths), labels), {}
+        config = self.config
+        logits = model(self.hide(tokens), lengths=lengths)
+        if config.r_drop == 0.0:
+            return cross_entropy(logits, labels, config.smoothing), {}
+        again = model(self.hide(tokens), lengths=lengths)
+        return r_drop(logits, again, labels, config.r_drop, config.smoothing), {}
+
+    def passes(self) -> int:
+        """Return 2 with R-Drop, else 1."""
+        return 1 if self.config.r_drop == 0.0 else 2
+
+    def hide(self, tokens: Tensor) -> Tensor:
+        """Replace a share of the tokens by the unknown one, but none of those around a text."""
+        if self.config.unknown == 0.0:
+            return tokens
+        chosen = torch.rand(tokens.shape, device=tokens.device) < self.config.unknown
+        for kept in self.around:
+            chosen &= tokens != kept
+        return torch.where(chosen, self.learned.unk, tokens)
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:

@@ -5,7 +5,7 @@ contacts, pairs closer than 8 angstrom, as in CASP (Monastyrskyy et al. 2016): o
 least 6, 12 or 24 residues apart, the best L/5, L/2 and L for a chain of L residues.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,25 +14,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.config import Count, Table
+from regard.config import Table
 from regard.data.batches import Buckets, Draw, Indices, Shuffled
 from regard.data.cache import digest
 from regard.data.columns import FileReading
 from regard.data.device import to_device
 from regard.data.proteins import Structure, read_structures
 from regard.data.read import Skipped
-from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
-from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
-    by_fold,
-    check_folds,
-    hold_out_chains,
-    protein_tokenizer,
+    ProteinTaskConfig,
+    random_part,
     read_all,
 )
 from regard.tasks.sample import Sample
@@ -50,52 +47,21 @@ Map = NDArray[np.float32]  # (residues, residues)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistancesConfig(FileTaskConfig):
+class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
     """Files with a structure in each line, as JSON."""
 
-    recipe = "annotator"
-    models = ("evoformer",)
     update_tokens = 512
-    passes = 60
 
     train: tuple[str, ...]
     """Files to train on, or folders of them: lines of JSON with seq and CA."""
     valid: tuple[str, ...] = ()
     """Files to validate on; by default a part of the training data is held out."""
-    folds: Count = 7
-    """Number of folds of a cross-validation."""
-    fold: Count | None = None
-    """The fold to leave out of training, and to measure with `regard evaluate`; absent: none is left out."""
-    crop: Count = 128
-    """Maximum number of residues of a training example; of longer chains, another part is seen every time."""
 
-    def validate(self) -> None:
-        """Check the rules between values."""
-        super().validate()
-        check_folds(self.folds, self.fold)
-
-    def suggest_tokenizer(self, pieces: bool) -> Table:
-        """Return a tokenizer of letters."""
-        return {"kind": "char"}
-
-    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Distances":
-        """Read the structures."""
-        skipped = Skipped()
-        say("reading the structures")
-        learned = protein_tokenizer(tokenizer)
-        found, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
-        if self.valid:
-            return Distances(self, learned, skipped, found, self.read(self.valid, skipped))
-        return Distances(self, learned, skipped, *hold_out_chains(found, self.train[0]))
-
-    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Distances":
-        """Open other files to measure a model on: of a run that left out a fold, only the structures of this fold."""
-        skipped = Skipped()
-        found = self.read(tuple(files), skipped)
-        _, inside = by_fold(found, self.folds, self.fold)
-        if others := len(found) - len(inside):
-            skipped.note(f"structure of another fold than {self.fold}", files[0], others)
-        return Distances(self, tokenizer, skipped, inside, inside)
+    def open(
+        self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Structure], valid: Sequence[Structure]
+    ) -> "Distances":
+        """Return the task for these structures."""
+        return Distances(self, tokenizer, skipped, train, valid)
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Structure]:
         """Read all structures of files."""
@@ -175,9 +141,12 @@ class Distances(Task):
     def varied(self, draw: Draw, seed: tuple[int, int]) -> Batch:
         """Return parts of the chains of a draw, from random places."""
         random = np.random.default_rng((*seed, *np.maximum(draw.rows, 0)))
-        rows = [None if row < 0 else (self.ids[row], self.maps[row]) for row in draw.rows.tolist()]
-        parts = [None if row is None else _cropped(*row, draw.shape[0], random) for row in rows]
+        parts = [None if row < 0 else self._part(row, draw.shape[0], random) for row in draw.rows.tolist()]
         return self.batch(parts, draw.shape[0])
+
+    def _part(self, row: int, width: int, random: np.random.Generator) -> tuple[Indices, Map]:
+        here = random_part(len(self.ids[row]), width, random)
+        return self.ids[row][here], self.maps[row][here, here]
 
     def batch(self, rows: Sequence[tuple[Indices, Map] | None], width: int) -> Batch:
         """Return the tensors of chains (None: an empty row) with the bins of their pairs."""
@@ -305,12 +274,3 @@ def _by_separation(chances: NDArray[np.float64], length: int) -> Map:
     places = np.arange(length)
     found: Map = chances[np.abs(places[:, None] - places[None])].astype(np.float32)
     return found
-
-
-def _cropped(ids: Indices, distances: Map, width: int, random: np.random.Generator) -> tuple[Indices, Map]:
-    """Return at most `width` residues, from a random place."""
-    if len(ids) <= width:
-        return ids, distances
-    begin = int(random.integers(len(ids) - width + 1))
-    here = slice(begin, begin + width)
-    return ids[here], distances[here, here]

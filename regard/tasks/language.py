@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.config import Count, Table
 from regard.data.batches import Draw, Order, Streams, Windows, overlapping, passages, rows_for, whole_streams
@@ -23,13 +23,15 @@ from regard.decode.sample import sample_all
 from regard.decode.static import KeptEngine
 from regard.errors import ConfigError
 from regard.models.model import writes
+from regard.parts.precision import at_least_float32
 from regard.parts.state import Hidden, State
 from regard.tasks.baselines import Baseline, bigram_loss, unigram_loss
 from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import LITTLE, Amount, is_little
-from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
+from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig, documents_of
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.metric import perplexities
+from regard.tasks.neural_cache import NeuralCache
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
 from regard.tasks.text import can, ignore_empty
@@ -46,11 +48,14 @@ class LanguageTaskConfig(TextConfig):
     hub_task = "language"
     letters = True
     passes = 15
-    after_reading = ("window", "stride")
+    after_reading = ("window", "stride", "neural_cache")
 
     stride: Count | None = None
     """Tokens by which a window of validation text is ahead of the one before; absent: the window. With less, all tokens
     have at least window - stride tokens of context. A recurrent model always has all of it."""
+    neural_cache: Count | None = None
+    """Tokens of the text before that a neural cache keeps in validation (Grave et al. 2017); the perplexity with it is
+    measured besides the one of the model alone. Absent: there is none."""
 
     def validate(self) -> None:
         """Check the rules between values."""
@@ -134,17 +139,30 @@ class Language(LongTextTask):
         """Measure loss and perplexities on the whole validation text, window by window, given its first token."""
         count = self.valid.tokens - 1
         carries, packs = can(model, "carries_state"), self.packs(model)
-        total = torch.zeros((), device=self.device, dtype=torch.float64)
+        total = torch.zeros(2, device=self.device, dtype=torch.float64)  # by the model alone, and with a cache
+        size = self.config.neural_cache
         carried: dict[int, Batch] = {}  # by the number of the part
+        caches: dict[int, NeuralCache] = {}
         for draw, context in self._passages(count, carries):
             whole = self.rows(self.valid, draw, carries, packs)
             whole["labels"][:, :context] = IGNORE
-            for number, batch in enumerate(self.split_batch(whole)):
-                before = {} if draw.begins else carried[number]
-                losses, carried[number] = self.loss(model, batch | before)
-                total += losses.loss.double()
-        loss = float(total)
-        return {"loss": loss / count, **perplexities(loss, count, *self.valid.units)}
+            for number, part in enumerate(self.split_batch(whole)):
+                batch = part if draw.begins else part | carried[number]
+                if size is None:
+                    losses, carried[number] = self.loss(model, batch)
+                    total += losses.loss.double()
+                    continue
+                predictions, carried[number] = _predictions(model, batch)
+                lane = number if carries else 0  # lanes are read side by side, windows one after the other
+                if lane not in caches or (carries and draw.begins):
+                    caches[lane] = NeuralCache(size)
+                total += caches[lane].losses(*(predictions if carries else _in_one_row(*predictions)))
+        loss, cached_loss = total.tolist()
+        found = {"loss": loss / count, **perplexities(loss, count, *self.valid.units)}
+        if size is not None:
+            cached = perplexities(cached_loss, count, *self.valid.units)
+            found |= {f"cached_{name}": cached[name] for name in ("perplexity", "word_perplexity")}
+        return found
 
     def _passages(self, count: int, carries: bool) -> Iterator[tuple[Draw, int]]:
         """Yield the draws of validation, and how many tokens at the beginning of their rows are only context."""
@@ -182,6 +200,28 @@ class Language(LongTextTask):
         decode = self.learned.decode
         rows = zip(decode(text[:, :width].tolist()), decode(text[:, width:].tolist()), decode(made), strict=True)
         return [Sample(*texts) for texts in rows]
+
+
+def _predictions(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, Tensor, Tensor], Batch]:
+    """Return the vectors below the head, log p of the labels and the labels, and the state for the next window."""
+    if not writes(model) or not model.gives_vectors:
+        raise ConfigError("task.neural_cache keeps vectors, which only a language model of this package gives")
+    labels, carried = batch["labels"], {}
+    if "begins" in batch:
+        state = model.begin(batch["tokens"])
+        _restore_state(state, batch)
+        vectors = model(batch["tokens"], state=state, scores=False)
+        carried = _carried_state(state)
+    else:
+        vectors = model(batch["tokens"], **documents_of(batch), scores=False)
+    log_p = at_least_float32(model.logits(vectors)).log_softmax(-1)
+    return (vectors, log_p.gather(-1, labels.clamp(min=0)[..., None].long())[..., 0], labels), carried
+
+
+def _in_one_row(vectors: Tensor, log_p: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the tokens that count of windows that follow each other."""
+    counts = labels != IGNORE
+    return vectors[counts][None], log_p[counts][None], labels[counts][None]
 
 
 def _restore_state(state: State, batch: Batch) -> None:

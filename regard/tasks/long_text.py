@@ -97,8 +97,8 @@ class TextConfig(FileTaskConfig):
     def check(self, text: "Text", files: tuple[str, ...], purpose: str, remedy: str) -> None:
         """Check that there is at least one window."""
         if text.tokens <= self.window:
-            rule = f"{text.tokens} tokens for {purpose} are too few for windows of {self.window}"
-            raise InputError(f"{files[0]}: {rule}; {remedy}")
+            rule = f"{text.tokens} token{'s' * (text.tokens != 1)} for {purpose} are too few for windows of"
+            raise InputError(f"{files[0]}: {rule} {self.window}; {remedy}")
 
     def read(self, key: CacheKey, skipped: Skipped) -> Iterator[DocumentPart]:
         """Read the pieces of all texts."""
@@ -314,12 +314,12 @@ class LongTextTask(Task):
 
     def logits(self, model: nn.Module, batch: Batch) -> Tensor:
         """Call the model."""
-        logits: Tensor = model(batch["tokens"], **_documents(batch))
+        logits: Tensor = model(batch["tokens"], **documents_of(batch))
         return logits
 
     def model_loss(self, model: nn.Module, batch: Batch) -> Losses:
         """Call the model and compare its logits with the labels."""
-        return model_loss(model, batch["labels"], 0.0, batch["tokens"], **_documents(batch))
+        return model_loss(model, batch["labels"], 0.0, batch["tokens"], **documents_of(batch))
 
     def probe(self, longest: int = 64) -> Batch:
         """Return the beginning of a text, at most a window."""
@@ -335,6 +335,6 @@ class LongTextTask(Task):
         self.train.corpus.release()
 
 
-def _documents(batch: Batch) -> Batch:
+def documents_of(batch: Batch) -> Batch:
     """Return the documents of a batch as arguments: only batches of a model that can keep them apart have them."""
     return {name: batch[name] for name in ("documents",) if name in batch}

@@ -39,6 +39,8 @@ HIGHER_IS_BETTER = {
     "perplexity": False,
     "word_perplexity": False,
     "bits_per_byte": False,
+    "cached_perplexity": False,
+    "cached_word_perplexity": False,
     "ade": False,
     "fde": False,
     "ade_likely": False,
@@ -47,7 +49,14 @@ HIGHER_IS_BETTER = {
 
 # Measured, but not put forward: perplexity per word says little about models of characters.
 DETAILS = frozenset(
-    {"bleu_lowercase", "word_perplexity", "bracket_precision", "bracket_recall", "exact_trees"}
+    {
+        "bleu_lowercase",
+        "word_perplexity",
+        "cached_word_perplexity",
+        "bracket_precision",
+        "bracket_recall",
+        "exact_trees",
+    }
     | {*CONTACTS} - {"precision_l_6", "precision_l5_24"}
 )
 

@@ -1,28 +1,90 @@
-"""What the tasks on proteins share: their tokenizer, folds without related sequences, and batches of chains."""
+"""What the tasks on proteins share: their settings, folds without related sequences, and batches of chains."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.config import Count, Table
 from regard.data.batches import Indices
 from regard.data.proteins import Chain, Structure, fold_of
+from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, InputError
 from regard.models.residues import ALPHABET, GAP
+from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE
+from regard.tasks.task import Task
 from regard.tasks.text import paths
 
 Item = TypeVar("Item")
 Protein = TypeVar("Protein", Chain, Structure)
+ProteinTask = TypeVar("ProteinTask", bound=Task)
 
 HELD_OUT = 0.08  # the share of the chains that are kept for validation
 ROWS_AT_ONCE = 1024  # residues that are validated together; pairs need memory for their square
 WORD = 4  # residues of a word
 RELATED = 0.15  # the share of common words from which two sequences are related
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
+    """Files of proteins; some of them may be left out for a cross-validation, and long ones are seen in parts."""
+
+    recipe = "annotator"
+    models = ("evoformer",)
+    passes = 60
+
+    folds: Count = 7
+    """Number of folds of a cross-validation."""
+    fold: Count | None = None
+    """The fold to leave out of training, and to measure with `regard evaluate`; absent: none is left out."""
+    crop: Count = 128
+    """Maximum number of residues of a training example; of longer chains, another part is seen every time."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.fold is not None and self.folds < 2:
+            raise ConfigError(f"{self.folds} must be at least 2, or nothing is left to train on", "folds")
+        if self.fold is not None and not 1 <= self.fold <= self.folds:
+            raise ConfigError(f"{self.fold} must be from 1 to {self.folds}, the number of folds", "fold")
+
+    def suggest_tokenizer(self, pieces: bool) -> Table:
+        """Return a tokenizer of letters."""
+        return {"kind": "char"}
+
+    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> ProteinTask:
+        """Read the files, without the fold that is left out."""
+        skipped = Skipped()
+        say("reading the proteins")
+        learned = protein_tokenizer(tokenizer)
+        found, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
+        if self.valid:
+            return self.open(learned, skipped, found, self.read(self.valid, skipped))
+        return self.open(learned, skipped, *hold_out_chains(found, self.train[0]))
+
+    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> ProteinTask:
+        """Open other files to measure a model on: of a run that left out a fold, only the proteins of this fold."""
+        skipped = Skipped()
+        found = self.read(tuple(files), skipped)
+        _, inside = by_fold(found, self.folds, self.fold)
+        if others := len(found) - len(inside):
+            skipped.note(f"protein of another fold than {self.fold}", files[0], others)
+        return self.open(tokenizer, skipped, inside, inside)
+
+    def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Protein]:
+        """Read all proteins of files."""
+        raise NotImplementedError
+
+    def open(
+        self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Protein], valid: Sequence[Protein]
+    ) -> ProteinTask:
+        """Return the task for proteins to train on and to validate on."""
+        raise NotImplementedError
 
 
 def protein_tokenizer(config: TokenizerConfig) -> Tokenizer:
@@ -43,14 +105,6 @@ def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]]) -> li
 
 
 # --- folds -----------------------------------------------------------------------------------------------------------
-
-
-def check_folds(folds: int, fold: int | None) -> None:
-    """Check the number of a fold."""
-    if fold is not None and folds < 2:
-        raise ConfigError(f"{folds} must be at least 2, or nothing is left to train on", "folds")
-    if fold is not None and not 1 <= fold <= folds:
-        raise ConfigError(f"{fold} must be from 1 to {folds}, the number of folds", "fold")
 
 
 def in_fold(sequences: Sequence[str], folds: int, fold: int) -> list[bool]:
@@ -146,17 +200,11 @@ class EncodedChain:
         """The profile of the sequence alone: 1 at its tokens."""
         return _profile(self.ids, self.rows[:0], self.profile.shape[1])
 
-    def part(self, begin: int, length: int) -> "EncodedChain":
+    def part(self, here: slice) -> "EncodedChain":
         """Return some residues in a row."""
-        here = slice(begin, begin + length)
         return replace(
             self, ids=self.ids[here], rows=self.rows[:, here], profile=self.profile[here], labels=self.labels[here]
         )
-
-    def crop(self, length: int, random: np.random.Generator) -> "EncodedChain":
-        """Return at most `length` residues, from a random place."""
-        spare = len(self.ids) - length
-        return self if spare <= 0 else self.part(int(random.integers(spare + 1)), length)
 
     def varied_profile(self, random: np.random.Generator) -> NDArray[np.float32]:
         """Return the profile of some of the rows, at least a quarter of them, so that training sees many profiles."""
@@ -164,12 +212,23 @@ class EncodedChain:
         chosen = random.permutation(count)[: int(random.integers(-(-count // 4), count + 1))]
         return _profile(self.ids, self.rows[chosen], self.profile.shape[1])
 
-    def homolog(self, row: int) -> "EncodedChain":
-        """Return a row of the alignment as a chain of its own: without gaps, with the labels of its residues."""
+    def homolog(self, row: int, aligned: bool = False) -> "EncodedChain":
+        """Return a row of the alignment as a chain of its own: without gaps, with the labels of its residues.
+
+        If `aligned`, it has an alignment: the other rows, and the sequence, in the columns where it has residues.
+        """
         kept = self.rows[row] != self.gap
         ids = self.rows[row, kept].astype(np.int64)
-        none = self.rows[:0, kept]
-        return replace(self, ids=ids, rows=none, profile=self.profile[kept], labels=self.labels[kept])
+        rows = self.rows[:0]
+        if aligned:
+            rows = np.concatenate((self.ids[None].astype(np.uint8), self.rows[:row], self.rows[row + 1 :]))
+        return replace(self, ids=ids, rows=rows[:, kept], profile=self.profile[kept], labels=self.labels[kept])
+
+
+def random_part(length: int, most: int, random: np.random.Generator) -> slice:
+    """Return which residues of a protein are an example: all, or `most` of them from a random place."""
+    begin = int(random.integers(length - most + 1)) if length > most else 0
+    return slice(begin, begin + most)
 
 
 def _profile(ids: Indices, rows: NDArray[np.uint8], vocabulary: int) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ The model reads sequences alone, or with their alignments. Alignments can also s
 a further sequence with the same structure, and then the model reads sequences alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.config import ColumnName, Count, Rate, Table
+from regard.config import ColumnName, NotNegative, Rate, Table
 from regard.data.batches import Buckets, Draw, Indices
 from regard.data.cache import digest
 from regard.data.columns import RESIDUES, FileReading
@@ -22,20 +22,17 @@ from regard.data.device import to_device
 from regard.data.proteins import Chain, read_chains
 from regard.data.read import Skipped
 from regard.data.tables import read_reading
-from regard.data.tokenizer import Tokenizer, TokenizerConfig
+from regard.data.tokenizer import Tokenizer
 from regard.errors import ConfigError, InputError
 from regard.models.residues import CLASSES, STATES, STRICT_CLASSES, UNKNOWN
 from regard.tasks.baselines import Baseline, linear_windows, majority_class
 from regard.tasks.defaults import Amount
-from regard.tasks.files import FileTaskConfig
-from regard.tasks.loss import IGNORE, Losses, cross_entropy
+from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
     EncodedChain,
-    by_fold,
-    check_folds,
-    hold_out_chains,
-    protein_tokenizer,
+    ProteinTaskConfig,
+    random_part,
     read_all,
     tables_of_rows,
 )
@@ -49,14 +46,11 @@ COILS = "C"  # the third of 3 states
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResiduesConfig(FileTaskConfig):
+class ResiduesConfig(ProteinTaskConfig[Chain, "Residues"]):
     """Tables with a sequence and its states in every row, and optionally an alignment."""
 
-    recipe = "annotator"
-    models = ("evoformer",)
     roles = RESIDUES
     update_tokens = 1024
-    passes = 60
 
     sequence: ColumnName | None = None
     """The column with the sequence, by name or number; absent: the one with a usual name."""
@@ -66,52 +60,30 @@ class ResiduesConfig(FileTaskConfig):
     """The column with the other rows of the alignment, separated by blanks; absent: alignments are not used."""
     header: bool | None = None
     """Whether the first row of a TSV or CSV names the columns; absent: if it looks like it."""
-    alignment_as: Literal["input", "examples"] = "input"
-    """Whether the model reads alignments (input), or their rows are further training examples (examples)."""
-    folds: Count = 7
-    """Number of folds of a cross-validation."""
-    fold: Count | None = None
-    """The fold to leave out of training, and to measure with `regard evaluate`; absent: none is left out."""
-    crop: Count = 128
-    """Maximum number of residues of a training example; of longer chains, another part is seen every time."""
+    alignment_as: Literal["input", "examples", "both"] = "input"
+    """Whether the model reads alignments (input), their rows are further training examples (examples), or both."""
     smoothing: Rate = 0.0
     """Share of the target probability spread over all states (Szegedy et al. 2016)."""
+    r_drop: NotNegative | None = None
+    """Weight of the consistency of two passes that differ in dropout (R-Drop, Liang et al. 2021); absent: one pass."""
     unknown: Rate = 0.0
     """Share of the residues of training sequences that the model reads as X, unknown, so that it relies on others."""
 
     def validate(self) -> None:
         """Check the rules between values."""
         super().validate()
-        if self.alignment_as == "examples" and self.alignment is None:
-            raise ConfigError('alignment_as="examples" needs a column of alignments; set task.alignment')
-        check_folds(self.folds, self.fold)
-
-    def suggest_tokenizer(self, pieces: bool) -> Table:
-        """Return a tokenizer of letters."""
-        return {"kind": "char"}
+        if self.alignment_as != "input" and self.alignment is None:
+            raise ConfigError(f'alignment_as="{self.alignment_as}" needs a column of alignments; set task.alignment')
 
     def suggest_training(self) -> Table:
         """Return a moving average of the weights: validations on few chains are noisy."""
         return {"ema": 0.998}
 
-    def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Residues":
-        """Read the tables."""
-        skipped = Skipped()
-        say("reading the chains")
-        learned = protein_tokenizer(tokenizer)
-        chains, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
-        if self.valid:
-            return Residues(self, learned, skipped, chains, self.read(self.valid, skipped))
-        return Residues(self, learned, skipped, *hold_out_chains(chains, self.train[0]))
-
-    def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Residues":
-        """Open other files to measure a model on: of a run that left out a fold, only the chains of this fold."""
-        skipped = Skipped()
-        chains = self.read(tuple(files), skipped)
-        _, inside = by_fold(chains, self.folds, self.fold)
-        if others := len(chains) - len(inside):
-            skipped.note(f"chain of another fold than {self.fold}", files[0], others)
-        return Residues(self, tokenizer, skipped, inside, inside)
+    def open(
+        self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Chain], valid: Sequence[Chain]
+    ) -> "Residues":
+        """Return the task for these chains."""
+        return Residues(self, tokenizer, skipped, train, valid)
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Chain]:
         """Read all chains of tables."""
@@ -147,7 +119,7 @@ class Residues(Task):
         self.train = [self._encode(chain) for chain in self.chains]
         self.valid = [self._encode(chain) for chain in self.valid_chains]
         self.classes = tuple(STATES)
-        self.aligned = config.alignment is not None and config.alignment_as == "input"
+        self.aligned = config.alignment is not None and config.alignment_as != "examples"
 
     def _encode(self, chain: Chain) -> EncodedChain:
         labels = np.array([STATES.find(state) for state in chain.structure], np.int64)
@@ -200,9 +172,9 @@ class Residues(Task):
     def varied(self, model: nn.Module, draw: Draw, seed: tuple[int, int]) -> Batch:
         """Return the chains of a draw: parts of long ones, some rows of alignments, or a row instead of the chain."""
         random = np.random.default_rng((*seed, *np.maximum(draw.rows, 0)))
-        found = [None if row < 0 else self._example(self.train[row], random) for row in draw.rows.tolist()]
-        chains = [None if each is None else each.crop(draw.shape[0], random) for each in found]
-        batch = self.batch(model, chains, draw, random)
+        chains = [None if row < 0 else self._example(self.train[row], random) for row in draw.rows.tolist()]
+        parts = [None if each is None else self._part(each, draw.shape[0], random) for each in chains]
+        batch = self.batch(model, parts, draw, random)
         if self.config.unknown:
             hidden = to_device(random.random(batch["tokens"].shape) < self.config.unknown, self.device)
             hidden &= batch["tokens"] != self.learned.pad
@@ -214,7 +186,10 @@ class Residues(Task):
         if self.config.alignment_as == "input" or not len(chain.rows):
             return chain
         row = int(random.integers(-1, len(chain.rows)))
-        return chain if row < 0 else chain.homolog(row)
+        return chain if row < 0 else chain.homolog(row, aligned=self.aligned)
+
+    def _part(self, chain: EncodedChain, width: int, random: np.random.Generator) -> EncodedChain:
+        return chain.part(random_part(len(chain.ids), width, random))
 
     def batch(
         self,
@@ -229,9 +204,16 @@ class Residues(Task):
         return {name: to_device(value, self.device) for name, value in table.items()}
 
     def loss(self, model: nn.Module, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the cross-entropy of the states."""
+        """Compute the smoothed cross-entropy of the states; with R-Drop, of two passes."""
         smoothing = self.config.smoothing if model.training else 0.0
-        return cross_entropy(self.scores(model, batch), batch["labels"], smoothing), {}
+        scores = self.scores(model, batch)
+        if not self.config.r_drop or not model.training:
+            return cross_entropy(scores, batch["labels"], smoothing), {}
+        return r_drop(scores, self.scores(model, batch), batch["labels"], self.config.r_drop, smoothing), {}
+
+    def passes(self) -> int:
+        """Return 2 with R-Drop, else 1."""
+        return 2 if self.config.r_drop else 1
 
     def scores(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the scores of all states."""
@@ -272,7 +254,7 @@ class Residues(Task):
         """Annotate the beginning of three chains."""
         made = []
         for row in shown(len(self.valid)):
-            chain = self.valid[row].part(0, SHOWN)
+            chain = self.valid[row].part(slice(SHOWN))
             batch = self.batch(model, [chain], Draw((len(chain.ids),), np.array([0])))
             guesses = self.scores(model, batch)[0].argmax(-1).tolist()
             given = self.valid_chains[row]

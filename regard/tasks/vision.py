@@ -55,7 +55,7 @@ class VisionTaskConfig(TaskConfig):
     flip: bool = False
     """Whether training images are mirrored left to right."""
     distort: Rate = 0.0
-    """How strongly training images are rotated, sheared, scaled and changed in contrast and brightness."""
+    """How strongly half of the training images are rotated, sheared, scaled and changed in contrast and brightness."""
     erase: Rate = 0.0
     """Share of the training images that lose a rectangle (random erasing, Zhong et al. 2020)."""
     mix: Rate = 0.0

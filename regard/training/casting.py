@@ -2,8 +2,8 @@
 
 Autocast casts each weight of a linear layer when it is used, and each gradient when it arrives: two small kernels for
 every weight and every bias. Here one kernel casts many tensors, and weights that multiply the same vectors are joined
-into one matrix (queries, keys and values; gate and up), so that one product computes them. The model keeps its
-weights by their names.
+into one matrix (queries, keys and values; gate and up), so that one product computes them. That also pays where nothing
+is cast. The model keeps its weights by their names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,14 @@ Group = tuple[Linear, ...]
 
 
 class CastWeights:
-    """The linear layers of a model, in groups that one product computes."""
+    """The linear layers of a model, in groups that one product computes; with `alone` also those in no group."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, alone: bool = True) -> None:
         layers = [part for part in model.modules() if isinstance(part, Layer)]
         joined = [group for layer in layers for group in layer.with_same_input() if _can_join(group)]
         inside = set(chain.from_iterable(joined))
-        alone = [part for part in model.modules() if isinstance(part, Linear) and part not in inside]
-        self.groups: list[Group] = [*joined, *((part,) for part in alone if _can_cast(part))]
+        others = [part for part in model.modules() if isinstance(part, Linear) and part not in inside]
+        self.groups: list[Group] = [*joined, *((part,) for part in others if alone and _can_cast(part))]
 
     @contextmanager
     def cast_to(self, dtype: torch.dtype) -> Iterator[None]:

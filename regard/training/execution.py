@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from regard.errors import RegardError
+from regard.machine import what_compiling_lacks
 from regard.models.stack import Layer
 from regard.tasks.task import Task
 from regard.training.capture import can_capture
@@ -32,6 +34,7 @@ class Execution(NamedTuple):
     compiles: bool
     captures: bool
     whole: bool = False
+    obstacle: str = ""  # why it is not compiled, although that would pay, or was asked for
 
 
 def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int) -> Execution:
@@ -47,9 +50,21 @@ def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: R
     if config.compile == "auto":
         pays = seconds * SAVED > shapes * COMPILE_SECONDS and getattr(model, "compile_pays", True)
         compiles = kind != "cpu" and pays
+    obstacle = what_compiling_lacks(kind) if compiles else ""
+    compiles = compiles and not obstacle
     has_regions = any(isinstance(part, Layer) for part in model.modules())
     long = ranks.world == 1 and seconds * SAVED_BY_WHOLE > shapes * WHOLE_SECONDS
-    return Execution(compiles, captures, compiles and (long or not has_regions))
+    return Execution(compiles, captures, compiles and (long or not has_regions), obstacle)
+
+
+def why_compiling_failed(error: RuntimeError) -> str | None:
+    """Return in a line why the compiler failed; None if the error is another one, such as a signal that it met."""
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    if not isinstance(error, BackendCompilerFailed) or isinstance(error.inner_exception, RegardError):
+        return None
+    inner = error.inner_exception
+    return f"{type(inner).__name__}: {str(inner).strip().partition(chr(10))[0]}"
 
 
 def estimate_flops(model: nn.Module, tokens: int) -> float:

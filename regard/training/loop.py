@@ -7,8 +7,8 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from math import inf, isfinite
 from typing import Any
@@ -23,6 +23,7 @@ from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
 from regard.tasks.task import Task
 from regard.training.averaging import keep_weights, last_weights, mean_of
+from regard.training.background import Background, Work, copy_to_keep
 from regard.training.best import BestSoFar
 from regard.training.callbacks import notify
 from regard.training.checkpoint import prune_checkpoints, save_checkpoint
@@ -43,6 +44,7 @@ from regard.use.evaluate import Evaluation
 
 RELEASE_EVERY = 50  # updates after which mapped pages are released, so that resident memory stays bounded
 KEPT = 2  # checkpoints while training: the older one is used if the newer one is damaged
+NOT_COMPILED = "updates take longer; train.compile=never does not try it"
 BAD_IN_A_ROW = 5  # updates in a row that were not finite, after which a run stops
 
 
@@ -65,14 +67,18 @@ class Trainer:
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
+        self.measures_precisely = False  # whether validations are in float32 where updates are in bfloat16
         self.metric: str | None = None  # the last value, as it is shown
+        self.background: Background | None = None  # while it trains
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def train(self) -> Evaluation:
         """Train to the end; return the evaluation of the best weights."""
-        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop:
+        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop, self._writing_later():
             draws = self.draws()
+            if obstacle := self.update.execution.obstacle:
+                self._say(f"nothing is compiled: {obstacle}; {NOT_COMPILED}", "yellow")
             with self.window.paused():
                 self._first_snapshot()
             while not self.is_done():
@@ -90,6 +96,7 @@ class Trainer:
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
+                    self._wait_for_files()
                     raise StopError(f"stopped at step {self.step}, everything is saved", self.run.folder, stopped)
             if self.window.updates:
                 self.show(log, self.window)
@@ -98,6 +105,7 @@ class Trainer:
                 rule = f"no validation was better since step {self.best.improved_step}"
                 self._say(f"step {self.step}: training ends early: {rule} (train.patience={self.config.patience})")
             self.save()
+            self._wait_for_files()
             stop.saved = True
             found = self._finish()
             self._tidy()
@@ -107,7 +115,7 @@ class Trainer:
         """Do one update."""
         draw, epoch, drawn = next(draws)
         seed_generators(self.ranks.device, self.config.seed, self.step + 1, part=-1)
-        split, failure = self.update.split, self.update.capture_failure
+        split, failure, obstacle = self.update.split, self.update.capture_failure, self.update.execution.obstacle
         batch, started = self.feed.batch(draw, epoch), time.perf_counter()
         outcome = self.update(batch, self.step + 1)
         self.time_left.add_update(draw.shape, time.perf_counter() - started)
@@ -118,6 +126,10 @@ class Trainer:
             reason = f"cannot be captured as a CUDA graph ({self.update.capture_failure})"
             self._say(
                 f"step {self.step}: an update {reason}; updates run without graphs, with the same result", "yellow"
+            )
+        if self.update.execution.obstacle != obstacle:
+            self._say(
+                f"step {self.step}: compiling failed ({self.update.execution.obstacle}); {NOT_COMPILED}", "yellow"
             )
         if self.update.split > split:
             parts = f"from now on updates are split into {self.update.split} parts"
@@ -192,6 +204,8 @@ class Trainer:
 
     def _how_to_continue(self) -> str:
         """Return the remedy after training has failed."""
+        with suppress(RegardError):  # another error, less important than the one that is reported
+            self._wait_for_files()
         steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
         if not steps:
             return "there is no checkpoint yet: start again with a lower train.optimizer.rate or train.clip"
@@ -210,12 +224,15 @@ class Trainer:
             values, is_best = self._compare(model)
             samples = self.task.samples(model)
             if self.config.average and self.ranks.first:
-                keep_weights(self.run.folder / AVERAGING, self.step, tensors(model), self.config.average)
+                folder, step, count = self.run.folder / AVERAGING, self.step, self.config.average
+                self._write(tensors(model), lambda kept: keep_weights(folder, step, kept, count))
         self.best.note_validation(self.step, values.get("loss", inf), is_best)
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values | self._spent_now())
             log.samples(self.step, samples)
+            if self.callbacks:  # they may read what was written
+                self._wait_for_files()
             notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
             self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
@@ -224,24 +241,48 @@ class Trainer:
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
         """Measure weights on the validation data; save them and return True if they are the best."""
         model.eval()
-        parts = self.task.parts
-        values = self.task.within_memory(lambda: self.task.measure(model, self.config.valid_rows))
-        if self.task.parts > parts:
-            self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
+        values, is_finite = self._measure(model)
         metric = values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree
-        is_best = self.best.is_beaten_by(metric, self.ranks.of_first(values.get("loss", inf)))
+        is_best = is_finite and self.best.is_beaten_by(metric, self.ranks.of_first(values.get("loss", inf)))
         if is_best:
             self.best.value = metric
             if self.ranks.first:
                 self._keep(model)
         return values, is_best
 
+    def _measure(self, model: nn.Module) -> tuple[dict[str, float], bool]:
+        """Return what weights measure, and whether the loss is finite; if it is not in bfloat16, float32 is used."""
+        values = self._measure_once(model)
+        if not self._has_finite_loss(values) and self.update.lowers_precision and not self.measures_precisely:
+            self.measures_precisely = True
+            rule = "not finite in bfloat16; it is measured again, and from now on, in float32"
+            self._say(f"step {self.step}: the validation loss is {rule}", "yellow")
+            with torch.autocast(self.ranks.device.type, enabled=False):
+                values = self._measure_once(model)
+        is_finite = self._has_finite_loss(values)
+        if not is_finite:
+            self._say(f"step {self.step}: the validation loss is not finite, so these weights are not kept", "yellow")
+        return values, is_finite
+
+    def _measure_once(self, model: nn.Module) -> dict[str, float]:
+        """Measure weights, in more parts if memory runs out."""
+        parts = self.task.parts
+        values = self.task.within_memory(lambda: self.task.measure(model, self.config.valid_rows))
+        if self.task.parts > parts:
+            self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
+        return values
+
+    def _has_finite_loss(self, values: Mapping[str, float]) -> bool:
+        """Return whether the loss, if there is one, is finite in all processes."""
+        return not self.ranks.largest(int(not isfinite(values.get("loss", 0.0))))
+
     def _keep(self, model: nn.Module) -> None:
         """Save the weights, and the config, which a module of the user does not have."""
+        folder = self.run.folder
         if self.run.config.model is None:
-            save_weights(tensors(model), self.run.folder / WEIGHTS)
+            self._write(tensors(model), lambda kept: save_weights(kept, folder / WEIGHTS))
         else:
-            save_model(model, self.run.folder)
+            self._write(tensors(model), lambda kept: save_model(model, folder, kept))
 
     def _first_snapshot(self) -> None:
         """Save what the model attends to before the first update."""
@@ -255,7 +296,7 @@ class Trainer:
         if self.snapshots.wanted(self.step, ends=self.is_done()):
             with self._swapped_weights(self.update.average) as model, self._measuring():
                 if self.ranks.first:
-                    self.snapshots.take(model, self.step)
+                    self.snapshots.take(model, self.step, self._do_later)
 
     @contextmanager
     def _swapped_weights(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
@@ -275,8 +316,9 @@ class Trainer:
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:
-        """Compute in the precision of training, by kernels that suit many shapes."""
-        with self.update.autocast(), without_attention_plans(self.ranks.device):
+        """Compute in the precision of training, unless that is too low, by kernels that suit many shapes."""
+        precision = nullcontext() if self.measures_precisely else self.update.autocast()
+        with precision, without_attention_plans(self.ranks.device):
             yield
 
     def _finish(self) -> Evaluation:
@@ -291,6 +333,7 @@ class Trainer:
             if is_best:
                 self.best.weights = f"the average of the last {len(files)} validations"
                 self.save()  # a run that is resumed from here must beat the average
+        self._wait_for_files()
         if self.best.value is None:
             raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
         self.ranks.wait()
@@ -335,12 +378,45 @@ class Trainer:
         state, facts = self.state(), self.facts()
         if self.ranks.largest(int(not _are_finite(state.values()))):
             raise RegardError(f"step {self.step}: the weights are no longer finite; {self._how_to_continue()}")
-        keep = max(KEPT, self.config.keep)
+        folder, step, keep = self.run.folder / CHECKPOINTS, self.step, max(KEPT, self.config.keep)
         if self.update.sharded:
-            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, keep, self.ranks)
+            save_checkpoint(folder, step, state, facts, keep, self.ranks)
         elif self.ranks.first:
-            save_checkpoint(self.run.folder / CHECKPOINTS, self.step, state, facts, keep)
+            self._write(state, lambda kept: save_checkpoint(folder, step, kept, facts, keep))
         self.ranks.wait()
+
+    @contextmanager
+    def _writing_later(self) -> Iterator[None]:
+        """During the block, write files while updates continue; with several processes at once, since all read them."""
+        if self.ranks.world > 1:
+            yield
+            return
+        try:
+            with Background(self.ranks.device) as self.background:
+                yield
+        finally:
+            self.background = None
+
+    def _write(self, weights: dict[str, Tensor], write: Callable[[dict[str, Tensor]], object]) -> None:
+        """Write tensors as they are now; updates may continue meanwhile."""
+        kept = None if self.background is None else copy_to_keep(weights)
+        if kept is None:
+            self._wait_for_files()
+            write(weights)
+        else:
+            self._do_later(lambda: write(kept))
+
+    def _do_later(self, work: Work) -> None:
+        """Do some work while updates continue, or at once."""
+        if self.background is None:
+            work()
+        else:
+            self.background.submit(work)
+
+    def _wait_for_files(self) -> None:
+        """Wait until everything is written; raise the error if it could not be."""
+        if self.background is not None:
+            self.background.wait()
 
     def resume(self, accept_changed_data: bool = False) -> bool:
         """Continue from the newest good checkpoint, if there is one."""

@@ -19,7 +19,7 @@ from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, choices
 from regard.machine import THREADS, suggest_threads
 from regard.models.scale import SIZES
-from regard.recipe_files import merge, override, read_own, read_recipe
+from regard.recipe_files import is_shipped, merge, override, read_own, read_recipe
 from regard.tasks.defaults import TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.training.config import RunConfig, TrainConfig
@@ -37,6 +37,7 @@ from regard.training.request import (
     changed_keys,
     check_tables,
     kind_below,
+    not_a_task,
     read_user_choices,
     sort_overrides,
     with_absolute_paths,
@@ -77,6 +78,8 @@ def read_request(draft: Draft) -> None:
     what = draft.request.what
     if not isinstance(what, str | Path | Mapping):
         raise ConfigError(f"{what!r} is not a task: give its table, such as {EXAMPLE}, or the path of a recipe")
+    if isinstance(what, str) and not what.endswith(".toml") and not is_shipped(what):
+        raise ConfigError(not_a_task(what))
     from_file = isinstance(what, str | Path)
     draft.given = read_recipe(what) if isinstance(what, str | Path) else {"task": with_plain_paths(what)}
     draft.own = read_own(what) if isinstance(what, str | Path) else draft.given

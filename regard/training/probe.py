@@ -7,7 +7,7 @@ They are small: there are few of them, and the row is chosen so that the weights
 limit. What is learned does not depend on them, and a resumed run writes the same ones.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
@@ -25,6 +25,7 @@ from regard.parts.watch import Watchable, watch
 from regard.runs.layout import PROBE, RECIPE, STEP_FILE, step_name
 from regard.tasks.task import Batch, Task
 from regard.tasks.text import spread
+from regard.training.background import Work, at_once
 
 INPUTS = "inputs.safetensors"
 GAPS = 18  # between snapshots; fewer if a run is short
@@ -60,14 +61,18 @@ class Snapshots:
         """Return whether to take a snapshot: at the chosen steps, and where a run `ends` early."""
         return self.attends and (ends or step in self.steps)
 
-    def take(self, model: nn.Module, step: int) -> None:
-        """Write what the model attends to after a step."""
-        if self.inputs is None:
-            self.inputs = fitting_inputs(model, self.task)
-        weights = bounded(probe_weights(model, self.inputs))
-        if step == 0 or not (self.folder / INPUTS).exists():
-            save_weights(self.inputs, self.folder / INPUTS)
-        save_weights(weights, self.folder / f"{step_name(step)}.safetensors")
+    def take(self, model: nn.Module, step: int, do: Callable[[Work], object] = at_once) -> None:
+        """Write what the model attends to after a step; `do` may write it later."""
+        inputs = self.inputs = fitting_inputs(model, self.task) if self.inputs is None else self.inputs
+        weights = bounded(probe_weights(model, inputs))
+        row = {name: tensor.cpu() for name, tensor in inputs.items()}
+
+        def write() -> None:
+            if step == 0 or not (self.folder / INPUTS).exists():
+                save_weights(row, self.folder / INPUTS)
+            save_weights(weights, self.folder / f"{step_name(step)}.safetensors")
+
+        do(write)
 
 
 def probe_weights(model: nn.Module, inputs: Batch) -> dict[str, Tensor]:

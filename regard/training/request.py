@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from regard.config import Config, Positive, Seed, Table, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
 from regard.models.recipe import MODELS
-from regard.recipe_files import ABOUT_ONE_RECIPE, override
+from regard.recipe_files import ABOUT_ONE_RECIPE, override, split_changes
 from regard.tasks.kinds import TASKS
 from regard.training.config import TrainConfig
 
@@ -42,6 +43,33 @@ class UserChoices(Config):
     minutes: Positive | None = None
     optimizer: str = ""  # the kind, which decides the other keys of the table
     schedule: str = ""  # likewise
+
+
+def name_task(
+    what: Any, arguments: Sequence[Any], valid: str | Path | Sequence[str | Path]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the table of a task that is given by its name and its files, and the overrides among the arguments.
+
+    Anything else, a table or a recipe, is returned as it is.
+    """
+    valid = [valid] if isinstance(valid, str | Path) else valid
+    if not isinstance(what, str) or what not in TASKS:
+        if valid:
+            raise ConfigError("--valid belongs to the files of a task; here, write them into the table of the task")
+        return what, tuple(arguments)
+    paths = [str(given) if isinstance(given, Path) else given for given in arguments]
+    files, changes = split_changes(given for given in paths if isinstance(given, str))
+    if not files:
+        raise ConfigError(f"{what} needs files to train on: regard.train({what!r}, FILE, ...)")
+    others = [given for given in paths if not isinstance(given, str)]  # which `sort_overrides` rejects
+    return {"kind": what, **TASKS[what].from_files(files, [str(name) for name in valid])}, (*changes, *others)
+
+
+def not_a_task(name: str) -> str:
+    """Return the message for a name that is neither a task nor a recipe."""
+    near = get_close_matches(name, TASKS, n=1)
+    listed = f"tasks: {', '.join(TASKS)}; `regard recipes` lists the recipes"
+    return f"{name!r} is neither a task nor a recipe; {f'did you mean the task {near[0]!r}?' if near else listed}"
 
 
 def check_tables(given: Mapping[str, Any]) -> None:

@@ -15,6 +15,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from regard.machine import allowed_cores
 
+KNOWN_WARNINGS = (  # of torch, about what is done on purpose
+    "RNN module weights are not part of single contiguous chunk of memory",  # of an LSTM with weight dropout
+    "Synchronization debug mode is a prototype feature",  # see `capture.py`
+)
+
 
 def use_threads(count: int | None) -> None:
     """Compute on the CPU with this many threads, if the process may use that many cores; None changes nothing."""
@@ -29,6 +34,8 @@ def left_as_found(device: torch.device) -> Iterator[None]:
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     try:
         with warnings.catch_warnings(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            for text in KNOWN_WARNINGS:
+                warnings.filterwarnings("ignore", text, UserWarning)
             yield
     finally:
         random.setstate(python)

@@ -39,7 +39,7 @@ from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks, was_restarted
 from regard.training.report import draw_curves, write_report
 from regard.training.report_facts import report_facts
-from regard.training.request import RunRequest, changed_keys
+from regard.training.request import RunRequest, changed_keys, name_task
 from regard.training.result import RunResult, write_result
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
@@ -68,7 +68,8 @@ RUNS = Path("runs")  # where runs are that the user gives no name
 
 def train(
     what: str | Path | Mapping[str, Any],
-    *overrides: str,
+    *overrides: str | Path,
+    valid: str | Path | Sequence[str | Path] = (),
     run: str | Path | None = None,
     overwrite: bool = False,
     size: str = "auto",
@@ -81,9 +82,11 @@ def train(
     console: "Console | None" = None,
     on_plan: OnPlan | None = None,
 ) -> Run:
-    """Train a model and return the run: `train({"kind": "language", "train": ["corpus.txt"]}, "train.steps=500")`.
+    """Train a model and return the run: `train("language", "corpus.txt", "train.steps=500", run="runs/mine")`.
 
-    `what` is the table of a task as in a recipe, or the path of a recipe that has one. `run` is the folder of the run:
+    `what` is a task, with its files before the changes of settings and files to validate on in `valid`; the table of a
+    task as in a recipe, such as {"kind": "language", "train": ["corpus.txt"]}; or the path of a recipe that has one, or
+    the name of one that comes with the package, such as "results/shakespeare-char". `run` is the folder of the run:
     by default a new one, runs/TASK-NUMBER; with `overwrite` a run that is there is replaced. `recipe` names an
     architecture other than the task's own, and `size` ("mini", "tiny", "small", "base", "big") scales either.
     `init_from` is a folder whose weights and tokenizer the run starts from; `allow_pickle` also reads an old .bin of
@@ -96,6 +99,7 @@ def train(
     continues from its last checkpoint.
     """
     check_callbacks(callbacks)
+    what, overrides = name_task(what, overrides, valid)
     if overwrite and run is None:
         raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from regard.data.device import out_of_memory
+from regard.data.device import out_of_memory, release_memory
 from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
 from regard.models.store import tensors
@@ -27,7 +27,7 @@ from regard.tasks.task import Batch, Task
 from regard.training.capture import CapturedUpdates
 from regard.training.casting import CastWeights
 from regard.training.config import TrainConfig
-from regard.training.execution import choose_execution
+from regard.training.execution import choose_execution, why_compiling_failed
 from regard.training.ranks import Ranks
 from regard.training.shard import local, shard, whole
 
@@ -93,8 +93,9 @@ class Update:
         self.optimizer = config.optimizer.build(model)
         self.parameters = list(model.parameters())
         self.split = config.accumulate  # the number of parts that this process splits its share of an update into
-        self.objective: Any = self._wrap(Objective(model, task))
-        self.casts = None if self.execution.compiles or ranks.world > 1 else CastWeights(model)
+        self.plain = Objective(model, task)
+        self.objective: Any = self._wrap(self.plain)
+        self.casts = self._casts()
         self.tensors = tensors(model)  # collected once, which takes time
         self.average = None if config.ema is None else {n: t.detach().clone() for n, t in self.tensors.items()}
         self.renewed = torch.zeros((), device=ranks.device, dtype=self.parameters[0].dtype)  # share of the average
@@ -142,11 +143,18 @@ class Update:
         """Compute in bfloat16 where that is faster."""
         return torch.autocast(self.ranks.device.type, torch.bfloat16) if self.lowers_precision else nullcontext()
 
+    def _casts(self) -> CastWeights | None:
+        """Return what casts and joins weights. The compiler does that itself; DDP shares gradients one by one."""
+        joins = self.lowers_precision or self.ranks.device.type == "cpu"
+        if self.execution.compiles or self.ranks.world > 1 or not joins:
+            return None
+        return CastWeights(self.model, alone=self.lowers_precision)
+
     def _cast_weights(self) -> AbstractContextManager[None]:
-        """Cast the weights for a pass, all at once. The compiler does that itself; DDP shares gradients one by one."""
-        if self.casts is None or not self.lowers_precision:
+        """Cast the weights for a pass, all at once, and join those that multiply the same vectors."""
+        if self.casts is None:
             return nullcontext()
-        return self.casts.cast_to(torch.bfloat16)
+        return self.casts.cast_to(torch.bfloat16 if self.lowers_precision else torch.float32)
 
     @contextmanager
     def _compiled(self) -> Iterator[None]:
@@ -177,12 +185,10 @@ class Update:
         seed_generators(self.ranks.device, self.config.seed, self.step, self.ranks.rank)
 
     def _learn(self, batch: Batch) -> Outcome:
-        """Learn from a batch, in more parts if memory runs out."""
+        """Learn from a batch, in more parts if memory runs out, and without the compiler if that fails."""
         before = [buffer.clone() for buffer in self.buffers]
         while (found := self._try_backward(batch, before)) is None:
-            self._halve(len(batch["labels"]))
-            if self.ranks.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release_memory(self.ranks.device)
         return self._apply(before, found)
 
     def _compute(self, batch: Batch) -> Outcome:
@@ -191,13 +197,17 @@ class Update:
         return self._apply(before, self._backward(batch))
 
     def _try_backward(self, batch: Batch, before: list[Tensor]) -> Gradient | None:
-        """Accumulate the gradients of all parts; undo that after an error, and return None if memory ran out."""
+        """Accumulate the gradients of all parts; after an error that can be avoided, undo that and return None."""
         try:
             return self._backward(batch)
         except RuntimeError as error:
             self._undo()
             self._restore(before)
-            if not out_of_memory(error):
+            if out_of_memory(error):
+                self._halve(len(batch["labels"]))
+            elif self.execution.compiles and self.ranks.world == 1 and (reason := why_compiling_failed(error)):
+                self._compile_no_more(reason)
+            else:
                 raise
             return None
 
@@ -229,6 +239,11 @@ class Update:
         self._restore([torch.where(bad > 0, old, new) for old, new in zip(before, self.buffers, strict=True)])
         self._update_average()
         return Outcome(gradient.loss, gradient.count, norm, bad)
+
+    def _compile_no_more(self, reason: str) -> None:
+        """Run all further updates as they are, after the compiler has failed."""
+        self.execution = self.execution._replace(compiles=False, whole=False, obstacle=reason)
+        self.objective, self.casts = self._wrap(self.plain), self._casts()
 
     def _halve(self, rows: int) -> None:
         """Split updates into twice the number of parts."""

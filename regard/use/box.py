@@ -136,16 +136,17 @@ def default_model(verb: str, texts: list[str] | None = None) -> BoxModel | None:
 
 def is_image_file(text: str) -> bool:
     """Return whether a text is the path of an image file."""
-    return Path(text).suffix.lower() in IMAGE_SUFFIXES and _is_file(text)
+    return Path(text).suffix.lower() in IMAGE_SUFFIXES and is_file(text)
 
 
 def is_scene(text: str) -> bool:
     """Return whether a text names a frame of a recording: FILE@FRAME."""
     name, _, frame = text.strip().rpartition("@")
-    return frame.isdigit() and _is_file(name)
+    return frame.isdigit() and is_file(name)
 
 
-def _is_file(text: str) -> bool:
+def is_file(text: str) -> bool:
+    """Return whether a text is the path of a file."""
     try:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long for a path, or with a zero byte
@@ -157,6 +158,12 @@ def find_model(folder: str | PathLike[str]) -> Path:
     path = Path(folder)
     name = str(folder)
     return FOLDER / name if name in box_names() and not path.exists() else path
+
+
+def shown_name(folder: Path) -> str:
+    """Return how messages name a model: in the box by its name, else by its folder."""
+    in_box = folder.resolve().parent == FOLDER.resolve() and folder.name in box_names()
+    return folder.name if in_box else str(folder)
 
 
 def folder_remedy(folder: Path) -> str:

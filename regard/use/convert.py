@@ -16,7 +16,7 @@ from regard.hub.folder import huggingface_obstacle, is_huggingface, save_hugging
 from regard.hub.sentence_transformers import is_sentence_transformer, write_sentence_transformer
 from regard.hub.tokenizer_files import write_tokenizer_files
 from regard.models.model import ImageInput
-from regard.use.box import find_model
+from regard.use.box import find_model, shown_name
 from regard.use.bundle import Bundle
 from regard.use.ctranslate2 import write_ctranslate2_folder
 from regard.use.huggingface import IMAGES
@@ -58,7 +58,7 @@ def convert(
     obstacle = huggingface_obstacle if to == "huggingface" else ctranslate2_obstacle
     reason = obstacle(bundle.model.config)
     if reason is not None:
-        raise RegardError(f"{source}: cannot be written for {TARGETS[to]}: {reason}")
+        raise RegardError(f"{shown_name(source)}: cannot be written for {TARGETS[to]}: {reason}")
     make_folder(folder.absolute().parent)
     with write_folder(folder) as part:
         if to == "huggingface":

@@ -15,7 +15,7 @@ from regard.hub.sentence_transformers import MODULES, is_sentence_transformer
 from regard.models.model import Model, writes
 from regard.models.template import Template
 from regard.runs.folder import is_run, not_a_run, read_run
-from regard.use.box import find_model, folder_remedy, read_box_folder
+from regard.use.box import find_model, folder_remedy, read_box_folder, shown_name
 from regard.use.bundle import Bundle
 from regard.use.ctranslate2 import is_ctranslate2, open_ctranslate2, through_ctranslate2
 from regard.use.huggingface import open_huggingface
@@ -59,7 +59,9 @@ def load(
 
 def open_folder(folder: Path, device: torch.device, allow_pickle: bool = False, step: int | None = None) -> Bundle:
     """Read a folder: a run, a model in the box, a Hugging Face model, or a CTranslate2 model."""
-    read_box_folder(folder)  # raises an error if its files are damaged
+    in_box = read_box_folder(folder)  # raises an error if its files are damaged
+    if in_box is not None and step is not None:
+        raise InputError(f"{in_box.name}: step={step}: comes with its best weights only; leave --step out")
     if is_run(folder):
         return open_run_model(folder, device, step)
     if step is not None:
@@ -79,7 +81,7 @@ def open_run_model(folder: Path, device: torch.device, step: int | None = None) 
     model, tokenizer, task = run.model(device, step), run.tokenizer(), run.task_config
     return Bundle(
         model=model,
-        name=str(folder),
+        name=shown_name(folder),
         tokenizer=tokenizer,
         template=Template() if tokenizer is None else model.template(tokenizer),
         longest=None if task.length_key is None else getattr(task, task.length_key),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from regard.errors import InputError, RegardError
 from regard.escape import escape_controls
-from regard.use.box import find_model, folder_remedy
+from regard.use.box import find_model, folder_remedy, shown_name
 from regard.viewer.manifest import ModelInfo
 from regard.viewer.query import Query
 from regard.viewer.recording import Recording
@@ -130,7 +130,7 @@ def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bo
         if not folder.is_dir():
             raise RegardError(f"{folder}: no such folder; {folder_remedy(folder)}")
         if names.count(name) > 1:
-            raise RegardError(f"{folder}: was given twice; give two different models to compare them")
+            raise RegardError(f"{shown_name(folder)}: was given twice; give two different models to compare them")
     return [ModelHandle(folder, name, device, allow_pickle) for name, folder in zip(names, folders, strict=True)]
 
 

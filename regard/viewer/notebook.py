@@ -59,6 +59,8 @@ def look(
     """
     if theme is not None and theme not in THEMES:
         raise InputError(f"theme {theme!r}: no such theme; {choices(theme, THEMES)}")
+    if text is not None and not hasattr(text, "__len__"):
+        raise InputError(f"{text!r} is not a text; give a string, or the token ids of one")
     as_widget = widget and has_widgets()
     handles = _handles(model, tokenizer)
     if model is None:

@@ -162,6 +162,7 @@ def test_the_wrong_verb(regard, folder):
     )
     assert refused("fill", "red", "-m", folder / "classification").endswith("cannot fill; use `classify` or `embed`")
     assert refused("generate", "red", "-m", folder / "masked").endswith("cannot generate; use `fill` or `embed`")
+    assert regard("generate", "red", "-m", folder / "masked").out == ""  # not the prompt
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,35 @@ main.main()
     assert "Traceback" not in done.stderr
 
 
+def test_a_narrow_screen_has_the_names_and_scores_of_results(regard, monkeypatch):
+    from regard.runs.results import read_result_recipe
+    from regard.runs.results_table import result_rows
+
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = "".join(regard("results", "multi30k-en-de").out.split())
+    (row, *_) = result_rows([read_result_recipe("multi30k-en-de")])
+    assert "…" not in shown
+    assert row.score.split()[0] in shown
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_an_interrupt_while_the_command_is_imported_prints_no_traceback(is_ignored):
+    program = f"""
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer": os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+signal.signal(signal.SIGINT, {"signal.SIG_IGN" if is_ignored else "signal.default_int_handler"})
+sys.argv = ["regard", "--version"]
+from regard.__main__ import start_command
+start_command()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    wanted = (0, f"regard {__version__}\n") if is_ignored else (-signal.SIGINT, "")
+    assert (done.returncode, done.stdout, done.stderr) == (*wanted, "")
+
+
 def writing_to(output: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Print into an open file, which is buffered as usual."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

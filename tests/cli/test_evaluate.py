@@ -122,7 +122,7 @@ def test_files_that_do_not_fit(regard, tmp_path):
     assert refused("evaluate", "-m", "language", "missing.txt").startswith("missing.txt: ")
     assert refused("evaluate", "-m", "classification", "a.txt").startswith("a.txt: is not a table; ")
     new = write(tmp_path / "new.tsv", ["text\tlabel", "red dog\tdogs"])
-    assert "the label 'dogs' does not occur in the training data (there: cats, none)" in refused(
+    assert "none of its labels (dogs) occurs in the training data (cats, none); choose the column" in refused(
         "evaluate", "-m", "classification", new
     )
     blank = write(tmp_path / "blank.tsv", ["text\tlabel", "red dog\t"])

@@ -35,7 +35,7 @@ def test_lists_them_with_size_and_score(regard):
 
 
 def test_a_narrow_terminal_has_whole_names_sizes_and_scores(regard, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("COLUMNS", "40")
     out = regard("models").out
     assert "…" not in out
     assert all(any(line.split()[:1] == [name] and " MB" in line for line in out.splitlines()) for name in KINDS)

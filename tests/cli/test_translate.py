@@ -56,6 +56,13 @@ def test_a_table_gives_its_source_column(regard, folder):
     assert regard.refused("translate", "red", "-m", folder, "--column", "de").startswith("--column de: is for a table")
 
 
+def test_the_name_of_a_file_as_a_text_is_pointed_out(regard, folder):
+    done = regard("translate", "-m", folder, "in.txt", "red dog")
+    assert done.code == 0
+    assert done.err == "regard: in.txt is read as a text; -f in.txt reads the lines of the file\n"
+    assert len(done.out.splitlines()) == 2
+
+
 def test_precision(regard, folder):
     wanted = load(folder, "cpu", precision="int8").translate(LINES)
     done = regard("translate", "-m", folder, *LINES, "--device", "cpu", "--precision", "int8")

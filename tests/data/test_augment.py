@@ -143,6 +143,14 @@ def test_a_distortion_turns_images_and_changes_their_contrast() -> None:
     assert top.min() < 10 < top.max()
 
 
+def test_half_of_the_images_are_not_distorted() -> None:
+    torch.manual_seed(0)
+    images = torch.rand(400, 1, 9, 7)
+    same = (distort(images, 0.5) == images).flatten(1)
+    assert torch.equal(same.all(1), same.any(1))
+    assert 0.4 < same.all(1).float().mean() < 0.6
+
+
 def test_erasing_hides_one_rectangle_of_some_images() -> None:
     torch.manual_seed(0)
     found = erase(torch.ones(400, 2, 12, 12), 0.5) == 0

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import regard
 from regard.decode.engine import eager, in_use
 from regard.decode.layout import (
     LEAST_PACKED,
@@ -17,6 +18,7 @@ from regard.decode.layout import (
     stored_by_columns,
     widen_head,
 )
+from regard.decode.quantise import quantise
 from regard.models.store import read_model, save_model
 from regard.parts.attention import AttentionConfig
 from regard.parts.heads import MultiHeads, MultiHeadsConfig
@@ -24,6 +26,7 @@ from regard.parts.mask import Causal
 from regard.parts.norm import RMSNormConfig
 from regard.parts.position import RopeConfig, identity
 
+from ..laws.cases import SHRINK
 from .test_static import case, given, run
 
 
@@ -96,6 +99,21 @@ def test_a_widened_head_scores_the_same():
     model.embed.tokens.table.weight.data.mul_(2)
     torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
     assert model.float().head.product is None
+
+
+@pytest.mark.parametrize("form", ["packed", "widened", "int8"])
+@torch.no_grad()
+def test_the_bias_of_the_vocabulary_is_added_once(form):
+    model = regard.build("gpt2", *SHRINK["gpt2"], "model.head.bias=true", seed=0)
+    model.head.bias.copy_(torch.linspace(-3, 3, len(model.head.bias)))
+    x = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(0))
+    expected = model.logits(x)
+    if form == "widened":
+        widen_head(model.head, model.embed.tokens.table.weight, multiple=64)
+    else:
+        (lay_out if form == "packed" else quantise)(model)
+    assert model.head.product is not None
+    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=0.05 if form == "int8" else 1e-5)
 
 
 @pytest.mark.parametrize("biased", [True, False])

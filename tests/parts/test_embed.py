@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.config import from_table
 from regard.errors import ConfigError, InputError
 from regard.parts.absolute_position import LearnedConfig, LinearPositionConfig, SinusoidalConfig
-from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens
+from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens, norm_images
 from regard.parts.norm import LayerNormConfig
 
 TOKENS = torch.tensor([[2, 0, 4], [1, 1, 3]])
@@ -233,3 +233,35 @@ def test_an_image_must_be_cut_without_rest(height: int, width: int, patch: int) 
 
 def test_an_image_may_be_one_patch() -> None:
     assert PatchesConfig(4, 4, 4).build(2).count == 1
+
+
+# --- the stem -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_stem_is_the_same_function_where_it_is_compiled(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = PatchesConfig(height=8, width=12, patch=4, channels=channels, stem=3).build(6)
+    fill(made)
+    images = 3 + 2 * random(2, channels, 8, 12)
+    as_it_is = made(images)
+    as_it_is.square().sum().backward()
+    gradients = [parameter.grad for parameter in made.parameters()]
+    made.zero_grad()
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # compiling itself would take half a minute
+    compiled = made(images)
+    compiled.square().sum().backward()
+    torch.testing.assert_close(compiled, as_it_is)
+    assert as_it_is.shape == (2, 6, 6)
+    assert made.stem(images).is_contiguous(memory_format=torch.channels_last)
+    for parameter, gradient in zip(made.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_of_images_keeps_their_precision_and_computes_in_float32(dtype: torch.dtype) -> None:
+    norm = nn.GroupNorm(1, 4)
+    nn.init.normal_(norm.weight, generator=torch.Generator().manual_seed(2))
+    images = (100 + random(2, 4, 5, 3)).to(dtype)
+    found, exact = norm_images(images, norm), norm.double()(images.double())
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, atol=1e-2, rtol=1e-2)

@@ -240,6 +240,21 @@ def test_widths_may_differ(layer):
     assert layer(4, 6)(random(2, 3, 4, dtype=torch.float32)).shape == (2, 3, 6)
 
 
+def test_an_lstm_with_a_wider_state_is_torchs_lstm_and_a_matrix():
+    module = RECURRENT["lstm"](hidden=7).build(4).double()
+    theirs = nn.LSTM(4, 7, batch_first=True).double()
+    with torch.no_grad():
+        for weight, their in zip(module.weights(), theirs.parameters(), strict=True):
+            their.copy_(weight)
+    x, state = random(2, 9, 4), module.start(2)
+    h, last = theirs(x)
+    out = torch.cat([module(piece, state=state) for piece in x.split([5, 4], 1)], 1)
+    torch.testing.assert_close(out, h @ module.to_output.weight.T, **CLOSE)
+    for value, their in zip(state.values, last, strict=True):
+        torch.testing.assert_close(value, their[0], **CLOSE)
+    assert RECURRENT["lstm"](hidden=7, bidirectional=True).build(4)(x.float()).shape == (2, 9, 4)
+
+
 @pytest.mark.parametrize("kind", RECURRENT)
 def test_config_builds_its_layer(kind):
     module = RECURRENT[kind]().build(6)

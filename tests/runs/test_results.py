@@ -154,6 +154,23 @@ def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
     assert (cased.score, cased.distance, cased.time) == ("41.0 ± 1.0", "reached by 0.5", "1.0 min")
 
 
+def test_runs_with_a_start_count_though_each_names_its_own_and_so_do_those_of_the_same_settings() -> None:
+    result = read_result_recipe("sst2-pretrained")
+    run = {"valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x", "side_by_side": 1}
+    recipes = (result.checksum, "earlier", "other")
+    runs = [
+        {**run, "recipe": recipe, "seed": seed, "resolved": f"{recipe}{seed}", "test": {"accuracy": 0.1 * seed}}
+        for seed, recipe in enumerate(recipes, 1)
+    ]
+    config = replace(result.config, same_as=("earlier",))
+    expected = replace(result, runs=runs, config=config).expected()
+    assert expected is not None
+    assert (expected.seeds, expected.score["accuracy"]) == (2, pytest.approx(0.15))
+    one_text = [{**each, "recipe": "earlier"} for each in runs]
+    assert len(replace(result, runs=one_text, config=config).counting()) == 3
+    assert len(replace(result, runs=one_text, config=replace(config, start=None)).counting()) == 1  # of other settings
+
+
 def test_a_cross_validation_without_all_folds_says_so_and_is_not_compared_with_its_goal() -> None:
     result = read_result_recipe("cb513")
     run = {"recipe": result.checksum, "resolved": "a", "valid": {}, "seconds": 60.0, "flops": 1e9, "updates": 5}
@@ -200,6 +217,26 @@ def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> N
     assert read_result_recipe("both").commands().count("regard data tiny") == 1
     assert "### both" in results_page()
     assert "in both.json" not in results_page()
+
+
+def test_the_gain_of_a_start_is_that_over_the_result_without_it(place: bench.Place) -> None:
+    results = place.out.parent / "recipes" / "results"
+    text = (results / "tiny.toml").read_text()
+    (results / "started.toml").write_text(text.replace("[result]\n", '[result]\nstart = "tiny"\nwithout = "tiny"\n'))
+    common = {"resolved": "a", "valid": {}, "machine": "x", "date": "d", "side_by_side": 1}
+    common |= {"seconds": 60.0, "flops": 1e9, "updates": 5}
+
+    def write(name: str, *scores: float) -> None:
+        recipe = read_result_recipe(name).checksum
+        runs = [{**common, "recipe": recipe, "seed": n, "test": {"accuracy": each}} for n, each in enumerate(scores)]
+        (results / f"{name}.json").write_text(json.dumps(runs))
+
+    write("started", 0.9, 0.8)
+    assert "gain by" not in results_page()  # as long as the other one is not measured
+    write("tiny", 0.5, 0.7)
+    assert "gain by the start from tiny: accuracy +25.0 % (85.0 % against 60.0 % of [tiny](#tiny))" in results_page()
+    write("tiny", 0.9)
+    assert "gain by the start from tiny: accuracy -5.0 % (85.0 % against 90.0 % of" in results_page()
 
 
 def test_data_lies_where_the_option_says() -> None:

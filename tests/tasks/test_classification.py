@@ -15,6 +15,7 @@ from regard.tasks.metric import classification_scores
 from .corpora import model_for, nll, prepare, sentences, write
 
 CLASSES = ("model.head.kind=classes", "model.head.classes=2", "model.head.pool.kind=mean")
+NO_DROPOUT = ("model.embed.dropout=0.0", "model.layers.block.dropout=0.0")
 
 
 def table(path: Path, rows: list[tuple[str, str]]) -> str:
@@ -99,13 +100,66 @@ def test_loss_is_the_naive_one_and_empty_rows_change_nothing(task):
 def test_labels_are_smoothed_in_training_only(tmp_path):
     train = table(tmp_path / "t.tsv", labelled(60))
     task = prepare("classification", train=(train,), smoothing=0.3)
-    model = model_for(task, "reader", *CLASSES, "model.embed.dropout=0.0", "model.layers.block.dropout=0.0")
+    model = model_for(task, "reader", *CLASSES, *NO_DROPOUT)
     batch = task.rows(task.valid, Draw((9,), np.arange(3)))
     plain, _ = task.loss(model, batch)
     smoothed, _ = task.loss(model.train(), batch)
     assert float(plain.objective) == float(plain.loss)
     assert float(smoothed.objective) != pytest.approx(float(smoothed.loss), rel=1e-3)
     assert float(smoothed.loss) == pytest.approx(float(plain.loss), rel=1e-9)
+
+
+@torch.no_grad()
+def test_words_become_unknown_in_training_only(tmp_path):
+    train = table(tmp_path / "t.tsv", labelled(60))
+    task = prepare("classification", train=(train,), unknown=0.3)
+    tokenizer = task.tokenizer
+    batch = task.rows(task.train, Draw((9,), np.array([*range(50), EMPTY])))
+    tokens = batch["tokens"]
+    torch.manual_seed(0)
+    hidden = task.hide(tokens)
+    words = ~torch.isin(tokens, torch.tensor([tokenizer.start, tokenizer.end, tokenizer.pad]))
+    assert hidden[~words].equal(tokens[~words])
+    changed = hidden != tokens
+    assert hidden[changed].unique().tolist() == [tokenizer.unk]
+    assert 0.2 < float(changed[words].double().mean()) < 0.4
+    model = model_for(task, "reader", *CLASSES, *NO_DROPOUT)
+    plain, _ = task.loss(model, batch)
+    torch.manual_seed(0)
+    trained, _ = task.loss(model.train(), batch)
+    by_hand = nll(model(hidden, lengths=batch["lengths"])[:50], batch["labels"][:50])
+    assert float(trained.loss) == pytest.approx(by_hand, rel=1e-9)
+    assert float(plain.loss) != pytest.approx(by_hand, rel=1e-3)
+
+
+def test_no_word_becomes_unknown_by_default(task):
+    tokens = task.rows(task.train, Draw((9,), np.arange(4)))["tokens"]
+    assert task.hide(tokens) is tokens
+
+
+@torch.no_grad()
+def test_r_drop_compares_two_passes_with_other_unknown_words(tmp_path):
+    train = table(tmp_path / "t.tsv", labelled(60))
+    task = prepare("classification", train=(train,), unknown=0.3, r_drop=2.0)
+    assert task.passes() == 2
+    batch = task.rows(task.train, Draw((9,), np.arange(20)))
+    model = model_for(task, "reader", *CLASSES, *NO_DROPOUT)
+    torch.manual_seed(0)
+    views = [task.hide(batch["tokens"]) for _ in range(2)]
+    one, other = (model(view, lengths=batch["lengths"]).log_softmax(-1) for view in views)
+    apart = ((one.exp() - other.exp()) * (one - other)).sum()
+    means = (nll(one, batch["labels"]) + nll(other, batch["labels"])) / 2
+    torch.manual_seed(0)
+    losses, _ = task.loss(model.train(), batch)
+    assert float(losses.loss) == pytest.approx(means, rel=1e-9)
+    assert float(losses.objective) == pytest.approx(means + 2.0 / 4 * float(apart), rel=1e-9)
+    assert float(apart) > 0
+    model.eval()
+    assert float(task.loss(model, batch)[0].objective) == pytest.approx(naive_loss(model, batch), rel=1e-9)
+
+
+def naive_loss(model, batch) -> float:
+    return nll(model(batch["tokens"], lengths=batch["lengths"]), batch["labels"])
 
 
 def test_the_order_has_every_text_once(task):
@@ -146,9 +200,22 @@ def test_evaluation_keeps_the_classes_of_training(task, tmp_path):
     assert set(opened.measure(model_for(task, "reader", *CLASSES))) == {"loss", "accuracy", "f1"}
 
 
-def test_a_label_that_training_does_not_have(task, tmp_path):
+def test_texts_of_a_label_that_training_does_not_have_are_left_out(task, tmp_path):
+    rows = [("red", "none"), ("red dog", "dogs"), ("red cat", "cats"), ("blue dog", "dogs")]
+    other = table(tmp_path / "other.tsv", rows)
+    opened = task.config.evaluation(task.tokenizer, [other])
+    assert opened.valid.labels[opened.valid.rows].tolist() == [1, 0]
+    left_out = "2 texts of a label that the training data does not have skipped (first: text 2, 'dogs')"
+    assert opened.skipped.report() == [left_out]
+    known = task.config.evaluation(task.tokenizer, [table(tmp_path / "known.tsv", rows[::2])])
+    model = model_for(task, "reader", *CLASSES)
+    assert opened.measure(model) == pytest.approx(known.measure(model))
+    assert left_out in prepare("classification", train=task.config.train, valid=(other,)).skipped.report()
+
+
+def test_no_label_that_training_has(task, tmp_path):
     other = table(tmp_path / "other.tsv", [("red dog", "dogs")])
-    rule = "other.tsv: the label 'dogs' does not occur in the training data .there: cats, none."
+    rule = r"other.tsv: none of its labels \(dogs\) occurs in the training data \(cats, none\); choose the column of"
     with pytest.raises(InputError, match=rule):
         task.config.evaluation(task.tokenizer, [other])
     with pytest.raises(InputError, match=rule):

@@ -397,10 +397,11 @@ def test_an_epoch_begins_with_an_empty_state(tmp_path, recipe):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
-def test_updates_carry_the_state_and_reset_it_in_every_epoch(tmp_path, accumulate):
+@pytest.mark.parametrize("wider", [[], ["model.layers.recurrent.mixer.hidden=9"]], ids=["", "wider"])
+def test_updates_carry_the_state_and_reset_it_in_every_epoch(tmp_path, accumulate, wider):
     """With updates that change nothing, the losses of an epoch add up to those of a pass over whole lanes."""
     task = task_of(tmp_path, long_text(41), valid=long_text(12), documents="file")
-    model = model_for(task, "lstm", "model.embed.dropout=0.0", "model.layers.recurrent.dropout=0.0")
+    model = model_for(task, "lstm", "model.embed.dropout=0.0", "model.layers.recurrent.dropout=0.0", *wider)
     schedule = {"kind": "linear", "warmup": 0}
     table = {"steps": 99, "tokens": 10, "validate_every": 9, "checkpoint_every": 9, "accumulate": accumulate}
     table |= {"optimizer": {"kind": "adamw", "rate": 1e-3}, "schedule": schedule}

@@ -164,7 +164,7 @@ def test_every_score_has_a_direction() -> None:
     tree, square = parse_tree("(S (NN a))"), np.zeros((1, 1), np.float32)
     made |= {*bracketing_scores([tree], [tree]), *contact_precision(square, square)}
     made |= {*state_scores(np.eye(8, dtype=np.float32)[:1], np.array([0]))}
-    made |= {"ade", "fde", "ade_likely", "fde_likely"}
+    made |= {"ade", "fde", "ade_likely", "fde_likely", "cached_perplexity", "cached_word_perplexity"}
     assert made == HIGHER_IS_BETTER.keys()
 
 
@@ -177,7 +177,7 @@ def test_more_is_better(metric: str, low: float, high: float) -> None:
     assert not better(metric, low, low)
 
 
-@pytest.mark.parametrize("metric", ["loss", "perplexity", "word_perplexity", "bits_per_byte"])
+@pytest.mark.parametrize("metric", ["loss", "perplexity", "cached_perplexity", "bits_per_byte"])
 @given(low=st.floats(allow_nan=False), high=st.floats(allow_nan=False))
 def test_less_is_better(metric: str, low: float, high: float) -> None:
     assume(low < high)

@@ -57,7 +57,7 @@ def test_a_fold_is_left_out_of_training_and_measured(tmp_path: Path):
     assert inside
     assert not inside & used
     assert len(inside) + len(used) == 30
-    assert measured.skipped.counts == {"chain of another fold than 2": len(used)}
+    assert measured.skipped.counts == {"protein of another fold than 2": len(used)}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,7 @@ def test_a_fold_is_left_out_of_training_and_measured(tmp_path: Path):
         ({"fold": 8}, "8 must be from 1 to 7"),
         ({"fold": 1, "folds": 1}, "1 must be at least 2"),
         ({"alignment_as": "examples"}, "needs a column of alignments"),
+        ({"alignment_as": "both"}, "needs a column of alignments"),
         ({"train": ()}, "train must name at least one file"),
     ],
 )
@@ -119,6 +120,41 @@ def test_rows_of_alignments_are_examples_without_gaps(tmp_path: Path):
     model = model_for(found, "annotator", "model.alignment=none")
     batches = [found.feed(model, 64, 0).batch(draw, 3) for draw in found.feed(model, 64, 0).order.epoch(3)]
     assert all("alignment" not in batch for batch in batches)
+
+
+def test_a_row_of_an_alignment_may_take_the_place_of_the_sequence(tmp_path: Path):
+    lines = ["sequence\tstructure\talignment", "ACDE\tHEG_\tAC-F MMMM", "VVV\tEEE\t", "WYWYWY\tHHHHHH\t"]
+    path = write(tmp_path / "a.tsv", lines)
+    found = prepare("residues", CHAR, train=(path,), alignment="alignment", alignment_as="both")
+    chain = next(each for each in (*found.train, *found.valid) if len(each.rows))
+    encode = found.learned.encode
+    homolog = chain.homolog(0, aligned=True)
+    assert homolog.ids.tolist() == encode("ACF").tolist()
+    assert homolog.rows.tolist() == [encode("ACE").tolist(), encode("MMM").tolist()]
+    assert homolog.labels.tolist() == [STATES.index(state) for state in "HE_"]
+    first = int(encode("M")[0])
+    assert chain.homolog(1, aligned=True).profile[0, first] == chain.profile[0, first] == np.float32(1 / 3)
+    assert found.aligned
+
+
+def test_r_drop_adds_the_distance_of_two_passes(tmp_path: Path):
+    found, plain = task(tmp_path, r_drop=2.0), task(tmp_path)
+    assert (found.passes(), plain.passes()) == (2, 1)
+    model = model_for(found, "annotator", "model.dropout=0.2").train()
+    feed = found.feed(model, 64, 0)
+    batch = feed.batch(next(iter(feed.order.epoch(0))), 0)
+    torch.manual_seed(0)
+    losses, _ = found.loss(model, batch)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        one, other = (found.scores(model, batch).log_softmax(-1) for _ in range(2))
+    real = batch["labels"] != IGNORE
+    divergence = float(((one.exp() - other.exp()) * (one - other)).sum(-1)[real].sum())
+    both = sum(nll(each[real], batch["labels"][real]) for each in (one, other)) / 2
+    assert divergence > 0
+    assert losses.objective.item() == pytest.approx(both + 2.0 / 4 * divergence, rel=1e-6)
+    assert losses.loss.item() == pytest.approx(both, rel=1e-6)
+    assert found.loss(model.eval(), batch)[0].objective == plain.loss(model, batch)[0].objective
 
 
 def test_batches_are_a_function_of_seed_and_epoch(tmp_path: Path):

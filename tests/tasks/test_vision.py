@@ -220,7 +220,7 @@ def test_mixed_images_are_learned_with_both_labels(tmp_path):
     torch.manual_seed(0)
     batch = task.varied(draw(*range(12)))
     assert torch.equal(batch["others"], batch["labels"].roll(1, 0))
-    assert 0 < batch["share"].min() < batch["share"].max() < 1
+    assert 0 <= batch["share"].min() < batch["share"].max() < 1  # a rectangle may cover a whole tiny image
     model = model_for()
     found = task.loss(model, batch)[0]
     with torch.no_grad():

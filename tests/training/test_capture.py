@@ -230,6 +230,12 @@ def run(tmp_path: Path) -> tuple[RunPlan, nn.Module]:
     return found, build_model(found.config, ALONE)
 
 
+@pytest.fixture(autouse=True)
+def _can_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen must not depend on what is installed here."""
+    monkeypatch.setattr("regard.training.execution.what_compiling_lacks", lambda device: "")
+
+
 def choose(run: tuple[RunPlan, nn.Module], ranks: Ranks, shapes: int = 1, **changes: object) -> Execution:
     found, model = run
     return choose_execution(model, found.task, replace(found.config.train, **changes), ranks, shapes)

@@ -65,6 +65,18 @@ def test_queries_keys_and_values_are_one_product(monkeypatch: pytest.MonkeyPatch
     assert calls.count((2 * rows, rows)) == len(model.decoder.layers)  # every cross-attention
 
 
+def test_an_update_in_float32_joins_what_one_product_computes() -> None:
+    """Nothing is cast then, so all other layers use their own weights. The gradients are those of separate products."""
+    model = regard.build("gpt2", *SHRINK["gpt2"], device="cpu").eval()
+    casts = CastWeights(model, alone=False)
+    heads = [part for part in model.modules() if isinstance(part, MultiHeads)]
+    assert casts.groups == [(each.to_query, each.to_key, each.to_value) for each in heads]
+    wanted, found = gradients(model, None), gradients(model, casts)
+    assert wanted.keys() == found.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5)
+
+
 def test_a_layer_that_is_frozen_or_hooked_is_left_to_autocast() -> None:
     model = torch.nn.ModuleList(Linear(2, 2) for _ in range(3))
     model[0].weight.requires_grad_(False)

@@ -1,10 +1,12 @@
 """A compiled update compiles each region once for each shape of its data, in the first epoch, and never again."""
 
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.testing import CompileCounter
 
 from regard.config import from_table
@@ -12,11 +14,15 @@ from regard.data.tokenizer import TokenizerConfig
 from regard.models.model import Model
 from regard.tasks.task import Task
 from regard.training.config import TrainConfig
+from regard.training.execution import why_compiling_failed
+from regard.training.loop import Trainer
 from regard.training.probe import probe_weights
 from regard.training.ranks import Ranks
+from regard.training.stop import StopError
 from regard.training.update import Update
 
 from ..tasks.corpora import model_for, prepare, sentences, write
+from .tiny import make_trainer, planned
 
 pytestmark = pytest.mark.compile
 
@@ -29,6 +35,7 @@ def counter(tmp_path, monkeypatch) -> CompileCounter:
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model, dynamic, options: real(model, backend=counter, dynamic=dynamic))
     monkeypatch.setattr("regard.parts.region._COMPILED", {})
+    monkeypatch.setattr("regard.training.execution.what_compiling_lacks", lambda device: "")
     torch._dynamo.reset()
     return counter
 
@@ -121,3 +128,51 @@ def test_a_module_without_regions_is_compiled_whole(tmp_path, counter):
 
     _, compiled = epochs(task, Own(), 128, counter)
     assert compiled == [1, 1, 1]
+
+
+# --- what cannot be compiled -----------------------------------------------------------------------------------------
+
+
+def run_of(path: Path) -> tuple[Trainer, StringIO]:
+    changes = ("train.compile=always", "train.steps=3", "train.validate_every=3", "train.checkpoint_every=3")
+    return make_trainer(planned("language", path, *changes), path / "run")
+
+
+def weights_after(trainer: Trainer) -> list[torch.Tensor]:
+    trainer.train()
+    return [weight.detach().clone() for weight in trainer.model.parameters()]
+
+
+def refuse(function: Callable, dynamic: bool, options: object) -> Callable:
+    """Compile as torch does where a part of the compiler is missing."""
+
+    def call(*given: object, **named: object) -> object:
+        raise BackendCompilerFailed(refuse, OSError("Python.h is missing\nand much more"), None)
+
+    return call
+
+
+def test_if_the_compiler_fails_the_run_continues_without_it(tmp_path, monkeypatch, counter):
+    plain, _ = make_trainer(
+        planned("language", tmp_path, "train.steps=3", "train.validate_every=3"), tmp_path / "plain"
+    )
+    wanted = weights_after(plain)
+    monkeypatch.setattr(torch, "compile", refuse)
+    trainer, said = run_of(tmp_path)
+    assert all(map(torch.equal, weights_after(trainer), wanted))
+    [line] = [line for line in said.getvalue().splitlines() if "compiling failed" in line]
+    assert line.startswith("step 1: compiling failed (OSError: Python.h is missing); updates take longer")
+
+
+def test_without_a_compiler_a_run_says_so_and_continues(tmp_path, monkeypatch, counter):
+    monkeypatch.setattr("regard.training.execution.what_compiling_lacks", lambda device: "there is no C++ compiler")
+    trainer, said = run_of(tmp_path)
+    trainer.train()
+    assert counter.frame_count == 0
+    assert "nothing is compiled: there is no C++ compiler; updates take longer" in said.getvalue()
+
+
+def test_a_signal_that_the_compiler_met_is_not_its_failure(tmp_path):
+    stopped = BackendCompilerFailed(refuse, StopError("stopped at once", tmp_path, 2), None)
+    assert why_compiling_failed(stopped) is None
+    assert why_compiling_failed(RuntimeError("another error")) is None

@@ -135,6 +135,45 @@ def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch:
         trainer.train()
 
 
+def test_a_validation_that_is_not_finite_in_bfloat16_is_repeated_in_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, said = make_trainer(planned("language", tmp_path, "train.precision=bfloat16"), tmp_path / "run")
+    lowered: list[bool] = []
+
+    def measure(model: Model, rows: int | None = None) -> dict[str, float]:
+        if rows is not None:
+            lowered.append(torch.is_autocast_enabled("cpu"))
+        return {"loss": float("nan") if torch.is_autocast_enabled("cpu") else 2.0}
+
+    monkeypatch.setattr(trainer.task, "measure", measure)
+    trainer.train()
+    assert lowered == [True, False, False, False]
+    rule = "the validation loss is not finite in bfloat16; it is measured again, and from now on, in float32"
+    assert [line for line in said.getvalue().splitlines() if "finite" in line] == [f"step 4: {rule}"]
+    logged = [record["loss"] for record in read_metrics(tmp_path / "run") if record["kind"] == "valid"]
+    assert logged == [2.0, 2.0, 2.0]
+
+
+def test_weights_whose_validation_loss_is_not_finite_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the metric says: here it is best where the loss is not finite."""
+    trainer, said = make_trainer(planned("classification", tmp_path), tmp_path / "run")
+    values = iter([(float("nan"), 0.9), (2.0, 0.5), (float("inf"), 0.8), (2.0, 0.5)])
+
+    def measure(model: Model, rows: int | None = None) -> dict[str, float]:
+        loss, accuracy = next(values)
+        return {"loss": loss, "accuracy": accuracy, "f1": accuracy}
+
+    monkeypatch.setattr(trainer.task, "measure", measure)
+    trainer.train()
+    assert (trainer.best.value, trainer.best.step) == (0.5, 8)
+    rule = "the validation loss is not finite, so these weights are not kept"
+    lines = [line for line in said.getvalue().splitlines() if "finite" in line]
+    assert lines == [f"step 4: {rule}", f"step 12: {rule}"]
+
+
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned("language", tmp_path, "train.steps=100", "train.validate_every=3", "train.patience=2")
     trainer, _ = make_trainer(found, tmp_path / "run")

@@ -339,6 +339,10 @@ def test_wrong_recipes(text, rest: str, rule: str):
 def test_wrong_types(text):
     with pytest.raises(ConfigError, match="3 is not a task: give its table, such as .*, or the path of a recipe"):
         plan(3)
+    with pytest.raises(ConfigError, match="'languge' is neither a task nor a recipe; did you mean the task 'language'"):
+        plan("languge")
+    with pytest.raises(ConfigError, match="'x' is neither a task nor a recipe; tasks: translation, language, masked"):
+        plan("x")
     with pytest.raises(ConfigError, match="override 5 must be text of the form table.key=value"):
         plan(text, 5)
 
@@ -379,6 +383,20 @@ def test_a_run_can_be_repeated_from_its_own_recipe(text):
     assert all(torch.equal(one[name], two[name]) for name in one)
     other = regard.train("one/recipe.toml", "train.seed=6", run="three", console=QUIET)
     assert first_loss(other) != first_loss(first)
+
+
+def test_a_task_by_its_name_and_files_as_on_the_command_line(text):
+    (file,) = text["train"]
+    small = ["task.window=16", *BRIEF, *TINY]
+    found = regard.train("language", file, *small, valid=Path(file), run="one", console=QUIET)
+    table = {**text, "valid": [file]}
+    assert found.config == regard.train(table, *BRIEF, *TINY, run="two", console=QUIET).config
+    with pytest.raises(ConfigError, match=r"language needs files to train on: regard.train\('language', FILE, ...\)"):
+        regard.train("language", *small, console=QUIET)
+    with pytest.raises(ConfigError, match="--valid belongs to the files of a task; here, write them into the table"):
+        regard.train(text, *small, valid=[file], console=QUIET)
+    with pytest.raises(ConfigError, match="override 5 must be text"):
+        regard.train("language", file, 5, console=QUIET)
 
 
 def test_a_cell_of_a_notebook_replaces_only_the_run_that_it_made(text, monkeypatch):

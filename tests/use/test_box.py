@@ -11,7 +11,16 @@ import regard
 from regard.errors import InputError, RegardError
 from regard.runs.layout import FOLDER_REMEDY
 from regard.use import box
-from regard.use.box import box_model, box_names, default_model, find_model, folder_remedy, is_image_file, is_scene
+from regard.use.box import (
+    box_model,
+    box_names,
+    default_model,
+    find_model,
+    folder_remedy,
+    is_image_file,
+    is_scene,
+    shown_name,
+)
 
 from ..tasks.corpora import sentences
 from .made import image
@@ -42,6 +51,19 @@ def test_a_name_is_loaded_unless_a_folder_has_it(folder: Path) -> None:
     assert find_model("english") == Path("english")
     with pytest.raises(RegardError, match="english: is not the folder of a run"):
         regard.load("english", "cpu")
+
+
+def test_messages_have_its_name_instead_of_where_it_is_installed(folder: Path) -> None:
+    assert shown_name(folder / "english") == "english"
+    assert shown_name(Path("runs/english")) == "runs/english"
+    model = regard.load("english", "cpu")
+    with pytest.raises(InputError, match="^english: is .* and cannot translate; use"):
+        model.translate(["a"])
+    assert repr(model).startswith("<english: ")
+    with pytest.raises(InputError, match="^english: step=5: comes with its best weights only; leave --step out"):
+        regard.load("english", "cpu", step=5)
+    with pytest.raises(RegardError, match="^english: cannot be written for CTranslate2"):
+        regard.convert("english", "ctranslate2", "converted")
 
 
 def test_the_default_follows_the_verb_and_the_first_text(folder: Path) -> None:

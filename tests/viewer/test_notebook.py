@@ -233,6 +233,8 @@ def test_where_the_page_begins(page, bundle):
         look(head=9)
     with pytest.raises(InputError, match="attention cros.1: no such attention; did you mean 'cross.1'?"):
         look(attention="cros.1")
+    with pytest.raises(InputError, match="3 is not a text; give a string, or the token ids of one"):
+        look(None, 3)
     with pytest.raises(InputError, match="theme 'dim': no such theme; use one of dark, light"):
         look(theme="dim")
 
