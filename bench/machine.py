@@ -2,7 +2,6 @@
 
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -62,13 +61,14 @@ def measure_ceilings(device: str, threads: int) -> dict[str, float]:
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:
+    """Return the least time of the work: other programs may disturb some of its runs."""
     times = []
-    for _ in range(12):
+    for _ in range(20):
         begun = time.perf_counter()
         work()
         wait(device)
         times.append(time.perf_counter() - begun)
-    return statistics.median(times[2:])
+    return min(times)
 
 
 def wait(device: str) -> None:
