@@ -7,7 +7,7 @@ import re
 import signal
 from dataclasses import dataclass, replace
 from functools import partial
-from math import nan
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -24,9 +24,10 @@ from regard.lab.comparison import runs as compare_runs
 from regard.lab.comparison.budget import Budget
 from regard.lab.comparison.compare import compare
 from regard.lab.comparison.models import find_contenders, find_task
+from regard.lab.comparison.page import verdict_sentences
 from regard.lab.comparison.plan import CompareSettings, plan_recipes
 from regard.lab.comparison.runs import ComparisonStopError
-from regard.lab.comparison.table import RunRecord, choose_metric, compare_records
+from regard.lab.comparison.table import Comparison, RunRecord, choose_metric, compare_records
 from regard.parts.score import ScoreConfig
 from regard.runs.layout import CHECKPOINTS
 from regard.runs.records import read_metrics
@@ -395,6 +396,23 @@ def test_bleu_is_tested_over_sentences_and_seeds():
     assert rows[1]["p_sentences"] < 0.05
     assert rows[1]["p"] == max(rows[1]["p_seeds"], rows[1]["p_sentences"])
     assert "the paired bootstrap over sentences (1,000 resamples), of which the larger p counts" in " ".join(notes)
+
+
+@pytest.mark.parametrize("bad", [nan, inf])
+def test_a_model_with_a_run_that_is_not_finite_comes_last_and_is_not_tested(bad: float):
+    losses = {"bad": [1.0, bad], "good": [2.0, 2.1], "worse": [3.0, 3.1]}
+    records = [
+        RunRecord(name, seed, Path(name), Evaluation({"loss": loss}), 1, {}, "x")
+        for name, values in losses.items()
+        for seed, loss in enumerate(values)
+    ]
+    rows, notes = compare_records(records, "loss")
+    assert [row["model"] for row in rows] == ["good", "worse", "bad"]
+    assert rows[1]["p"] < 0.05
+    assert {rows[2][key] for key in ("loss", "loss_sd", "loss_low", "difference", "p", "significant")} == {None}
+    table = Comparison("language", "loss", "tok", rows, [each.row() for each in records], notes)
+    assert "not finite" in str(table)
+    assert list(verdict_sentences(table))[1:] == ["Significantly worse: worse (+1)."]
 
 
 # --- planning --------------------------------------------------------------------------------------------------------

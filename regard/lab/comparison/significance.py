@@ -6,7 +6,7 @@ interval of confidence is always given with it. SciPy is not needed for these fe
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, lgamma, log, sqrt
+from math import exp, isfinite, lgamma, log, sqrt
 from statistics import fmean, stdev
 
 import numpy as np
@@ -26,23 +26,30 @@ class Difference:
     p: float
 
 
+def deviation(values: Sequence[float]) -> float | None:
+    """Return the standard deviation; None for a single value, and if one is not finite, as of a run that diverged."""
+    return stdev(values) if len(values) > 1 and all(map(isfinite, values)) else None
+
+
 def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return mean -+ t s / sqrt(n), the interval of confidence of the mean; None for a single value."""
-    if len(values) < 2:
+    """Return mean -+ t s / sqrt(n), the interval of confidence of the mean; None where there is no deviation."""
+    spread = deviation(values)
+    if spread is None:
         return None
-    half = t_quantile(len(values) - 1) * stdev(values) / sqrt(len(values))
+    half = t_quantile(len(values) - 1) * spread / sqrt(len(values))
     return fmean(values) - half, fmean(values) + half
 
 
 def welch_test(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
-    """Compare two means without assuming equal variances (Welch 1947); None if a side has a single value.
+    """Compare two means without assuming equal variances (Welch 1947); None if a side has no deviation.
 
     t = (a - b) / sqrt(s_a^2 / n_a + s_b^2 / n_b), with the degrees of freedom of Welch and Satterthwaite. If no side
     varies at all, there is nothing to judge a difference by: None, too.
     """
-    if len(ours) < 2 or len(theirs) < 2:
+    own, other = deviation(ours), deviation(theirs)
+    if own is None or other is None:
         return None
-    errors = [stdev(values) ** 2 / len(values) for values in (ours, theirs)]
+    errors = [own**2 / len(ours), other**2 / len(theirs)]
     error = sqrt(sum(errors))
     if error == 0.0:
         return None

@@ -10,7 +10,7 @@ from html import escape
 from io import StringIO
 from math import floor, inf, isfinite, log10
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as RichTable
@@ -24,6 +24,7 @@ from regard.lab.comparison.significance import (
     BleuCounts,
     Difference,
     correct_for_number,
+    deviation,
     interval_of_mean,
     paired_bootstrap,
     welch_test,
@@ -138,7 +139,7 @@ class BothTests:
     """The tests of a model against the best one: over seeds, and over sentences."""
 
     against: str
-    difference: float
+    difference: float | None  # None: one of the means is not finite
     seeds: Difference | None
     sentences: Difference | None
 
@@ -164,7 +165,7 @@ class BothTests:
 
 def _test(ours: str, best: str, values: Mapping[str, Sequence[float]], counts: Mapping[str, BleuCounts]) -> BothTests:
     sentences = paired_bootstrap(counts[ours], counts[best]) if counts else None
-    difference = fmean(values[ours]) - fmean(values[best])
+    difference = _mean([fmean(values[ours]) - fmean(values[best])])
     return BothTests(best, difference, welch_test(values[ours], values[best]), sentences)
 
 
@@ -173,7 +174,7 @@ def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
     values = [run.evaluation[metric] for run in runs]
     interval = _within_range(interval_of_mean(values), metric)
     row: dict[str, Any] = {"model": name, "runs": len(runs), metric: _mean(values)}
-    row[f"{metric}_sd"] = stdev(values) if len(values) > 1 else None
+    row[f"{metric}_sd"] = deviation(values)
     row[f"{metric}_low"], row[f"{metric}_high"] = interval or (None, None)
     empty = ("against", "difference", "difference_low", "difference_high", "p_seeds", "p_sentences", "p", "significant")
     row |= dict.fromkeys(empty)
