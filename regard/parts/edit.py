@@ -165,7 +165,7 @@ class OutputPatch:
 
     def apply(self, mixed: Float[Tensor, "B H T G"], queries: Int[Tensor, "_b T"]) -> Float[Tensor, "B H T G"]:
         """Return the outputs with the vectors in their places."""
-        heads = torch.tensor(self.heads, device=mixed.device)
+        heads = torch.tensor(self.heads, dtype=torch.long, device=mixed.device)
         patched = patch(mixed[:, heads], self.vectors, queries[:, None], self.positions)
         return mixed.index_copy(1, heads, patched)
 

@@ -134,6 +134,9 @@ class Tape(dict[str, list[Record]]):
         if name not in self:
             raise RegardError(f"no attention {name!r} was watched; {choices(name, self)}")
         calls = self[name]
+        if not calls:
+            called = ", ".join(other for other, records in self.items() if records)
+            raise RegardError(f"{name!r} was not called inside the `with watch(...)` block; these were: {called}")
         if len({call.query.shape[:2] for call in calls}) > 1:
             raise RegardError(f"the calls of {name!r} had batches of different sizes; read them one by one: tape[name]")
         width = max(int(call.columns().max()) + 1 for call in calls)

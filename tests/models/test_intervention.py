@@ -59,6 +59,14 @@ def test_a_head_is_switched_off_and_the_others_stay():
     assert torch.equal(after[[0, 1, 3]], before[[0, 1, 3]])
 
 
+@pytest.mark.parametrize("change", [{"attention": "zero"}, {"vector": [0.0] * 4}])
+def test_no_heads_are_no_change(change: dict[str, object]):
+    model = writer()
+    with regard.intervene(model, "self.1", heads=[], **change):
+        found = model(TOKENS)
+    assert torch.equal(found, model(TOKENS))
+
+
 def test_uniform_attention_sees_the_visible_keys_alike():
     after = weights(writer(), "self.1", heads=[1], attention="uniform")
     expected = torch.tril(torch.ones(8, 8)) / torch.arange(1, 9)[:, None]

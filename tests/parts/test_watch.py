@@ -179,6 +179,14 @@ def test_no_attention_has_that_name():
         pass
 
 
+def test_an_attention_that_was_not_called_has_no_weights():
+    model = Model()
+    with watch(model) as tape:
+        model.layers[0](x)
+    with pytest.raises(RegardError, match=r"'cross' was not called inside the `with watch\(...\)` block.*: layers.0$"):
+        tape.weights("cross")
+
+
 def test_nothing_was_recorded():
     with pytest.raises(RegardError, match=r"nothing was recorded: call the model inside"), watch(Model()):
         pass
