@@ -3,7 +3,7 @@
 from typing import Literal
 
 from regard.config import Table
-from regard.hub.activations import ACTIVATIONS, hub_activation
+from regard.hub.activations import ACTIVATIONS
 from regard.hub.changes import PER_EXPERT, SAME, TOGETHER
 from regard.hub.conversion import NotExpressibleError, expect
 from regard.hub.decoders import DecoderConfig, decoder_keys, expect_decoder, read_decoder
@@ -82,13 +82,16 @@ def _from_hub(hub: HubConfig) -> DecoderConfig:
     score = DotConfig() if factor == 1.0 else DotConfig(scale=factor * (plain + turned) ** -0.5)
     mixer = AttentionConfig(latent, score, rope, dropout=hub.read_float("attention_dropout", 0.0))
     norm = RMSNormConfig(hub.read_float("rms_norm_eps", 1e-6))
-    dense = GLUConfig(hub.read_int("intermediate_size"), hub.read_name("hidden_act", ACTIVATIONS, "silu"))
+    activation = hub.read_name("hidden_act", ACTIVATIONS, "silu")
+    dense = GLUConfig(hub.read_int("intermediate_size"), activation)
     kinds = {
         "dense": LayerConfig(mixer=mixer, feedforward=dense, norm=norm),
         "sparse": LayerConfig(mixer=mixer, feedforward=_experts(hub), norm=norm),
     }
     depth, first = hub.read_repeats("num_hidden_layers"), hub.read_int("first_k_dense_replace", 3, least=0)
     counts = {"dense": min(first, depth), "sparse": max(depth - first, 0)}
+    if counts["sparse"] and activation != "silu":
+        raise hub.error("hidden_act", hub.table["hidden_act"], "experts are computed with silu")
     return read_decoder(
         hub,
         dim=hub.read_int("hidden_size"),
@@ -139,7 +142,7 @@ def _to_hub(config: ModelConfig) -> Table:
         "num_hidden_layers": decoder.depth,
         "first_k_dense_replace": decoder.names().index(sparse),
         "intermediate_size": mlp.hidden,
-        "hidden_act": hub_activation(mlp.activation),
+        "hidden_act": "silu",  # of the experts; that of the dense layers must be the same
         "num_attention_heads": heads.heads,
         "num_key_value_heads": heads.heads,
         "q_lora_rank": heads.query_rank,

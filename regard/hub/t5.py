@@ -105,6 +105,9 @@ def _activation(hub: HubConfig) -> tuple[bool, Activation]:
         raise RegardError(
             f"{hub.place}: feed_forward_proj={text!r} must be an activation, optionally prefixed by gated-"
         )
+    agree = f"it must agree with feed_forward_proj={text!r}"
+    hub.require("is_gated_act", gate == "gated", agree)
+    hub.require("dense_act_fn", name, agree)
     return gate == "gated", ACTIVATIONS[name]
 
 
@@ -147,8 +150,6 @@ T5 = Family(
     to_hub=_to_hub,
     ignored_keys={
         "n_positions": "T5 has no position table",
-        "dense_act_fn": "follows from feed_forward_proj",
-        "is_gated_act": "follows from feed_forward_proj",
         "classifier_dropout": "belongs to the classification head",
         "id2label": "belongs to the classification head",
         "num_labels": "belongs to the classification head",

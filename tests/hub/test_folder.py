@@ -49,6 +49,11 @@ def test_large_models_are_written_as_several_files(gpt2, tmp_path, monkeypatch) 
             ["model.head.kind=classes", "model.head.pool.kind=mean"],
             "bert: model.head.pool: mean instead",
         ),
+        (
+            "deepseek-like",
+            ["model.layers.dense.feedforward.activation=relu"],
+            "deepseek_v3: model.layers.dense.feedforward.activation: relu instead of silu",
+        ),
         ("transformer-base", [], "marian: model.embed.position.layout: interleaved instead of halves"),
         (
             "vit",

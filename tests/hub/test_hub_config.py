@@ -60,6 +60,19 @@ def test_experts_that_would_take_forever(tmp_path) -> None:
     refused(tmp_path, "n_routed_experts=1000000 is not supported: there are only .* weights")
 
 
+def test_experts_of_another_activation(tmp_path) -> None:
+    case_named("deepseek").save(tmp_path)
+    change_config(tmp_path, hidden_act="relu")
+    refused(tmp_path, "hidden_act='relu' is not supported: experts are computed with silu")
+
+
+@pytest.mark.parametrize(("key", "value"), [("dense_act_fn", "silu"), ("is_gated_act", True)])
+def test_an_activation_that_is_given_twice(tmp_path, key, value) -> None:
+    case_named("t5").save(tmp_path)
+    change_config(tmp_path, **{key: value})
+    refused(tmp_path, f"{key}={value!r} is not supported: it must agree with feed_forward_proj='relu'")
+
+
 def test_a_number_below_the_limit_is_compared_with_the_weights(gpt2) -> None:
     """Numbers that cost nothing may exceed a tiny model; a wrong size is found by the shapes."""
     change_config(gpt2, n_positions=10**6)
