@@ -72,7 +72,7 @@ def check_text(text: object, name: str) -> str:
 
 def check_count(number: object, name: str) -> None:
     """Check that an argument is a whole number, at least 1."""
-    if not isinstance(number, int) or number < 1:
+    if type(number) is not int or number < 1:
         raise InputError(f"{name}={number!r} must be a whole number, at least 1")
 
 

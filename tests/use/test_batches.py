@@ -113,7 +113,7 @@ def test_an_accelerator_gets_larger_batches():
     assert tokens_per_batch(7, torch.device("cuda")) == 7
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, "3"])
+@pytest.mark.parametrize("wrong", [True, 0, -1, 1.5, "3"])
 def test_a_count_is_a_whole_number(wrong):
     with pytest.raises(InputError, match=f"^top={wrong!r} must be a whole number, at least 1$"):
         check_count(wrong, "top")
