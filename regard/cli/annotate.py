@@ -6,46 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink
-from regard.cli.text import (
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AnswerOptions, TextArguments, answer_all, as_object
 from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.use.annotate import Annotation, ContactMap
 
 
+@expand_groups
 def annotate_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
+    *,
+    given: TextArguments,
     alignment: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Aligned FASTA (or A3M) file; its first sequence is annotated.", show_default=False
         ),
     ] = None,
-    output: OutputFile = None,
     three: Annotated[bool, typer.Option("--three", help="Write 3 states: H helix, E strand, C coil.")] = False,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
-    precision: PrecisionName = "auto",
+    running: AnswerOptions,
 ) -> None:
     """Predict the secondary structure of proteins, or their contacts.
 
@@ -58,20 +39,20 @@ def annotate_command(
       regard annotate -m runs/residues-1 -f sequences.txt --three
       regard annotate -m runs/residues-1 --alignment family.fasta --json
     """
-    if alignment is not None and (texts or file is not None):
+    if alignment is not None and (given.texts or given.file is not None):
         raise InputError("--alignment names the sequence already; leave texts and --file out")
-    lines = Lines(texts if alignment is None else [""], file, column)
+    lines = given.lines() if alignment is None else Lines([""], None)
 
     def show(number: int, line: str, found: "Annotation | ContactMap | None") -> str:
         if found is None:
-            return as_object(line) if as_json else ""
-        return as_object(line, **found.as_json(three)) if as_json else found.text(three)
+            return as_object(line) if running.as_json else ""
+        return as_object(line, **found.as_json(three)) if running.as_json else found.text(three)
 
-    with Sink(output) as sink:
-        loaded = open_model(model, device, precision=precision, step=step, verb="annotate")
+    with Sink(given.output) as sink:
+        loaded = running.open(given, "annotate")
         if alignment is not None:
             found = loaded.annotate_alignment(alignment)
             sink.write(f"{show(1, found.sequence, found)}\n")
             return
-        answers = loaded.annotate_lines(lines.chunks(loaded), lines.feedback(), batch_tokens)
+        answers = loaded.annotate_lines(lines.chunks(loaded), lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)

@@ -4,42 +4,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, TextArguments, answer_all, as_object
 from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
 
 
+@expand_groups
 def classify_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
+    *,
+    given: TextArguments,
     top: Annotated[int, typer.Option(metavar="N", help="Number of labels, the most likely first.")] = 1,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
-    precision: PrecisionName = "auto",
+    running: AnswerOptions,
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Classify texts or images.
@@ -52,18 +31,16 @@ def classify_command(
       regard classify -m runs/classification-1 -f reviews.txt --top 2 --json
       regard classify photo.png -m runs/vision-1
     """
-    lines = Lines(texts, file, column)
-    with Sink(output) as sink:
-        loaded = open_model(
-            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="classify", texts=texts
-        )
+    lines = given.lines()
+    with Sink(given.output) as sink:
+        loaded = running.open(given, "classify", allow_pickle=allow_pickle)
 
         def show(number: int, line: str, found: "list[Guess]") -> str:
-            if as_json:
+            if running.as_json:
                 return as_object(line, labels=guesses_as_json(found))
             return "\t".join(f"{one_line(guess.label)}\t{guess.probability:.4f}" for guess in found)
 
-        answers = loaded.classify_lines(lines.chunks(loaded), top, lines.feedback(), batch_tokens)
+        answers = loaded.classify_lines(lines.chunks(loaded), top, lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
 
 

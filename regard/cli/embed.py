@@ -7,37 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, TextArguments, answer_all, as_object
 from regard.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@expand_groups
 def embed_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
+    *,
+    given: TextArguments,
     pool: Annotated[
         str | None,
         typer.Option(
@@ -56,10 +38,7 @@ def embed_command(
             show_default=False,
         ),
     ] = None,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
-    precision: PrecisionName = "auto",
+    running: AnswerOptions,
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Print a vector for each text or image.
@@ -77,6 +56,7 @@ def embed_command(
       regard embed "a text" -m runs/masked-1 --pool max
       regard embed river "king - man + woman" -m runs/vectors-1 --nearest 5
     """
+    output, as_json = given.output, running.as_json
     as_array = output is not None and output.suffix == ".npy"
     if as_array and as_json:
         raise InputError(f"{output} would be an array, but --json asks for text; leave one of them out")
@@ -85,11 +65,9 @@ def embed_command(
     if nearest is not None and (as_array or pool is not None):
         other = "-o NAME.npy" if as_array else "--pool"
         raise InputError(f"--nearest prints words, so {other} has no use; leave it out")
-    lines = Lines(texts, file, column)
+    lines = given.lines()
     with ArraySink(output) if as_array else Sink(output) as sink:
-        loaded = open_model(
-            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="embed", texts=texts
-        )
+        loaded = running.open(given, "embed", allow_pickle=allow_pickle)
 
         if nearest is not None:
             answer_all(lines, loaded.nearest_lines(lines.chunks(loaded), nearest), sink, partial(_show_words, as_json))
@@ -102,7 +80,7 @@ def embed_command(
             vector = [] if found is None else [round(value, 6) for value in found.tolist()]
             return as_object(line, vector=vector) if as_json else json.dumps(vector)
 
-        answers = loaded.embed_lines(lines.chunks(loaded), lines.feedback(), batch_tokens, pool=pool)
+        answers = loaded.embed_lines(lines.chunks(loaded), lines.feedback(), running.batch_tokens, pool=pool)
         answer_all(lines, answers, sink, show)
 
 

@@ -5,42 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.classify import guesses_as_json
-from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, TextArguments, answer_all, as_object
 from regard.escape import one_line
 
 if TYPE_CHECKING:
     from regard.use.guess import Guess
 
 
+@expand_groups
 def fill_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
+    *,
+    given: TextArguments,
     top: Annotated[int, typer.Option(metavar="N", help="Number of tokens per mask, the most likely first.")] = 5,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
-    precision: PrecisionName = "auto",
+    running: AnswerOptions,
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Fill in the masked words of texts.
@@ -53,18 +32,16 @@ def fill_command(
       regard fill "the [MASK] sleeps" -m runs/masked-1
       regard fill -m runs/masked-1 -f lines.txt --top 1
     """
-    lines = Lines(texts, file, column)
-    with Sink(output) as sink:
-        loaded = open_model(
-            model, device, allow_pickle=allow_pickle, precision=precision, step=step, verb="fill", texts=texts
-        )
+    lines = given.lines()
+    with Sink(given.output) as sink:
+        loaded = running.open(given, "fill", allow_pickle=allow_pickle)
 
         def show(number: int, line: str, found: "list[list[Guess]]") -> str:
-            if as_json:
+            if running.as_json:
                 return as_object(line, masks=[guesses_as_json(guesses) for guesses in found])
             return "\t|\t".join("\t".join(map(_column, guesses)) for guesses in found)
 
-        answers = loaded.fill_lines(lines.chunks(loaded), top, lines.feedback(), batch_tokens)
+        answers = loaded.fill_lines(lines.chunks(loaded), top, lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
 
 

@@ -7,24 +7,9 @@ import typer
 
 from regard.cli.console import complain
 from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    EngineName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, EngineName, TextArguments, answer_all, as_object
 from regard.escape import one_line
 
 if TYPE_CHECKING:
@@ -35,13 +20,10 @@ SEEDS = 10**6
 FOLDER_SETTING = "or the setting in the model's folder"
 
 
+@expand_groups
 def generate_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
+    *,
+    given: TextArguments,
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -103,11 +85,8 @@ def generate_command(
             metavar="N", help="Beam search for the most likely text, instead of sampling.", show_default=False
         ),
     ] = None,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
+    running: AnswerOptions,
     engine: EngineName = "auto",
-    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Continue prompts with a language model.
@@ -136,16 +115,16 @@ def generate_command(
         "seed": secrets.randbelow(SEEDS) if seed is None else seed,
         "tries": tries,
         "beam": beam,
-        "batch_tokens": batch_tokens,
+        "batch_tokens": running.batch_tokens,
     }
-    lines = Lines(texts, file, column)
-    with Sink(output) as sink:
-        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="generate")
+    lines = given.lines()
+    with Sink(given.output) as sink:
+        loaded = running.open(given, "generate", engine, allow_pickle)
         options = generate_options(loaded.bundle, chosen)
-        if tries == 1 and not as_json and (len(texts or []) == 1 or lines.typed):
+        if tries == 1 and not running.as_json and (len(given.texts or []) == 1 or lines.typed):
             _stream(loaded, lines, options, sink)
         else:
-            _answer(loaded, lines, options, sink, as_json)
+            _answer(loaded, lines, options, sink, running.as_json)
     if seed is None and options.samples:
         complain(f"another text each time; --seed {options.seed} repeats this one")
 

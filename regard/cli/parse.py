@@ -8,34 +8,19 @@ import typer
 
 from regard.cli.console import complain
 from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink, check_apart
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    EngineName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, EngineName, TextArguments, answer_all, as_object
 from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.data.trees import Tree
 
 
+@expand_groups
 def parse_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
+    *,
+    given: TextArguments,
     grammar: Annotated[
         Path | None,
         typer.Option(
@@ -44,20 +29,14 @@ def parse_command(
             show_default=False,
         ),
     ] = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
     beam: Annotated[int, typer.Option(metavar="N", help="Beams of the search; 1 is greedy.")] = 8,
     brackets: Annotated[bool, typer.Option("--brackets", help="Write each tree on one line, in brackets.")] = False,
     svg: Annotated[
         Path | None,
         typer.Option("--svg", metavar="FILE", help="Draw the tree of one text into this SVG file.", show_default=False),
     ] = None,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
+    running: AnswerOptions,
     engine: EngineName = "auto",
-    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Parse sentences: draw their constituency trees.
@@ -70,20 +49,20 @@ def parse_command(
       regard parse -m runs/parsing-1 -f sentences.txt -o trees.mrg
       regard parse -f sentences.txt --grammar train.mrg -o trees.mrg
     """
-    lines = Lines(texts, file, column)
-    _check_picture(svg, texts)
-    check_apart(output, svg, "picture")
-    if model is not None and grammar is not None:
-        raise InputError(f"-m {model} and --grammar {grammar}: either parses; leave one of them out")
-    drawn = bool(texts) and not (brackets or as_json)
-    with Sink(output) as sink:
+    lines = given.lines()
+    _check_picture(svg, given.texts)
+    check_apart(given.output, svg, "picture")
+    if given.model is not None and grammar is not None:
+        raise InputError(f"-m {given.model} and --grammar {grammar}: either parses; leave one of them out")
+    drawn = bool(given.texts) and not (brackets or running.as_json)
+    with Sink(given.output) as sink:
 
         def show(number: int, line: str, tree: "Tree | None") -> str:
             from regard.draw.tree import tree_lines
 
             if svg is not None and tree is not None:
                 _write_picture(tree, svg)
-            if as_json:
+            if running.as_json:
                 return as_object(line, tree=None if tree is None else str(tree))
             if tree is None:
                 return ""
@@ -92,8 +71,9 @@ def parse_command(
         if grammar is not None:
             answer_all(lines, _parse_with_grammar(lines, grammar), sink, show)
             return
-        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="parse")
-        answer_all(lines, loaded.parse_lines(lines.chunks(loaded), beam, lines.feedback(), batch_tokens), sink, show)
+        loaded = running.open(given, "parse", engine, allow_pickle)
+        answers = loaded.parse_lines(lines.chunks(loaded), beam, lines.feedback(), running.batch_tokens)
+        answer_all(lines, answers, sink, show)
 
 
 def _check_picture(svg: Path | None, texts: list[str] | None) -> None:

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -102,6 +103,38 @@ PrecisionName = Annotated[
         autocompletion=offer("auto", "float32", "bfloat16", "int8"),
     ),
 ]
+
+
+@dataclass(frozen=True)
+class TextArguments:
+    """What a verb on text reads, with which model, and where it writes."""
+
+    texts: Texts = None
+    model: ModelFolder = None
+    step: SavedStep = None
+    file: InputFile = None
+    column: TextColumn = None
+    output: OutputFile = None
+
+    def lines(self) -> Lines:
+        """Return the lines to answer."""
+        return Lines(self.texts, self.file, self.column)
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How a verb on text runs the model, and the form of its answers."""
+
+    as_json: AsJson = False
+    batch_tokens: BatchTokens = None
+    device: DeviceName = "auto"
+    precision: PrecisionName = "auto"
+
+    def open(self, given: TextArguments, verb: str, engine: str = "auto", allow_pickle: bool = False) -> "LoadedModel":
+        """Load the model that is given, or the one in the box."""
+        return open_model(
+            given.model, self.device, engine, allow_pickle, self.precision, given.step, verb=verb, texts=given.texts
+        )
 
 
 def open_model(

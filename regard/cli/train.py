@@ -10,6 +10,7 @@ import typer
 from regard.cli.complete import complete_folder, complete_recipe, complete_result, offer
 from regard.cli.console import make_console
 from regard.cli.help import HelpTyper, PlainGroup, help_text
+from regard.cli.option_groups import expand_groups
 from regard.cli.plan import print_plan, source_table
 from regard.cli.show import size
 from regard.cli.task_help import TASKS
@@ -67,14 +68,13 @@ Overrides = Annotated[
 class _Options:
     """The options that all ways to train have in common."""
 
-    run: Path | None
-    overwrite: bool
-    size: str
-    recipe: str | None
-    init_from: Path | None
-    allow_pickle: bool
-    device: str
-    dry_run: bool
+    run: RunFolder = None
+    overwrite: Overwrite = False
+    size: SizeName = "auto"
+    init_from: InitFrom = None
+    allow_pickle: AllowPickle = False
+    device: DeviceName = "auto"
+    dry_run: DryRun = False
 
 
 class _Verbs(PlainGroup):
@@ -148,28 +148,25 @@ def _help(kind: str) -> str:
 
 
 def _add_task_command(kind: str) -> None:
+    @expand_groups
     def command(
+        *,
         files: Annotated[
             list[str], typer.Argument(metavar="FILE", help=f"{TASKS[kind].files}; then changes KEY=VALUE.")
         ],
         valid: ValidFiles = None,
-        run: RunFolder = None,
-        overwrite: Overwrite = False,
-        size: SizeName = "auto",
         recipe: RecipeName = None,
-        init_from: InitFrom = None,
-        allow_pickle: AllowPickle = False,
-        device: DeviceName = "auto",
-        dry_run: DryRun = False,
+        options: _Options,
     ) -> None:
-        options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
-        _start_task(kind, files, valid or [], options)
+        _start_task(kind, files, valid or [], recipe, options)
 
     train_command.command(kind, help=_help(kind))(command)
 
 
 @train_command.command("translation", help=_help("translation"))
+@expand_groups
 def translation_command(
+    *,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="FILE", help=f"{TASKS['translation'].files}; then changes KEY=VALUE."),
@@ -187,19 +184,12 @@ def translation_command(
     valid_target: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Target file to validate on; may be repeated.")
     ] = None,
-    run: RunFolder = None,
-    overwrite: Overwrite = False,
-    size: SizeName = "auto",
     recipe: RecipeName = None,
-    init_from: InitFrom = None,
-    allow_pickle: AllowPickle = False,
-    device: DeviceName = "auto",
-    dry_run: DryRun = False,
+    options: _Options,
 ) -> None:
     """Train a translator on files given in order or by options."""
-    options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
     named = {"source": source, "target": target, "valid_source": valid_source, "valid_target": valid_target}
-    _start_task("translation", files or [], valid or [], options, named)
+    _start_task("translation", files or [], valid or [], recipe, options, named)
 
 
 for kind in TASKS:
@@ -208,43 +198,33 @@ for kind in TASKS:
 
 
 @train_command.command("task", hidden=True)
+@expand_groups
 def task_command(
+    *,
     kind: Annotated[str, typer.Argument(metavar="TASK", help="A registered task.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Its files, then changes KEY=VALUE.")],
     valid: ValidFiles = None,
-    run: RunFolder = None,
-    overwrite: Overwrite = False,
-    size: SizeName = "auto",
     recipe: RecipeName = None,
-    init_from: InitFrom = None,
-    allow_pickle: AllowPickle = False,
-    device: DeviceName = "auto",
-    dry_run: DryRun = False,
+    options: _Options,
 ) -> None:
     """Train on a task that was registered with `regard.register`."""
-    options = _Options(run, overwrite, size, recipe, init_from, allow_pickle, device, dry_run)
-    _start_task(kind, files, valid or [], options)
+    _start_task(kind, files, valid or [], recipe, options)
 
 
 @train_command.command("recipe", hidden=True)
+@expand_groups
 def recipe_command(
+    *,
     path: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe with a [task] table.")],
     changes: Overrides = None,
-    run: RunFolder = None,
-    overwrite: Overwrite = False,
-    size: SizeName = "auto",
-    init_from: InitFrom = None,
-    allow_pickle: AllowPickle = False,
-    device: DeviceName = "auto",
-    dry_run: DryRun = False,
+    options: _Options,
 ) -> None:
     """Train with a recipe that has a [task] table."""
     for text in changes or []:
         if "=" not in text and Path(text).exists():
             rule = "is a file or folder where a change KEY=VALUE belongs"
             raise ConfigError(f"{text}: {rule}; a recipe names its files itself, in its [task] table")
-    options = _Options(run, overwrite, size, None, init_from, allow_pickle, device, dry_run)
-    _start(path, changes or [], options)
+    _start(path, changes or [], None, options)
 
 
 @train_command.command("resume", hidden=True)
@@ -270,6 +250,7 @@ def _start_task(
     kind: str,
     arguments: list[str],
     valid: list[str],
+    recipe: str | None,
     options: _Options,
     named: dict[str, list[str] | None] | None = None,
 ) -> None:
@@ -286,10 +267,10 @@ def _start_task(
             f"{kind} needs files to train on: regard train {kind} FILE...; see regard train {kind} --help"
         )
     table = {**(REGISTERED[kind].from_files(files, valid) if files or valid else {}), **by_option}
-    _start({"kind": kind, **table}, changes, options)
+    _start({"kind": kind, **table}, changes, recipe, options)
 
 
-def _start(what: str | dict[str, Any], changes: list[str], options: _Options) -> None:
+def _start(what: str | dict[str, Any], changes: list[str], recipe: str | None, options: _Options) -> None:
     from regard.training import start
     from regard.training.progress import duration
     from regard.training.request import RunRequest
@@ -307,7 +288,7 @@ def _start(what: str | dict[str, Any], changes: list[str], options: _Options) ->
             run=options.run,
             overwrite=options.overwrite,
             size=options.size,
-            recipe=options.recipe,
+            recipe=recipe,
             init_from=options.init_from,
             allow_pickle=options.allow_pickle,
             device=options.device,
@@ -315,7 +296,7 @@ def _start(what: str | dict[str, Any], changes: list[str], options: _Options) ->
             on_plan=show,
         )
         return
-    chosen = (options.size, options.recipe, options.init_from, options.allow_pickle)
+    chosen = (options.size, recipe, options.init_from, options.allow_pickle)
     request = RunRequest(what, tuple(changes), *chosen)
     plan, trial = start.dry_run(request, options.run, options.overwrite, options.device, console, show)
     console.print("where the values come from", style="bold")

@@ -6,37 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import Lines
+from regard.cli.option_groups import expand_groups
 from regard.cli.sink import Sink, check_apart
-from regard.cli.text import (
-    AllowPickle,
-    AsJson,
-    BatchTokens,
-    DeviceName,
-    EngineName,
-    InputFile,
-    ModelFolder,
-    OutputFile,
-    PrecisionName,
-    SavedStep,
-    TextColumn,
-    Texts,
-    answer_all,
-    as_object,
-    open_model,
-)
+from regard.cli.text import AllowPickle, AnswerOptions, EngineName, TextArguments, answer_all, as_object
 
 if TYPE_CHECKING:
     from regard.use.translate import TranslatedLine
 
 
+@expand_groups
 def translate_command(
-    texts: Texts = None,
-    model: ModelFolder = None,
-    step: SavedStep = None,
-    file: InputFile = None,
-    column: TextColumn = None,
-    output: OutputFile = None,
+    *,
+    given: TextArguments,
     beam: Annotated[
         int | None,
         typer.Option(
@@ -72,11 +53,8 @@ def translate_command(
         Path | None,
         typer.Option(metavar="FILE", help="Write word alignments to this file: 0-0 1-2 ...", show_default=False),
     ] = None,
-    as_json: AsJson = False,
-    batch_tokens: BatchTokens = None,
-    device: DeviceName = "auto",
+    running: AnswerOptions,
     engine: EngineName = "auto",
-    precision: PrecisionName = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Translate texts, the lines of a file, or standard input.
@@ -101,17 +79,20 @@ def translate_command(
         "longest_ratio": longest_ratio,
         "long": as_long(long),
         "alignments": alignments is not None,
-        "batch_tokens": batch_tokens,
+        "batch_tokens": running.batch_tokens,
     }
-    check_apart(output, alignments, "alignments")
-    lines = Lines(texts, file, column)
-    with Sink(output) as sink, Sink(alignments, option="--alignments") if alignments else nullcontext() as aligned:
-        loaded = open_model(model, device, engine, allow_pickle, precision, step, verb="translate")
+    check_apart(given.output, alignments, "alignments")
+    lines = given.lines()
+    with (
+        Sink(given.output) as sink,
+        Sink(alignments, option="--alignments") if alignments else nullcontext() as aligned,
+    ):
+        loaded = running.open(given, "translate", engine, allow_pickle)
 
         def show(number: int, line: str, found: "TranslatedLine") -> str:
             if aligned is not None:
                 aligned.write(pharaoh(found.alignment or ()) + "\n")
-            if as_json:
+            if running.as_json:
                 return _object(line, found, n_best)
             if n_best is None:
                 return _on_one_line(found.text)

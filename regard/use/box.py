@@ -126,7 +126,7 @@ def default_model(verb: str, texts: list[str] | None = None) -> BoxModel | None:
     None for a verb, or an installation, without one.
     """
     defaults = TEXT_DEFAULTS
-    if texts and is_image_file(texts[0]):
+    if texts and verb in IMAGE_DEFAULTS and is_image_file(texts[0]):
         defaults = IMAGE_DEFAULTS
     elif texts and verb in SCENE_DEFAULTS and is_scene(texts[0]):
         defaults = SCENE_DEFAULTS

@@ -78,7 +78,9 @@ def test_the_default_follows_the_verb_and_the_first_text(folder: Path) -> None:
         assert found is not None
         assert found.name == "fashion"
     assert default_model("compare") is None
-    assert default_model("translate", [str(picture)]) is None  # nothing in the box translates images
+    translator = default_model("translate", [str(picture)])  # no verb translates images, so it is a text
+    assert translator is not None
+    assert translator.name == "en-fr"
     assert not is_image_file("no.png")
     assert not is_image_file("x" * 5000 + ".png")
     assert not is_image_file("\0.png")
