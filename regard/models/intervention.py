@@ -6,6 +6,7 @@ after a layer (`target.2`; layer 0 is the embedding). The weights of the model s
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -291,6 +292,13 @@ def read_vectors(model: nn.Module, place: str, *inputs: Tensor, **named: Tensor)
 
 
 def _read_at(tap: Tap, seen: list[Tensor]) -> Any:
+    """Keep the vectors at a tap, those of this thread only: hooks run in all of them."""
+    thread = get_ident()
+
+    def keep(x: Tensor) -> None:
+        if get_ident() == thread:
+            seen.append(x)
+
     if tap.side == "input":
-        return tap.module.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    return tap.module.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        return tap.module.register_forward_pre_hook(lambda module, inputs: keep(inputs[0]))
+    return tap.module.register_forward_hook(lambda module, inputs, output: keep(output))

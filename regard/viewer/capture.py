@@ -6,6 +6,7 @@ Everything kept is linear in the length of the input. Weights are computed from 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -197,18 +198,24 @@ class Observations:
 
 @contextmanager
 def observed(model: Model, seen: Observations, tape: Tape) -> Iterator[None]:
-    """Record the inputs of attentions and the outputs of layers; stop below an output layer that gives logits."""
+    """Record the inputs of attentions and the outputs of layers; stop below an output layer that gives logits.
+
+    Hooks run in all threads; those of others, which may use the model meanwhile, see nothing of this.
+    """
+    thread = get_ident()
     with ExitStack() as hooks:
 
         def before(module: nn.Module, do: Callable[[Tensor], None]) -> None:
             def hook(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-                do(inputs[0])
+                if get_ident() == thread:
+                    do(inputs[0])
 
             hooks.callback(module.register_forward_pre_hook(hook).remove)
 
         def after(module: nn.Module, do: Callable[[Tensor], None]) -> None:
             def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-                do(output)
+                if get_ident() == thread:
+                    do(output)
 
             hooks.callback(module.register_forward_hook(hook).remove)
 
@@ -229,7 +236,8 @@ def observed(model: Model, seen: Observations, tape: Tape) -> Iterator[None]:
         for name, module in model.named_modules():
             if isinstance(module, Mixer) and module.signals:
                 calls = seen.recurrent.setdefault(name, [])
-                hooks.callback(module.register_forward_pre_hook(_noting_call(calls), with_kwargs=True).remove)
+                noting = _noting_call(calls, thread)
+                hooks.callback(module.register_forward_pre_hook(noting, with_kwargs=True).remove)
         if model.memory is not None:
             after(model.memory, note("memory"))
         if model.vocabulary_head() is not None:
@@ -246,10 +254,12 @@ def _sharing_keys(calls: list[Record]) -> Callable[[Tensor], None]:
     return share
 
 
-def _noting_call(calls: list[RecurrentCall]) -> Callable[[Mixer, tuple[Any, ...], dict[str, Any]], None]:
-    """Keep what a recurrent layer is called with; only the first row of a batch, as `join_calls` does."""
+def _noting_call(calls: list[RecurrentCall], thread: int) -> Callable[[Mixer, tuple[Any, ...], dict[str, Any]], None]:
+    """Keep what a recurrent layer is called with in a thread; only the first row of a batch, as `join_calls` does."""
 
     def hook(module: Mixer, inputs: tuple[Any, ...], given: dict[str, Any]) -> None:
+        if get_ident() != thread:
+            return
         state = given.get("state")
         start = module.start(1) if state is None else state
         assert isinstance(start, Hidden)

@@ -197,6 +197,22 @@ def test_other_threads_use_the_model_unchanged(place: str):
     assert not torch.equal(found["here"], before)
 
 
+def test_vectors_are_those_of_this_thread(monkeypatch):
+    model, others = writer(), torch.tensor([[7, 7]])
+    expected = regard.read_vectors(model, "tokens.1", tokens=TOKENS)
+    first = model.stack.layers[0].forward
+
+    def called_by_two(*inputs: object, **named: object) -> torch.Tensor:
+        monkeypatch.setattr(model.stack.layers[0], "forward", first)
+        other = Thread(target=model, args=(others,))
+        other.start()
+        other.join()
+        return first(*inputs, **named)
+
+    monkeypatch.setattr(model.stack.layers[0], "forward", called_by_two)
+    assert torch.equal(regard.read_vectors(model, "tokens.1", tokens=TOKENS), expected)
+
+
 @pytest.mark.parametrize("kind", ["watch", "intervene"])
 def test_static_steps_give_way_to_the_model_itself(kind: str):
     """Captured and compiled steps would not see a change, so the model is called directly."""

@@ -1,6 +1,7 @@
 """An observed pass: what is kept is linear in the length, and a head costs only its own weights (a law)."""
 
 import gc
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import regard
+from regard.parts.watch import Tape
 from regard.viewer import attentions, live_recording
 from regard.viewer import capture as module
-from regard.viewer.capture import AttentionTrace, capture, join_calls
+from regard.viewer.capture import AttentionTrace, Observations, capture, join_calls, observed
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
@@ -206,6 +208,20 @@ def test_an_error_leaves_no_trace_either():
     with pytest.raises(regard.InputError, match="token id 99"):
         capture(model, {"tokens": torch.tensor([[1, 99]])})
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+@pytest.mark.parametrize("recipe", ["gpt2", "lstm"])
+def test_other_threads_use_the_model_meanwhile(recipe):
+    model = regard.build(recipe, *SHRINK[recipe], seed=0).eval()
+    row = torch.tensor([tokens(5)])
+    plain, found, seen = model(row), [], Observations()
+    with observed(model, seen, Tape()):
+        other = Thread(target=lambda: found.append(model(row)))
+        other.start()
+        other.join()
+    assert torch.equal(found[0], plain)
+    assert not seen.found
+    assert not any(seen.recurrent.values())
 
 
 def test_calls_are_joined_in_their_order():
