@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.architecture import written_for
 from regard.cli.show import number
-from regard.escape import escape_controls
+from regard.escape import escape_controls, short_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +40,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     if cautions := list(task.cautions()):
         rows["caution"] = "\n".join(cautions)
     if config.tokenizer is not None and task.tokenizer is not None:
-        kind = f"from {config.tokenizer.path}" if config.tokenizer.path else config.tokenizer.kind
+        kind = f"from {short_path(config.tokenizer.path)}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
     named = f"{planned.plan.size} " if planned.plan.size else ""
     rows["model"] = f"{named}{model['kind']}, {number(weights)} parameters, width {model['dim']}"
@@ -77,8 +77,9 @@ def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[st
         if seen[same] > ALIKE:
             continue
         yield reading.heading()
+        names = max(len("source"), *map(len, reading.examples)) + GAP
         for name, text in reading.examples.items():
-            example = Text(f"  {name:8}{shorten(text, max(width - 10, 20))}")
+            example = Text(f"  {name:{names}}{shorten(text, max(width - names - 2, 20))}")
             example.truncate(max(width, 30), overflow="ellipsis")  # some characters are two cells wide
             yield example.plain
     if more := sum(count - ALIKE for count in seen.values() if count > ALIKE):

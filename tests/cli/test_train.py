@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from regard.cli.plan import reading_lines
 from regard.data.columns import FileReading
 from regard.errors import ConfigError
+from regard.extend import IMPORTED
 from regard.tasks.kinds import TASKS
 from regard.training import start
 
@@ -209,6 +210,11 @@ def test_examples_fit_the_terminal(regard, monkeypatch):
     assert all(cell_len(line) <= 60 for line in reading_lines([wide], 60))
 
 
+def test_names_of_examples_are_apart_from_them():
+    found = reading_lines([FileReading(("a.mrg",), "trees", {"sentence": "I saw it", "tree": "(S it)"})], 60)
+    assert list(found)[1:] == ["  sentence  I saw it", "  tree      (S it)"]
+
+
 def test_a_folder_of_texts(regard):
     for number, part in enumerate(("one", "two/three")):
         Path("texts", part).parent.mkdir(parents=True, exist_ok=True)
@@ -390,9 +396,24 @@ def test_recipes_that_do_not_exist(regard):
         "train", "language", text(), SHORT, "--recipe", "ltsm"
     )
     assert regard.refused("train", "missing.toml").startswith("missing.toml: cannot read the recipe: ")
-    assert regard.refused("train", "gpt2").startswith("gpt2 says nothing about the task; add a [task] table")
+    assert regard.refused("train", "gpt2").startswith("gpt2: has no [task] table; add it, or name a task")
     Path("bad.toml").write_text("[task\n")
     assert regard.refused("train", "bad.toml").startswith("bad.toml: is not valid TOML: ")
+
+
+def test_a_mistake_in_a_recipe_names_its_file(regard):
+    task = f'[task]\nkind = "language"\ntrain = ["{text()}"]\n'
+    mistakes = {
+        "task.windw: unknown key; did you mean 'window'?": f"{task}windw = 9\n",
+        "train.minuts: unknown key; did you mean 'minutes'?": f"{task}[train]\nminuts = 3\n",
+        'model.depth: "x" must be a whole number': f'{task}[model]\ndepth = "x"\n',
+        "modle: unknown key; did you mean 'model'?": f"{task}[modle]\ndepth = 3\n",
+    }
+    for rule, recipe in mistakes.items():
+        Path("mine.toml").write_text(recipe)
+        assert regard.refused("train", "mine.toml").startswith(f"mine.toml: {rule}")
+    Path("mine.toml").write_text(task)
+    assert regard.refused("train", "mine.toml", "task.windw=9").startswith("task.windw: unknown key")
 
 
 def test_a_misspelt_task(regard):
@@ -436,8 +457,10 @@ def test_a_registered_task_is_trained_like_any_other(regard):
         done = regard("--import", "own.py", "train", "own-language", text(), SHORT, *BRIEF, *TINY)
         assert (done.code, done.err) == (0, "")
         assert Path("runs/own-language-1/model.safetensors").exists()
+        assert "regard look -m runs/own-language-1 --import own.py\n" in done.out
     finally:
         TASKS._items.pop("own-language")
+        IMPORTED.clear()
     found = regard.refused("train", "own-language", "a.txt")
     assert "'own-language' is neither a task nor a recipe; " in found
 
