@@ -2,6 +2,7 @@
 
 import pytest
 
+from regard.errors import RegardError
 from regard.lab import run_experiment
 from regard.lab.exponent import fit_exponent
 from regard.lab.page import Result
@@ -73,6 +74,15 @@ def test_another_layer_does_not_have_the_parameters_of_the_lecture(run):
     result = run("arithmetic", "heads=8", "width=512")
     assert result.verdict.holds is False
     assert "8,388,608 parameters" in result.verdict.text
+    assert "counts 8,388,608 for the layer that was chosen" in result.worked
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [("lookup", "entries=1"), ("order", "tokens=1"), ("interaction", "tokens=1")]
+)
+def test_one_token_decides_nothing(run, name: str, change: str):
+    with pytest.raises(RegardError, match=f"^{change} must be at least 2$"):
+        run(name, change, seeds=1)
 
 
 def test_the_fast_code_has_the_numbers_of_the_formal_algorithms(run):

@@ -18,6 +18,13 @@ def test_the_gradient_of_an_lstm_exceeds_that_of_an_elman_network_by_orders_of_m
     assert 0.1 < far["attention"] < 10
 
 
+def test_other_radii_and_gates_decide_nothing_but_are_shown(tmp_path):
+    """The page suggests this: all networks are beyond the edge, and no gate is half closed."""
+    result = run_experiment("vanishing", "radii=[1.1, 1.5]", "gates=[1.0, 8.0]", scale="tiny", seeds=1, out=tmp_path)
+    assert result.verdict.holds is None
+    assert "an LSTM with gates of bias 8 keeps" in result.verdict.text
+
+
 def test_without_inputs_the_factor_per_step_is_the_spectral_radius(tmp_path):
     experiment = find_experiment("vanishing")
     settings = replace(experiment.scales["tiny"], radii=(0.9,), gates=())

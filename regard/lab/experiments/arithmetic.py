@@ -84,7 +84,8 @@ def _worked(rows: Sequence[Row]) -> str:
     lines += [
         "   Each head has M_Q, M_K, M_V and M_O, all d x d: 4 J d^2 in all; the number of tokens does not matter."
     ]
-    lines += [f"   The package counts {full} for J = 12 and d = 4096."]
+    layer = "J = 12 and d = 4096" if full == f"{LECTURE_PARAMETERS:,}" else "the layer that was chosen"
+    lines += [f"   The package counts {full} for {layer}."]
     lines += [
         f"   With the width divided among the heads, as usual today, it is {usual}: about 4 d^2, however many heads."
     ]

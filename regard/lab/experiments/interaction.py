@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard import draw
+from regard.errors import ConfigError
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.spread import over_seeds
 
@@ -33,6 +34,8 @@ class _Settings:
 
 
 def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
+    if settings.tokens < 2:
+        raise ConfigError(f"tokens={settings.tokens} must be at least 2")
     x = torch.randn(settings.rows, settings.tokens, settings.width, device=lab.device, dtype=torch.float64)
     for name, part in _parts(lab, settings).items():
         shares = [_share_of_others(part, x) for _ in range(settings.changes)]

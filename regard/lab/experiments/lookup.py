@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard import draw
+from regard.errors import ConfigError
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.spread import over_seeds
 from regard.parts.attend import Terms, attend, explain
@@ -29,6 +30,8 @@ class _Settings:
 
 
 def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
+    if settings.entries < 2:
+        raise ConfigError(f"entries={settings.entries} must be at least 2")
     keys = F.normalize(torch.randn(settings.entries, settings.width), dim=-1)
     values = torch.randn(settings.entries, settings.width)
     noise = settings.noise * F.normalize(torch.randn_like(keys), dim=-1)

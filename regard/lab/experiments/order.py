@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from regard import draw
+from regard.errors import ConfigError
 from regard.lab.experiment import Experiment, Lab, Picture, Row, Verdict
 from regard.lab.spread import over_seeds
 from regard.models.model import Model
@@ -41,6 +42,8 @@ class _Settings:
 
 
 def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
+    if settings.tokens < 2:
+        raise ConfigError(f"tokens={settings.tokens} must be at least 2")
     sizes = [f"model.dim={settings.width}", f"model.depth={settings.depth}", "model.vocabulary=100"]
     sizes += [f"model.layers.block.mixer.heads.heads={settings.heads}"]
     tokens = torch.randint(100, (1, settings.tokens))

@@ -97,7 +97,9 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     chunks = sorted({row["chunk"] for row in rows if row["text"] == LONG})
     found = {chunk: over_seeds(rows, "accuracy", {"text": LONG, "chunk": chunk, "distance": far}) for chunk in chunks}
     short = [found[chunk].mean for chunk in chunks if chunk <= far]
-    holds = max(short, default=0.0) < FAILED and found[chunks[-1]].mean >= SOLVED
+    holds = None  # it takes chunks on both sides of the distance
+    if short and chunks[-1] > far:
+        holds = max(short) < FAILED and found[chunks[-1]].mean >= SOLVED
     text = (
         f"A symbol {far} tokens back is remembered in this share of cases (chance {CHANCE:.3g}): "
         + "; ".join(f"chunks of {chunk}: {found[chunk]}" for chunk in chunks)

@@ -226,11 +226,18 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     exploding = sorted({row["spectral radius"] for row in with_input if row["factor per step"] > 1})
     limit = f"only from radius {exploding[0]:g} on" if exploding else "at none of these radii"
     stable = {row["model"] for row in with_input if row["spectral radius"] <= 1}
-    nearest, best = max(stable, key=lambda name: _typical(summary, name)), _best_elman(summary)
-    widest = _widest_gate(rows)
+    best, widest = _best_elman(summary), _widest_gate(rows)
     lstm, closed = f"LSTM, gate bias {widest:g}", "LSTM, gate bias 0"
-    gain = [log10(one / other) for one, other in zip(_far(summary, lstm), _far(summary, nearest), strict=True)]
     attention = over_seeds(summary, "far", {"model": "attention"})
+    if not stable or closed not in _names(summary):
+        return Verdict(
+            None,
+            f"Over {FAR} steps the gradient of an LSTM with gates of bias {widest:g} keeps "
+            f"{_typical(summary, lstm):.2g} of its size, that of the {best} network {_typical(summary, best):.2g}, and "
+            f"attention keeps {attention}. To decide the claim, give a radius of at most 1 and the bias 0 as well.",
+        )
+    nearest = max(stable, key=lambda name: _typical(summary, name))
+    gain = [log10(one / other) for one, other in zip(_far(summary, lstm), _far(summary, nearest), strict=True)]
     level = attention.low > 1 / LEVEL and attention.high < LEVEL
     return Verdict(
         by_radius and min(gain) > ORDERS and level,
