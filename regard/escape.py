@@ -1,8 +1,9 @@
-"""Make text from files and models safe to print: control characters become visible escapes."""
+"""Make text from files and models safe to print: control characters become visible escapes. Paths are shortened."""
 
 from __future__ import annotations
 
 from html import escape
+from pathlib import Path
 from unicodedata import bidirectional, category
 
 DIRECTION_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
@@ -21,6 +22,12 @@ def escape_controls(text: str, encoding: str = "utf-8", keep: str = "") -> str:
 def one_line(text: str) -> str:
     r"""Return a text as one column of one line: a line end is `\n`, a tab `\t`, and a backslash two."""
     return escape_controls(text.replace("\\", "\\\\"))
+
+
+def short_path(path: str | Path) -> str:
+    """Return a path as a user would type it: relative, if it is below the current folder."""
+    path, here = Path(path), Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def html_text(value: object) -> str:

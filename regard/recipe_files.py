@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -206,10 +208,38 @@ def _drop_unused_layers(merged: Table, own: Mapping[str, Any]) -> Table:
     return result
 
 
+@contextmanager
+def in_file(recipe: object, overrides: Iterable[object] = ()) -> Iterator[None]:
+    """Name the file of a recipe in every mistake raised inside that is about one of its keys.
+
+    A mistake in a key that an override sets has no file, and a recipe that comes with the package is not named.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if not _is_path(recipe):
+            raise
+        changed = [str(change).partition("=")[0].strip().removesuffix(".kind") for change in overrides]
+
+        def place(path: str) -> str:
+            overridden = any(path == key or path.startswith(f"{key}.") for key in changed)
+            is_key = re.fullmatch(r"[\w.-]+", path) and not path.endswith(".toml")  # which names the file itself
+            return f"{recipe}: {path}" if is_key and not overridden else path
+
+        if error.path:
+            raise ConfigError(error.rule, place(error.path)) from None
+        lines = (line.partition(": ") for line in error.rule.split("\n"))  # several mistakes, one a line
+        raise ConfigError("\n".join(f"{place(path)}{colon}{rule}" for path, colon, rule in lines)) from None
+
+
+def _is_path(recipe: object) -> bool:
+    return isinstance(recipe, Path) or (isinstance(recipe, str) and recipe.endswith(".toml"))
+
+
 def _parse(recipe: str | Path, inheriting: str = "") -> tuple[Table, Path | None]:
     """Return the table of a recipe, and its folder if it does not come with the package."""
     name = str(recipe)
-    if name.endswith(".toml") or isinstance(recipe, Path):
+    if _is_path(recipe):
         path, folder = Path(recipe), Path(recipe).parent
         try:
             text = path.read_text(encoding="utf-8")

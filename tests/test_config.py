@@ -32,7 +32,7 @@ from regard.config import (
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, RegardError
 from regard.limits import note_of
-from regard.recipe_files import merge, override, read_recipe, recipe_names, resolve_likes
+from regard.recipe_files import in_file, merge, override, read_recipe, recipe_names, resolve_likes
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.optimizer import OptimizerConfig
 
@@ -635,6 +635,26 @@ def test_what_is_not_there_cannot_be_removed() -> None:
 
 
 # --- recipes --------------------------------------------------------------------------------------------------------
+
+
+def test_mistakes_in_the_keys_of_a_file_name_it_and_those_of_overrides_do_not() -> None:
+    def said(recipe: str | Path, mistake: ConfigError, *overrides: str) -> str:
+        with pytest.raises(ConfigError) as caught, in_file(recipe, overrides):
+            raise mistake
+        return str(caught.value)
+
+    wrong = ConfigError("must be more", "model.depth")
+    assert said("my.toml", wrong) == said(Path("my.toml"), wrong) == "my.toml: model.depth: must be more"
+    assert said("gpt2", wrong) == said("my.toml", wrong, "model.depth=0") == "model.depth: must be more"
+    assert said("my.toml", wrong, "model.dept=0", "model.dim=3") == "my.toml: model.depth: must be more"
+    below = ConfigError("missing", "model.norm.eps")
+    assert said("my.toml", below, "model.norm.kind=own") == said("my.toml", below, "model.norm={}")
+    assert said("my.toml", below, "model.norm={}") == "model.norm.eps: missing"
+    two = ConfigError("model.depth: must be more\nmodel.dim: must be less")
+    assert said("my.toml", two, "model.dim=9") == "my.toml: model.depth: must be more\nmodel.dim: must be less"
+    for path in ("", "other.toml: like", "my.toml"):
+        other = ConfigError("override 'x' must be: a=b", path)
+        assert said("my.toml", other) == str(other)
 
 
 def write(folder: Path, name: str, text: str) -> Path:

@@ -4,7 +4,9 @@ The console is as wide as the terminal; in a pipe it is plain, and wide enough f
 """
 
 import os
+import shutil
 import sys
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from regard.escape import escape_controls
@@ -23,6 +25,13 @@ def complain(text: object) -> None:
 def print_line(text: object) -> None:
     """Print a line that may contain names of files to standard output."""
     print(escape_controls(str(text), sys.stdout.encoding or "utf-8", keep=LINE_END))
+
+
+def print_paragraph(text: str) -> None:
+    """Print a long text to standard output: in a terminal broken between words, otherwise as one line."""
+    if sys.stdout.isatty():
+        text = fill(text, shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
+    print_line(text)
 
 
 def make_console() -> "Console":

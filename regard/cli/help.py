@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from inspect import cleandoc
 from typing import Any, TypeVar
@@ -147,11 +148,20 @@ def describe_usage_error(error: Any) -> str:
     if found and found[0]["type"] in RULES:
         rule = RULES[found[0]["type"]].format(**found[0].get("ctx", {}))
         return f"{'/'.join(error.param.opts)} {found[0]['input']}: {rule}; {hint}"
+    if (option := getattr(error, "option_name", None)) is not None and hasattr(error, "possibilities"):
+        return f"no such option {option}{_nearest_option(option, error.ctx)} ({hint})"
     text = error.format_message().rstrip(".")
     if (verb := UNKNOWN_VERB.match(text)) and verb[1] in OTHER_VERBS:
         text = f"{verb[0]}; use `{OTHER_VERBS[verb[1]]}`"
     text = text[:1].lower() + text[1:].replace(". Did you mean", "; did you mean")
     return f"{text} ({hint})" if text.endswith("?") else f"{text}; {hint}"
+
+
+def _nearest_option(option: str, ctx: Any) -> str:
+    """Return the question whether another option is meant: one that begins with this, or is spelled like it."""
+    known = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
+    near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _plain_record(parameter: Any, ctx: Any) -> tuple[str, str] | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.complete import complete_experiment, complete_recipe, offer
-from regard.cli.console import complain, make_console, print_line
+from regard.cli.console import complain, make_console, print_line, print_paragraph
 from regard.cli.text import DeviceName
 from regard.errors import InputError, RegardError
 from regard.escape import escape_controls
@@ -162,7 +162,7 @@ def _print(result: "Result", as_json: bool, short: bool = False) -> None:
     if not short and result.worked:
         print_line(f"{result.worked}\n")
     word = {True: "holds", False: "does not hold", None: "not decided"}[verdict.holds]
-    print_line(f"{name}: {word}. {verdict.text}")
+    print_paragraph(f"{name}: {word}. {verdict.text}")
     if not short:
         print_line(f"page: {result.page}")
 

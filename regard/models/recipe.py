@@ -26,7 +26,7 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.trajectory import TrajectoryConfig
 from regard.models.vision import VisionConfig
 from regard.models.word2vec import Word2VecConfig
-from regard.recipe_files import override, read_recipe
+from regard.recipe_files import in_file, override, read_recipe
 
 MODELS = Kinds(
     "model",
@@ -59,7 +59,8 @@ class Recipe(Config):
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
     """Read a recipe by name or path, with overrides such as `model.depth=4`; tables about training are left out."""
     table = {key: value for key, value in read_recipe(recipe).items() if key not in TRAINING_TABLES}
-    return from_table(override(table, overrides), Recipe)
+    with in_file(recipe, overrides):
+        return from_table(override(table, overrides), Recipe)
 
 
 def build(

@@ -12,7 +12,7 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer
 from regard.errors import ConfigError, RegardError
 from regard.models.model import Model
 from regard.models.store import WEIGHTS
-from regard.recipe_files import read_recipe
+from regard.recipe_files import in_file, read_recipe
 from regard.runs.layout import RECIPE
 from regard.runs.weights import load_model, load_step
 from regard.tasks.kinds import TaskConfig
@@ -65,8 +65,9 @@ def read_run(folder: str | Path) -> RunFolder:
     """Read what the use of a run's model needs; the model and the training options of the recipe are not checked."""
     folder = Path(folder)
     table = read_run_recipe(folder)
-    task = from_table(table.get("task", {}), TaskConfig, "task")
-    tokenizer = from_table(table["tokenizer"], TokenizerConfig, "tokenizer") if "tokenizer" in table else None
+    with in_file(folder / RECIPE):
+        task = from_table(table.get("task", {}), TaskConfig, "task")
+        tokenizer = from_table(table["tokenizer"], TokenizerConfig, "tokenizer") if "tokenizer" in table else None
     train = table.get("train", {})
     seed = train.get("seed", 0) if isinstance(train, dict) else None
     if type(seed) is not int:

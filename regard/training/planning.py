@@ -16,10 +16,10 @@ import torch
 from regard.config import Table, from_table, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
-from regard.errors import ConfigError, choices
+from regard.errors import ConfigError
 from regard.machine import THREADS, suggest_threads
 from regard.models.scale import SIZES
-from regard.recipe_files import is_shipped, merge, override, read_own, read_recipe
+from regard.recipe_files import in_file, is_shipped, merge, override, read_own, read_recipe
 from regard.tasks.defaults import TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.training.config import RunConfig, TrainConfig
@@ -64,9 +64,10 @@ NEEDED = {field.name for field in fields(TrainConfig) if field.default is MISSIN
 def plan_run(request: RunRequest, ranks: Ranks, say: Say = lambda text: None) -> RunPlan:
     """Read the data and decide everything that the user left open."""
     draft = Draft(request, ranks, say)
-    for stage in STAGES:
-        stage(draft)
-    config, warnings = _run_config(draft), tuple(draft.warnings)
+    with in_file(request.what, request.overrides):
+        for stage in STAGES:
+            stage(draft)
+        config, warnings = _run_config(draft), tuple(draft.warnings)
     return RunPlan(config, draft.task, draft.size, draft.pretrained, draft.sources, request.model, warnings)
 
 
@@ -85,8 +86,8 @@ def read_request(draft: Draft) -> None:
     draft.own = read_own(what) if isinstance(what, str | Path) else draft.given
     draft.origin = f"recipe {what}" if from_file else COMMAND_LINE
     if "task" not in draft.given:
-        kinds = choices("", TASKS)
-        raise ConfigError(f"{what} says nothing about the task; add a [task] table; for its kind {kinds}")
+        remedy = f"add it, or name a task and its files: `regard train TASK FILE --recipe {what}`"
+        raise ConfigError(f"{what}: has no [task] table; {remedy}; tasks: {', '.join(TASKS)}")
     check_tables(draft.given)
     draft.changes = sort_overrides(draft.request.overrides)
     draft.choices, draft.given["train"] = read_user_choices(draft.given.get("train", {}), draft.changes["train"])
@@ -323,5 +324,5 @@ def _warn_of_few_steps(draft: Draft, steps: int) -> None:
     remedies = [f"use --size {smaller[-1]}"] if smaller and not fixed else []
     remedies.append("ask for more with train.steps or train.minutes")
     minutes = SECONDS / 60 if draft.choices.minutes is None else draft.choices.minutes
-    rule = f"{steps} updates are all that {minutes:g} minutes allow, and too few for this model to learn"
+    rule = f"only {steps} updates fit into {minutes:g} min, too few for this model to learn"
     draft.warnings.append(f"{rule}; {', or '.join(remedies)}")

@@ -13,6 +13,7 @@ from regard.errors import RegardError
 from regard.html_table import html_table
 from regard.models.model import Model, ModelConfig
 from regard.models.store import WEIGHTS
+from regard.recipe_files import in_file
 from regard.runs.folder import RunFolder, read_run_recipe
 from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics
@@ -100,7 +101,8 @@ class Run:
 def open_run(folder: str | Path) -> Run:
     """Open the folder of a run."""
     folder = Path(folder)
-    return Run(folder, from_table(read_run_recipe(folder), RunConfig))
+    with in_file(folder / RECIPE):
+        return Run(folder, from_table(read_run_recipe(folder), RunConfig))
 
 
 def write_config(folder: Path, config: RunConfig) -> None:

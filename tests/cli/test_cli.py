@@ -12,6 +12,7 @@ import tomllib
 import pytest
 
 from regard import __version__
+from regard.cli.console import print_paragraph
 from regard.cli.help import fit_example
 from regard.cli.main import VERBS, main
 from regard.cli.task_help import TASKS
@@ -158,6 +159,14 @@ def test_a_number_of_threads_that_cannot_be_started_is_refused(threads, rule, mo
     assert said.startswith(f"--threads {threads}: {rule}")
 
 
+def test_a_paragraph_is_broken_between_words_only_in_a_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "20")
+    for is_terminal, printed in ((True, "one two-three four\nfive\n"), (False, "one two-three four five\n")):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
+        print_paragraph("one two-three four five")
+        assert capsys.readouterr().out == printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -165,10 +174,12 @@ def test_a_number_of_threads_that_cannot_be_started_is_refused(threads, rule, mo
         (["evaluate", "--beam", "1.5"], "--beam 1.5: must be a whole number; see regard evaluate -h"),
         (["generate", "a", "--temperature", "hot"], "--temperature hot: must be a number; see regard generate -h"),
         (["look", "--port", "99999"], "--port 99999: must be at most 65535; see regard look -h"),
+        (["generate", "a", "--beams", "4"], "no such option --beams; did you mean --beam? (see regard generate -h)"),
         (
-            ["generate", "a", "--beams", "4"],
-            "no such option: --beams (Possible options: --beam); see regard generate -h",
+            ["train", "vision", "a", "--over"],
+            "no such option --over; did you mean --overwrite? (see regard train vision -h)",
         ),
+        (["generate", "a", "--xyz", "4"], "no such option --xyz (see regard generate -h)"),
         (["shwo"], "no such command 'shwo'; did you mean 'show'? (see regard -h)"),
         (["resume", "runs/a"], "no such command 'resume'; use `regard train --resume RUN`; see regard -h"),
         (["convert"], "missing argument 'MODEL'; see regard convert -h"),

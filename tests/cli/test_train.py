@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from regard.cli.plan import reading_lines
 from regard.data.columns import FileReading
 from regard.errors import ConfigError
-from regard.extend import IMPORTED
 from regard.tasks.kinds import TASKS
 from regard.training import start
 
@@ -457,10 +456,8 @@ def test_a_registered_task_is_trained_like_any_other(regard):
         done = regard("--import", "own.py", "train", "own-language", text(), SHORT, *BRIEF, *TINY)
         assert (done.code, done.err) == (0, "")
         assert Path("runs/own-language-1/model.safetensors").exists()
-        assert "regard look -m runs/own-language-1 --import own.py\n" in done.out
     finally:
         TASKS._items.pop("own-language")
-        IMPORTED.clear()
     found = regard.refused("train", "own-language", "a.txt")
     assert "'own-language' is neither a task nor a recipe; " in found
 

@@ -305,7 +305,7 @@ def test_a_run_that_is_too_short_for_its_model_warns(tmp_path):
     write(Path(source), sentences(4000))
     task = {"kind": "translation", "source": [source], "target": [source]}
     (warning,) = plan(task, "tokenizer.kind=word", recipe="transformer-big").warnings
-    assert "updates are all that 20 minutes allow, and too few for this model to learn; use --size base" in warning
+    assert "updates fit into 20 min, too few for this model to learn; use --size base" in warning
     assert "train.steps or train.minutes" in warning
     assert plan(task, "tokenizer.kind=word", "train.steps=3", recipe="transformer-big").warnings == ()
     assert plan(task, "tokenizer.kind=word").warnings == ()
