@@ -28,13 +28,14 @@ from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Feed, Task
+from regard.tasks.task import LEAST_ROWS, Batch, Feed, Task
 from regard.tasks.text import (
     chunks_of,
     flat_rows,
     hold_out,
     learn_tokenizer,
     lengths_of,
+    name_part,
     paths,
     room_for_text,
     shortened,
@@ -52,6 +53,7 @@ LEAST_WORDS = 1000
 LONGEST = 256  # tokens of a text, if the model has that many positions
 UNKNOWN = 0.1  # share of the words of little text that are hidden while training
 DROPOUT = 0.1
+AT_ONCE = 8192  # tokens of a batch of validation
 HEAD: Table = {"kind": "classes", "dropout": 0.1}
 
 
@@ -224,12 +226,23 @@ class Labelled:
         return Labelled(self.corpus.to(device), self.labels, self.classes, self.rows)
 
 
+def _sorted_draws(lengths: Indices) -> Iterator[Draw]:
+    """Yield all rows, those of similar lengths together, so that there is little padding."""
+    order = np.argsort(-lengths, kind="stable")
+    while len(order):
+        width = int(lengths[order[0]])
+        rows = max(AT_ONCE // width, 1)
+        yield Draw((width,), order[:rows])
+        order = order[rows:]
+
+
 class Classification(Task):
     """L = -sum log p(label | text)."""
 
     name = "classification"
     metric = "accuracy"
     unit = "texts"
+    least_rows = LEAST_ROWS
 
     def __init__(
         self,
@@ -329,19 +342,27 @@ class Classification(Task):
             chosen &= tokens != kept
         return torch.where(chosen, self.learned.unk, tokens)
 
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the tokens that are read."""
+        return float(spread(self.valid.lengths, rows).sum())
+
+    def method(self, rows: int | None = None) -> str:
+        """Return how many texts are measured, if not all."""
+        return name_part(rows, len(self.valid.rows), "texts")
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
-        """Measure loss, accuracy and F1 on all validation texts."""
+        """Measure loss, accuracy and F1 on the validation texts: all, or this many, evenly spread."""
         total = 0.0
         guesses: list[Tensor] = []
         labels: list[Tensor] = []
-        for draw in Buckets(self.valid.lengths[:, None], 8192, 0, most=12).epoch(0):
-            for batch in self.split_batch(self.rows(self.valid, draw)):
+        texts = self.valid.take(spread(np.arange(len(self.valid.rows)), rows))
+        for draw in _sorted_draws(texts.lengths):
+            for batch in self.split_batch(self.rows(texts, draw)):
                 logits = model(batch["tokens"], lengths=batch["lengths"])
                 total += float(cross_entropy(logits, batch["labels"]).loss)
-                real = batch["labels"] != IGNORE
-                guesses.append(logits.argmax(-1)[real].cpu())
-                labels.append(batch["labels"][real].cpu())
+                guesses.append(logits.argmax(-1).cpu())
+                labels.append(batch["labels"].cpu())
         found, wanted = torch.cat(guesses).numpy(), torch.cat(labels).numpy()
         return {"loss": total / len(wanted), **classification_scores(found, wanted, self.classes)}
 

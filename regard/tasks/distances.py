@@ -166,6 +166,10 @@ class Distances(Task):
         """Compute the cross-entropy of the bins."""
         return cross_entropy(model(batch["tokens"], lengths=batch["lengths"]), batch["labels"]), {}
 
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the residues of the validation structures."""
+        return float(sum(map(len, self.valid_ids)))
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the loss and the precision of contacts on all validation structures."""

@@ -7,13 +7,15 @@ window, where the gradient is cut (truncated backpropagation through time, Willi
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from math import ceil
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.config import Count, Table
-from regard.data.batches import Draw, Order, Streams, Windows, overlapping, passages, rows_for, whole_streams
+from regard.data.batches import Draw, Order, Streams, Windows, overlapping, rows_for, whole_streams
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.decode.choose import Sampling
@@ -99,6 +101,8 @@ class Language(LongTextTask):
     def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
         self._engine = KeptEngine()
+        if self.config.stride is not None or self.config.neural_cache is not None:
+            self.least_rows = None  # each window needs those before it
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return windows for attention, lanes for recurrence."""
@@ -136,14 +140,18 @@ class Language(LongTextTask):
 
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
-        """Measure loss and perplexities on the whole validation text, window by window, given its first token."""
-        count = self.valid.tokens - 1
+        """Measure loss and perplexities on the whole validation text, window by window, given its first token.
+
+        Of a part, words and bytes are not known, so only the loss and the perplexity for each token are measured.
+        """
         carries, packs = can(model, "carries_state"), self.packs(model)
+        draws = list(self._draws(carries, None if self.least_rows is None else rows))
+        count = sum(len(draw.rows) * (draw.shape[0] - context) for draw, context in draws)
         total = torch.zeros(2, device=self.device, dtype=torch.float64)  # by the model alone, and with a cache
         size = self.config.neural_cache
         carried: dict[int, Batch] = {}  # by the number of the part
         caches: dict[int, NeuralCache] = {}
-        for draw, context in self._passages(count, carries):
+        for draw, context in draws:
             whole = self.rows(self.valid, draw, carries, packs)
             whole["labels"][:, :context] = IGNORE
             for number, part in enumerate(self.split_batch(whole)):
@@ -159,19 +167,28 @@ class Language(LongTextTask):
                 total += caches[lane].losses(*(predictions if carries else _in_one_row(*predictions)))
         loss, cached_loss = total.tolist()
         found = {"loss": loss / count, **perplexities(loss, count, *self.valid.units)}
+        if count < self.valid.tokens - 1:
+            return {name: found[name] for name in ("loss", "perplexity")}
         if size is not None:
             cached = perplexities(cached_loss, count, *self.valid.units)
             found |= {f"cached_{name}": cached[name] for name in ("perplexity", "word_perplexity")}
         return found
 
-    def _passages(self, count: int, carries: bool) -> Iterator[tuple[Draw, int]]:
-        """Yield the draws of validation, and how many tokens at the beginning of their rows are only context."""
-        width, stride = self.config.window, self.config.stride
+    def _draws(self, carries: bool, rows: int | None) -> Iterator[tuple[Draw, int]]:
+        """Yield the draws of validation, and how many tokens at the beginning of their rows are only context.
+
+        Of a model that carries a state, a part is the beginning of every lane.
+        """
+        count, width, stride = self.valid.tokens - 1, self.config.window, self.config.stride
         if not carries and stride is not None:
             return overlapping(count, width, stride, rows_for(AT_ONCE, (width,)))
         lanes = min(LANES, count // width)
-        draws = whole_streams(count, width, lanes) if carries else passages(count, width, rows_for(AT_ONCE, (width,)))
-        return ((draw, 0) for draw in draws)
+        draws = whole_streams(count, width, lanes) if carries else self.passages(count, rows)
+        return ((draw, 0) for draw in islice(draws, ceil(rows / lanes) if carries and rows is not None else None))
+
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the tokens that are read; with a stride, windows overlap."""
+        return super().validation_cost(rows) * self.config.window / (self.config.stride or self.config.window)
 
     def measure_baselines(self) -> Iterator[Baseline]:
         """Measure the loss of unigrams and bigrams on the tokens that `measure` counts."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import ColumnName, Count, Table
-from regard.data.batches import Indices
+from regard.data.batches import Draw, Indices, passages, rows_for
 from regard.data.cache import CacheKey, digest
 from regard.data.columns import DOCUMENTS, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
@@ -24,7 +24,18 @@ from regard.tasks.defaults import Amount, text_bytes
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch, Task
-from regard.tasks.text import can, chunks_of, learn_tokenizer, paths, skips, telling, text_key, with_skips
+from regard.tasks.text import (
+    can,
+    chunks_of,
+    learn_tokenizer,
+    name_part,
+    paths,
+    skips,
+    spread,
+    telling,
+    text_key,
+    with_skips,
+)
 
 CHARACTERS_BELOW = 3_000_000  # bytes of text below which characters work better than pieces
 SHORTEST = 8  # tokens of a window, however little text there is
@@ -33,6 +44,7 @@ VALID_SHARE = 0.1  # of the text that is held out for validation when no file is
 VALID_TOKENS = 500_000  # at most
 FEW = 20  # with at most this many texts, a text may be split to hold out a part for validation
 AT_ONCE = 4096  # tokens in a batch of validation: their logits must fit into memory beside the training state
+LEAST_WINDOWS = 128  # of the validation text that compare weights: 16,000 to 65,000 tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +285,8 @@ class Text:
 class LongTextTask(Task):
     """A task whose rows are windows of one long text."""
 
+    least_rows: int | None = LEAST_WINDOWS
+
     def __init__(self, config: TextConfig, tokenizer: Tokenizer, skipped: Skipped, train: Text, valid: Text) -> None:
         super().__init__(config, tokenizer, skipped)
         self.learned = tokenizer
@@ -307,6 +321,23 @@ class LongTextTask(Task):
         begin = np.array([0])
         train = self.train.windows(begin, min(self.train.tokens, MOST_TOKENS))
         return train[0].cpu().numpy(), self.valid.windows(begin, self.valid.tokens)[0].cpu().numpy()
+
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the tokens that are read."""
+        return float(self.valid.tokens if rows is None else min(self.valid.tokens, rows * self.config.window))
+
+    def method(self, rows: int | None = None) -> str:
+        """Return how much of the validation text is read, if not all."""
+        return name_part(rows, self.valid.tokens // self.config.window, "windows")
+
+    def passages(self, count: int, rows: int | None) -> Iterator[Draw]:
+        """Yield the first `count` tokens of the validation text as windows: all, or this many, evenly spread."""
+        width = self.config.window
+        at_once = rows_for(AT_ONCE, (width,))
+        if rows is None or rows >= count // width:
+            return passages(count, width, at_once)
+        starts = spread(np.arange(count // width) * width, rows)
+        return (Draw((width,), starts[begin : begin + at_once], begin == 0) for begin in range(0, rows, at_once))
 
     def packs(self, model: nn.Module) -> bool:
         """Return whether several texts share a window and the model can keep them apart."""

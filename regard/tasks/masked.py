@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Rate, Table
-from regard.data.batches import Draw, Windows, passages, rows_for
+from regard.data.batches import Draw, Windows, rows_for
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.tasks.baselines import Baseline, unigram_loss
 from regard.tasks.defaults import Amount
-from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
+from regard.tasks.long_text import LEAST_WINDOWS, LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses, count_right, cross_entropy
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
@@ -62,6 +62,7 @@ class Masked(LongTextTask):
 
     name = "masked"
     metric = "loss"
+    least_rows = 4 * LEAST_WINDOWS  # because few of their tokens are predicted
 
     def needs(self) -> Table:
         """Return the vocabulary, and a head that scores it for every token."""
@@ -98,10 +99,10 @@ class Masked(LongTextTask):
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss, perplexity and accuracy on hidden tokens of the validation text, the same ones every time."""
-        width, packs = self.config.window, self.packs(model)
+        packs = self.packs(model)
         sums = torch.zeros(3, device=self.device, dtype=torch.float64)
         generator = torch.Generator(self.device).manual_seed(0)  # its own, so that validation does not change training
-        for draw in passages(self.valid.tokens, width, rows_for(AT_ONCE, (width,))):
+        for draw in self.passages(self.valid.tokens, rows):
             for batch in self.split_batch(self.rows(self.valid, draw, packs, generator)):
                 logits = self.logits(model, batch)
                 losses = cross_entropy(logits, batch["labels"])

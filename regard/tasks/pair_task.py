@@ -24,8 +24,9 @@ from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.pairs import Pairs
 from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import can, shortened, telling
+from regard.tasks.text import can, shortened, spread, telling
 
+SEARCH_COST = 4  # times that of a forward pass over its tokens, for a greedy search on a CPU
 PACKED_WIDTH = 64  # the least width of a packed row
 
 
@@ -159,6 +160,11 @@ class PairTask(Task):
                 sums += torch.stack((losses.loss.double(), losses.count.double()))
         loss, count = sums.tolist()
         return {"loss": loss / count, "perplexity": float(np.exp(loss / count))}
+
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the target tokens, those that a search writes several times."""
+        lengths = self.valid.lengths[:, 1]
+        return float(lengths.sum() + SEARCH_COST * spread(lengths, rows).sum())
 
     def validation_loss(self, model: nn.Module) -> float:
         """Measure only the loss on the validation data, without a search."""

@@ -220,6 +220,10 @@ class Residues(Task):
         found: Tensor = model(**{name: value for name, value in batch.items() if name != "labels"})
         return found
 
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the residues of the validation chains."""
+        return float(sum(len(chain.ids) for chain in self.valid))
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure loss, Q3 and Q8 on all validation chains."""

@@ -30,6 +30,7 @@ Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
 HELD_OUT_ROWS = 2000  # and at most this many rows
+LEAST_ROWS = 1000  # labelled ones that compare weights: by chance, their accuracy differs by about 0.01
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Task(ABC):
     name: ClassVar[str]
     unit: ClassVar[str] = "tok"  # abbreviation of what is counted
     metric: ClassVar[str]  # compares models; `tasks/metric.py` says whether higher is better
+    least_rows: int | None = None  # that compare weights well while a model is trained; None: a part is never measured
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:
         self.config = config  # as given, with what was found in the data: classes, means of images
@@ -102,6 +104,10 @@ class Task(ABC):
     @abstractmethod
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure the model on the validation data: all of it, or about `rows` rows where that takes long."""
+
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the tokens, as `amount` counts them, whose forward pass takes as long as `measure`; 0 if not known."""
+        return 0.0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Measure the model on all validation data as it is used: a search may be wider than that of `measure`."""

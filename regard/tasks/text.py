@@ -124,6 +124,11 @@ def spread(rows: Indices, count: int | None) -> Indices:
     return rows[np.linspace(0, len(rows) - 1, count).astype(np.int64)]
 
 
+def name_part(rows: int | None, total: int, unit: str) -> str:
+    """Return how much a validation measures, if not all: "1,000 of 2,000 images"."""
+    return "" if rows is None or rows >= total else f"{rows:,} of {total:,} {unit}"
+
+
 def flat_rows(corpus: Corpus, rows: Indices) -> tuple[Indices, Indices]:
     """Return the tokens of rows, one after the other, and the length of each row."""
     lengths = corpus.lengths[rows]

@@ -239,6 +239,10 @@ class Trajectories(Task):
         weights = (config.relax, config.choice, config.final) if model.training else ()
         return best_of_futures(futures, batch["future"], wanted, *weights), {}
 
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the observed steps in the validation windows."""
+        return float(len(self.valid.whole) * self.config.observed)
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
         """Measure ADE and FDE of the best and of the most likely future, over all validation windows."""

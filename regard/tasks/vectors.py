@@ -13,12 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.config import Count, Rate, Table
-from regard.data.batches import Draw, Windows, passages, rows_for
+from regard.data.batches import Draw, Windows, rows_for
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError
 from regard.models.word2vec import Word2Vec
-from regard.tasks.long_text import AT_ONCE, LongTextTask, Text, TextConfig
+from regard.tasks.long_text import LongTextTask, Text, TextConfig
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.sample import Sample
 from regard.tasks.task import Batch, Feed
@@ -150,9 +150,8 @@ class Vectors(LongTextTask):
         """Measure the loss on words of the validation text, with the same random choices every time."""
         generator = torch.Generator(self.device).manual_seed(0)
         drawn = self.draw_words(torch.rand(DRAWN, device=self.device, generator=generator))
-        width = self.config.window
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        for draw in passages(self.valid.tokens, width, rows_for(AT_ONCE, (width,))):
+        for draw in self.passages(self.valid.tokens, rows):
             for batch in self.split_batch(self.subsampled(self.rows(self.valid, draw), generator)):
                 losses = self.contrast(model, batch, drawn)
                 sums += torch.stack((losses.loss.double(), losses.count.double()))

@@ -26,8 +26,8 @@ from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, mixed_cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import hold_out, shown, spread
+from regard.tasks.task import LEAST_ROWS, Batch, Feed, Task
+from regard.tasks.text import hold_out, name_part, shown, spread
 
 CLASSES_SHOWN = 10  # in the plan
 PATCHES = 64  # about how many patches an image is cut into
@@ -193,6 +193,7 @@ class Vision(Task):
     name = "vision"
     metric = "accuracy"
     unit = "images"
+    least_rows = LEAST_ROWS
 
     def __init__(
         self,
@@ -295,18 +296,27 @@ class Vision(Task):
             return mixed_cross_entropy(logits, batch["labels"], batch["others"], batch["share"], smoothing), {}
         return cross_entropy(logits, batch["labels"], smoothing), {}
 
+    def validation_cost(self, rows: int | None = None) -> float:
+        """Return the patches of the images."""
+        return float(len(spread(self.valid_rows, rows)) * PATCHES)
+
+    def method(self, rows: int | None = None) -> str:
+        """Return how many images are measured, if not all."""
+        return name_part(rows, len(self.valid_rows), "images")
+
     @torch.no_grad()
     def measure(self, model: nn.Module, rows: int | None = None) -> dict[str, float]:
-        """Measure loss, accuracy and F1 on all validation images."""
+        """Measure loss, accuracy and F1 on the validation images: all, or this many, evenly spread."""
         total = 0.0
         guesses: list[Tensor] = []
-        count = len(self.valid_rows)
+        chosen = spread(self.valid_rows, rows)
+        count = len(chosen)
         for begin in range(0, count, 256):
-            for batch in self.split_batch(self.rows(self.valid, self.valid_rows[begin : begin + 256])):
+            for batch in self.split_batch(self.rows(self.valid, chosen[begin : begin + 256])):
                 logits = model(batch["images"])
                 total += float(cross_entropy(logits, batch["labels"]).loss)
                 guesses.append(logits.argmax(-1).cpu())
-        found, wanted = torch.cat(guesses).numpy(), self.valid.labels[self.valid_rows]
+        found, wanted = torch.cat(guesses).numpy(), self.valid.labels[chosen]
         return {"loss": total / count, **classification_scores(found, wanted, self.config.classes)}
 
     def measure_baselines(self) -> Iterator[Baseline]:

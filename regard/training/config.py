@@ -39,6 +39,9 @@ class TrainConfig(Config):
     """Share of the run in which only every fourth of these validations is made, while each is better than the last."""
     valid_rows: Count = 500
     """Rows that a validation translates for BLEU while training."""
+    valid_part: Count | None = None
+    """Rows that a validation measures while training, evenly spread: windows of a text, labelled texts, images. Absent:
+    all. The evaluation at the end measures all."""
     patience: Count | None = None
     """Stop after this many validations in which neither the metric nor the loss was better; absent: never."""
     checkpoint_every: Count

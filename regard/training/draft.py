@@ -34,6 +34,7 @@ class RunPlan:
     sources: Mapping[str, str]  # where each value comes from, by its dotted path
     module: nn.Module | None = None  # the module to train, if the user gave one
     warnings: tuple[str, ...] = ()
+    has_own_recipe: bool = False  # whether the architecture is the task's own, which the user did not choose
 
 
 @dataclass

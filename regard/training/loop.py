@@ -39,6 +39,7 @@ from regard.training.spent import Spent
 from regard.training.stop import StopError, stoppable
 from regard.training.time_left import TimeLeft, count_validations, is_validated
 from regard.training.update import Outcome, Update, copy_weights, seed_generators
+from regard.training.validation import measured_rows
 from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
 
@@ -235,7 +236,7 @@ class Trainer:
                 self._wait_for_files()
             notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
-            self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
+            self.progress.validation(self.step, values, is_best, self._method())
             self.progress.samples(samples)
 
     def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
@@ -267,10 +268,14 @@ class Trainer:
     def _measure_once(self, model: nn.Module) -> dict[str, float]:
         """Measure weights, in more parts if memory runs out."""
         parts = self.task.parts
-        values = self.task.within_memory(lambda: self.task.measure(model, self.config.valid_rows))
+        values = self.task.within_memory(lambda: self.task.measure(model, measured_rows(self.task, self.config)))
         if self.task.parts > parts:
             self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
         return values
+
+    def _method(self) -> str:
+        """Return how validations measure, if that needs to be said."""
+        return self.task.method(measured_rows(self.task, self.config))
 
     def _has_finite_loss(self, values: Mapping[str, float]) -> bool:
         """Return whether the loss, if there is one, is finite in all processes."""
@@ -329,7 +334,7 @@ class Trainer:
                 values, is_best = self._compare(model)
             self._say(f"average of the last {len(files)} validations:")
             if self.ranks.first:
-                self.progress.validation(self.step, values, is_best, self.task.method(self.config.valid_rows))
+                self.progress.validation(self.step, values, is_best, self._method())
             if is_best:
                 self.best.weights = f"the average of the last {len(files)} validations"
                 self.save()  # a run that is resumed from here must beat the average

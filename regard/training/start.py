@@ -46,6 +46,7 @@ from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
 from regard.training.suggestions import suggest_intervals
 from regard.training.trial import Trial, build_model, time_updates
+from regard.training.validation import measured_rows
 from regard.use.evaluate import Evaluation
 
 if TYPE_CHECKING:
@@ -368,7 +369,7 @@ def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
     names = [task.metric, *(name for name in found if name != task.metric and name not in DETAILS)]
     scores = {name: found[name] for name in names}
     measured = f"Weights of {best_weights}, measured on the validation data{method}."
-    curves = task.method(run.config.train.valid_rows)
+    curves = task.method(measured_rows(task, run.config.train))
     facts = report_facts(run, task, found)
     write_report(run.folder, run.folder.resolve().name, scores, measured, facts, curves, task.baselines)
 

@@ -1,11 +1,15 @@
 """Sizes and lengths of runs that suit the data and the device, where the user says nothing."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import ceil
 
 from regard.config import Table
 from regard.errors import ConfigError, choices
 from regard.models.scale import SIZES
 from regard.tasks.defaults import Amount, TaskConfig
+from regard.training.config import TrainConfig
+from regard.training.time_left import count_validations
 
 SPEED = {"cpu": 8e10, "cuda": 1e14}  # FLOPs per second that are assumed for it
 LEAST_STEPS = 100  # updates of a run, however little data there is
@@ -16,6 +20,7 @@ LEAST_PATIENCE = 5  # validations without a better one, however few there are
 LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
 RARE_UNTIL = 0.6  # of a run, while the rate is high; the best weights, and those to be averaged, come after that
+VALIDATION_SHARE = 0.1  # of the cost of all updates that validations may have
 AUTO_SIZES = {
     "tiny": 200_000,
     "small": 20_000_000,
@@ -58,6 +63,32 @@ def suggest_intervals(steps: int) -> Table:
     """Return the number of updates between validations and between checkpoints, and when validations become more."""
     every = max(10, ceil(steps / VALIDATIONS))
     return {"validate_every": every, "checkpoint_every": every, "rare_until": RARE_UNTIL}
+
+
+def suggest_rare_until(config: TrainConfig, cost: float) -> float:
+    """Return the share of a run in which validations are rare: the least with which all of them cost little enough.
+
+    `cost` is that of a validation in updates. The validations whose weights are averaged at the end are never rare.
+    """
+    latest = 1 - config.average * config.validate_every / config.steps if config.average else 1.0
+    shares = [share / 10 for share in range(round(10 * RARE_UNTIL), 11) if share / 10 <= max(latest, RARE_UNTIL)]
+    cheap = (share for share in shares if _count_all(config, share) * cost <= VALIDATION_SHARE * config.steps)
+    return next(cheap, shares[-1])
+
+
+def suggest_part(config: TrainConfig, cost: Callable[[int | None], float], least: int) -> int | None:
+    """Return how many rows validations measure so that all of them cost little enough, at least `least`; None: all.
+
+    `cost` is that of measuring some rows, or all, in updates.
+    """
+    affordable = VALIDATION_SHARE * config.steps / count_validations(0, config)
+    if cost(None) <= max(affordable, cost(least)):
+        return None
+    return max(least, int(affordable / cost(least) * least))
+
+
+def _count_all(config: TrainConfig, rare_until: float) -> int:
+    return count_validations(0, replace(config, rare_until=rare_until))
 
 
 def suggest_patience(steps: int, every: int) -> int:

@@ -59,10 +59,10 @@ def test_long_texts_are_cut_and_counted(tmp_path):
     assert task.skipped.report() == ["2 ends of a text of more than 5 tokens skipped (first: text 2)"]
 
 
-def naive(task: Classification, model) -> tuple[float, list[int], list[int]]:
+def naive(task: Classification, model, every: int = 1) -> tuple[float, list[int], list[int]]:
     """Return loss, predictions and labels of the validation texts, one by one."""
     loss, guesses, labels = 0.0, [], []
-    for row in task.valid.rows:
+    for row in task.valid.rows[::every]:
         tokens = task.valid.corpus.padded(np.array([row]), int(task.valid.corpus.lengths[row]), 0)
         logits = model(tokens).detach()
         labels.append(int(task.valid.labels[row]))
@@ -80,6 +80,16 @@ def test_measure_is_the_naive_one(task):
     right = sum(guess == label for guess, label in zip(guesses, labels, strict=True))
     assert values["accuracy"] == pytest.approx(right / 17)
     assert values["f1"] == classification_scores(np.array(guesses), np.array(labels), ("cats", "none"))["f1"]
+
+
+def test_a_part_of_the_texts_is_evenly_spread(task):
+    model = model_for(task, "reader", *CLASSES)
+    loss, guesses, labels = naive(task, model, every=4)
+    values = task.measure(model, rows=5)
+    assert values["loss"] == pytest.approx(loss / 5, rel=1e-9)
+    assert values["accuracy"] == pytest.approx(np.mean(np.array(guesses) == labels))
+    assert [task.method(rows) for rows in (None, 5, 17)] == ["", "5 of 17 texts", ""]
+    assert [task.validation_cost(rows) for rows in (None, 5)] == [task.valid.lengths[::n].sum() for n in (1, 4)]
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from regard.config import from_table
 from regard.data.batches import EMPTY, Draw, Streams, Windows
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, InputError
-from regard.tasks import language
+from regard.tasks import long_text as long_text_task
 from regard.tasks.language import Language, LanguageTaskConfig
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import Feed
@@ -249,9 +249,43 @@ def test_measure_leaves_nothing_out(tmp_path):
     assert task.measure(model)["loss"] == pytest.approx(total / 192, rel=1e-9)
 
 
+@torch.no_grad()
+def test_a_part_of_the_text_is_evenly_spread_windows(tmp_path):
+    valid = long_text(5 * 7 + 4, seed=1)  # seven windows of five, and three more
+    task = task_of(tmp_path, long_text(40), valid=valid)
+    tokens = torch.tensor(ids(task, f"|{valid}|"))
+    model = model_for(task, "writer")
+    total = sum(nll(model(tokens[None, i : i + 5])[0], tokens[i + 1 : i + 6]) for i in (0, 15, 30))
+    found = task.measure(model, rows=3)
+    assert found == {"loss": pytest.approx(total / 15), "perplexity": pytest.approx(exp(total / 15))}
+    assert task.measure(model, rows=7) == task.measure(model)
+    assert [task.method(rows) for rows in (None, 3, 7, 500)] == ["", "3 of 7 windows", "", ""]
+    assert [task.validation_cost(rows) for rows in (None, 3, 500)] == [39, 15, 39]
+
+
+@torch.no_grad()
+def test_a_part_of_the_text_is_the_beginning_of_each_lane_where_a_state_is_carried(tmp_path):
+    valid = long_text(16 * 10 + 1, seed=1)  # sixteen lanes of two windows
+    task = task_of(tmp_path, long_text(40), valid=valid)
+    model = model_for(task, "lstm")
+    tokens = torch.tensor(ids(task, f"|{valid}|"))
+    total = sum(nll(model(tokens[None, i : i + 5])[0], tokens[i + 1 : i + 6]) for i in range(0, 160, 10))
+    assert task.measure(model, rows=12)["loss"] == pytest.approx(total / 80)
+    assert task.measure(model, rows=17) == task.measure(model)
+
+
+@pytest.mark.parametrize("setting", ["stride", "neural_cache"])
+def test_windows_that_need_those_before_them_are_all_measured(tmp_path, setting: str):
+    task = task_of(tmp_path, long_text(40), valid=long_text(40, seed=1), **{setting: 2})
+    assert task.least_rows is None
+    model = model_for(task, "writer")
+    assert task.measure(model, rows=2) == task.measure(model)
+    assert task.validation_cost() == (100 if setting == "stride" else 40)
+
+
 def test_few_tokens_are_measured_at_a_time(tmp_path, monkeypatch):
     """Their logits are the largest tensors, and training already uses most of the memory."""
-    monkeypatch.setattr(language, "AT_ONCE", 10)
+    monkeypatch.setattr(long_text_task, "AT_ONCE", 10)
     task = task_of(tmp_path, long_text(40), valid=long_text(60))
     model = model_for(task, "writer")
     sizes = []

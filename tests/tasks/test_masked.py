@@ -126,6 +126,14 @@ def test_measure_is_the_naive_one_and_the_same_every_time(task):
     assert task.measure(model) == values
 
 
+def test_a_part_of_the_text_hides_the_same_tokens_every_time(task):
+    model = model_for(task, "reader")
+    part = task.measure(model, rows=3)
+    torch.manual_seed(99)
+    assert task.measure(model, rows=3) == part != task.measure(model)
+    assert task.validation_cost(3) == 18
+
+
 def test_samples_hide_one_token_each(task):
     samples = task.samples(model_for(task, "reader"))
     assert len(samples) == 3

@@ -116,6 +116,11 @@ def test_measure_and_loss_are_the_naive_ones(tmp_path):
     assert values["loss"] == pytest.approx(loss / 31, rel=1e-4)
     scores = classification_scores(np.array(guesses), np.array(labels), ("0", "1", "2"))
     assert {name: values[name] for name in scores} == scores
+    part = task.measure(model, rows=4)
+    assert part["loss"] == pytest.approx(naive(task, model, rows[::10])[0] / 4, rel=1e-4)
+    assert part["accuracy"] == pytest.approx(np.mean(np.array(guesses)[::10] == np.array(labels)[::10]))
+    assert [task.method(some) for some in (None, 4, 31)] == ["", "4 of 31 images", ""]
+    assert [task.validation_cost(some) for some in (None, 4)] == [31 * 64, 4 * 64]
     losses, carried = task.loss(model, task.rows(task.valid, np.array([*rows, EMPTY, EMPTY])))
     assert float(losses.objective) == pytest.approx(loss, rel=1e-4)  # empty rows change nothing, nor does smoothing
     assert int(losses.count) == 31

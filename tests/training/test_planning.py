@@ -1,6 +1,7 @@
 """Planning: laws over all tasks, recipes and sizes; what the user says wins, the rest follows from it."""
 
 import sys
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +16,10 @@ from regard.models.recipe import Recipe, build, build_empty, load_recipe
 from regard.models.scale import SIZES, Size, scale_model
 from regard.models.store import tensors
 from regard.recipe_files import merge, read_recipe, recipe_names
+from regard.runs.layout import RECIPE
 from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule, text_bytes
 from regard.tasks.kinds import TASKS
+from regard.tasks.long_text import LongTextTask
 from regard.tasks.vision import fit_patches
 from regard.training import memory, planning
 from regard.training.config import TrainConfig
@@ -24,15 +27,20 @@ from regard.training.draft import RunPlan
 from regard.training.memory import bytes_of_state, bytes_of_token
 from regard.training.model_table import check_kind, fit_to_data
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
+from regard.training.run import write_config
 from regard.training.schedule import SCHEDULES
 from regard.training.suggestions import (
     choose_size,
     count_affordable,
     suggest_intervals,
+    suggest_part,
+    suggest_rare_until,
     suggest_steps,
     suggest_tokens,
 )
+from regard.training.time_left import is_validated
 from regard.training.trial import Trial
+from regard.training.validation import measured_rows
 
 from ..tasks.corpora import sentences, write
 from .tiny import data, make_trainer, plan, training
@@ -468,6 +476,69 @@ def test_who_says_how_often_to_validate_gets_every_validation(tmp_path):
     own = f'[task]\nkind = "language"\ntrain = {table["train"]}\n[train]\nsteps = 400\nvalidate_every = 20\n'
     (tmp_path / "own.toml").write_text(own)
     assert plan(tmp_path / "own.toml").config.train.rare_until == 0.0
+
+
+def validated(config: TrainConfig) -> list[int]:
+    """Return the steps at which a run is validated if each validation is better than the last."""
+    return [step for step in range(1, config.steps + 1) if is_validated(step, config, config.rare_until)]
+
+
+def test_the_more_validations_cost_the_fewer_are_made(tmp_path):
+    """The validations of all weights that are averaged are always made; unknown costs count as none."""
+    config = plan(data("language", tmp_path), "train.steps=400").config.train
+    costs = [0.0, 3.6, 3.7, 5.0, 7.9, 8.0, 1000.0]
+    shares = [suggest_rare_until(config, cost) for cost in costs]
+    assert shares == [0.6, 0.6, 0.7, 0.8, 1.0, 1.0, 1.0]
+    for share, cost in zip(shares[:-1], costs, strict=False):
+        assert len(validated(replace(config, rare_until=share))) * cost <= 40
+    assert validated(replace(config, rare_until=1.0)) == [80, 160, 240, 320, 400]
+    averaging = replace(config, average=5)
+    assert suggest_rare_until(averaging, 1000.0) == 0.7
+    last = [validated(replace(averaging, rare_until=share))[-5:] for share in (0.6, 0.7)]
+    assert last == [[320, 340, 360, 380, 400]] * 2
+    assert suggest_rare_until(replace(averaging, average=15), 1000.0) == 0.6
+
+
+def test_a_validation_that_costs_too_much_measures_a_part(tmp_path):
+    config = replace(plan(data("language", tmp_path), "train.steps=400").config.train, rare_until=1.0)  # five of them
+
+    def cost(rows: int | None) -> float:
+        return (1000 if rows is None else rows) / 10
+
+    assert suggest_part(config, cost, least=50) == 80  # 5 x 8 is a tenth of 400
+    assert suggest_part(config, cost, least=100) == 100
+    assert suggest_part(config, lambda rows: cost(rows) / 12.5, least=50) is None
+    assert suggest_part(config, lambda rows: cost(min(rows or 40, 40)), least=50) is None  # there are only 40
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_validations_are_a_tenth_of_a_run_or_as_few_as_are_useful(tmp_path, kind: str, monkeypatch):
+    monkeypatch.setattr(LongTextTask, "least_rows", 3)
+    found = planned(kind, tmp_path, "train.steps=100", "train.tokens=64")
+    train, rows = found.config.train, measured_rows(found.task, found.config.train)
+    cost = len(validated(train)) * found.task.validation_cost(rows) / (3 * 64)
+    assert found.task.validation_cost(rows) > 0
+    fewest = {"translation": 0.6, "parsing": 0.6}.get(kind, 1.0)
+    assert cost <= 10 or (train.rare_until == fewest and rows in (None, found.task.least_rows, train.valid_rows))
+    assert "limit_validations" in found.sources["train.rare_until"]
+    if train.valid_part is not None:
+        assert "limit_validations" in found.sources["train.valid_part"]
+
+
+def test_what_the_user_says_of_validations_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(LongTextTask, "least_rows", 3)
+    table = data("language", tmp_path)
+    short = ("tokenizer.kind=char", "train.steps=10", "train.tokens=24")
+    assert plan(table, *short).config.train.valid_part == 9  # windows of 8 tokens: a tenth of 3 x 10 x 24
+    every = plan(table, *short, "train.validate_every=10").config.train
+    assert (every.rare_until, every.valid_part) == (0.0, None)
+    rare = plan(table, *short, "train.rare_until=0.2").config.train
+    assert (rare.rare_until, rare.valid_part) == (0.2, None)
+    assert plan(table, *short, "train.valid_part=7").config.train.valid_part == 7
+    write_config(tmp_path, plan(table, *short).config)
+    assert plan(tmp_path / RECIPE).config.train == plan(table, *short).config.train
+    with pytest.raises(ConfigError, match=r"^train.valid_part: translation always measures all validation data; leave"):
+        planned("translation", tmp_path / "pairs", "train.valid_part=7")
 
 
 def test_a_value_in_place_of_a_table_that_the_data_decides_is_a_mistake():

@@ -46,6 +46,7 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.terminal import plain_console
 from regard.training.ranks import Ranks
+from regard.training.validation import measured_rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -183,7 +184,7 @@ def _compare(request: CompareRequest, plan: ComparePlan | None, ranks: Ranks, co
     )
     curves = curve_rows({(each.model, each.seed): read_metrics(each.folder) for each in records if each.folder in own})
     write_tables(table, curves)
-    method = "" if plan is None else task.method(plan.recipes[0].config.train.valid_rows)
+    method = "" if plan is None else task.method(measured_rows(task, plan.recipes[0].config.train))
     pictures = tuple(draw_pictures(lambda: draw_comparison(curves, metric, method), request.folder))
     recipes = (
         {} if plan is None else {each.contender.name: request.recipe(each.contender.name) for each in plan.recipes}
