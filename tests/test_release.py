@@ -28,6 +28,22 @@ def test_the_workflow_calls_targets_of_the_makefile() -> None:
     assert set(called) <= set(targets)
 
 
+def test_actions_are_pinned_to_commits_and_get_no_credentials() -> None:
+    used = re.findall(r"uses: (.+)", WORKFLOW)
+    assert used
+    assert [line for line in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", line)] == []
+    assert WORKFLOW.count("persist-credentials: false") == sum("/checkout@" in line for line in used)
+    assert "\npermissions:\n  contents: read\n\n" in WORKFLOW
+
+
+def test_the_source_archive_names_what_exists() -> None:
+    """Tests read these files, so an archive that lacks one cannot be tested."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    included = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert [name for name in included if not list(ROOT.glob(name.removeprefix("/")))] == []
+    assert {"/.github", "/Dockerfile", "/docs", "/regard", "/tests", "/web"} <= set(included)
+
+
 def test_the_dockerfile_copies_what_exists_and_is_sent() -> None:
     """Only what .dockerignore lets through reaches the build; without README and licence there is no wheel."""
     docker = (ROOT / "Dockerfile").read_text(encoding="utf-8")
