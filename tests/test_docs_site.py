@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -81,3 +82,21 @@ def test_the_search_works_without_a_server(site: Path, tab: Tab) -> None:
     assert any("tour/1-recurrence" in (each.get_attribute("href") or "") for each in results.all())
     assert [url for url in tab.requests if not url.startswith(("file:", "data:", "about:"))] == []
     assert tab.complaints == []
+
+
+def test_guides_are_in_the_order_of_their_index(site: Path) -> None:
+    index = (ROOT / "docs" / "guides" / "index.md").read_text(encoding="utf-8")
+    expected = list(dict.fromkeys(re.findall(r"\]\(([a-z-]+)\.md\)", index)))
+    for guide, following in pairwise(expected):
+        text = (site / "guides" / f"{guide}.html").read_text(encoding="utf-8")
+        footer = text.partition('<footer class="md-footer"')[2]
+        assert re.findall(r'href="([^"]+)"[^>]*aria-label="Next', footer) == [f"{following}.html"]
+
+
+@pytest.mark.parametrize("page", ["index", "tour/3-attention", "guides/classify", "results", "architecture"])
+def test_pages_fit_a_narrow_screen(site: Path, tab: Tab, page: str) -> None:
+    tab.page.set_viewport_size({"width": 400, "height": 800})
+    tab.page.goto((site / f"{page}.html").as_uri())
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 400
+    broken = "[...document.images].filter((image) => image.offsetParent && !image.naturalWidth).length"
+    assert tab.page.evaluate(broken) == 0

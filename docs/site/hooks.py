@@ -2,7 +2,7 @@
 
 - The pages outside docs/ (the README, CONTRIBUTING, ...), the API reference and the source files that pages link to
   become pages of the site. Links between all of them are rewritten, so that one text serves repository and site.
-- `FOLDER/*` in the nav stands for the pages of a folder.
+- `FOLDER/*` in the nav stands for the pages of a folder, in the order in which its index links to them.
 - Formulas become MathML, which browsers draw without a script.
 - `<picture>` follows the site's switch between light and dark; `<details>` may contain Markdown.
 """
@@ -35,6 +35,7 @@ ATTRIBUTE = re.compile(r'((?:src|srcset|href)=")([^"#]+)(#[^"]*)?(?=")')
 CODE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 EXPORTED = re.compile(r"--export (pages/\S+\.html)")  # pages that a chapter of the tour writes and links to
 COMMANDS = re.compile(r"```(?=\n(?:regard|make|pip|git) )")  # a block of commands without a language
+FUNCTION = re.compile(r"(<mi>(?:log|sin|cos)</mi>)(?=<mi>)")  # the name of a function before its argument
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 PICTURE = re.compile(
     r'<picture>\s*<source [^>]*dark[^>]*srcset="([^"]+)"[^>]*>\s*(?:<source[^>]*>\s*)?'
@@ -60,10 +61,19 @@ def _expand(nav: list[Any], pages: list[str]) -> list[Any]:
         if isinstance(entry, dict):
             found.append({title: _expand(e, pages) if isinstance(e, list) else e for title, e in entry.items()})
         elif entry.endswith("/*"):
-            found += [page for page in pages if page.startswith(entry[:-1])]
+            found += _order([page for page in pages if page.startswith(entry[:-1])], ROOT / "docs" / entry[:-1])
         else:
             found.append(entry)
     return found
+
+
+def _order(pages: list[str], folder: Path) -> list[str]:
+    """Return the index first, then the pages in the order in which it links to them, then the others."""
+    index = folder / "index.md"
+    links = LINK.findall(index.read_text(encoding="utf-8")) if index.is_file() else []
+    linked = list(dict.fromkeys(target for _, target, _ in links))
+    names = ["index.md", *linked]
+    return sorted(pages, key=lambda page: names.index(name) if (name := Path(page).name) in names else len(names))
 
 
 def _natural(page: str) -> list[Any]:
@@ -170,4 +180,4 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _formula(found: re.Match[str]) -> str:
     display = "block" if found[1] == "div" else "inline"
-    return convert(unescape(found[2]), display=display)
+    return FUNCTION.sub(r'\1<mspace width="0.17em"/>', convert(unescape(found[2]), display=display))
