@@ -28,7 +28,7 @@ Generated from the config classes; `regard show --keys PART` prints one part of 
   `regard train ... --dry-run` shows the choices.
 - *absent*: the feature is off unless its key or table is given; `KEY=none` turns it off again.
 - A table with a `kind` is one of several classes, each with keys of its own. What you register
-  (see [extending.md](extending.md)) is listed, too: `regard show --keys PART --import FILE`.
+  (see [extending.md](extending.md)) is listed as well: `regard show --keys PART --import FILE`.
 - `like = "NAME"` starts a table from a copy of the table NAME beside it, and a whole file from another recipe.
 """
 
