@@ -39,11 +39,14 @@ from regard.parts.pair import (
 )
 from regard.parts.residual import build_residual
 
+RARE = 0.02  # a share of a column: below it, log(1 + share / RARE) is nearly linear
+
 
 class Evoformer(TokenModel):
     """head(blocks(rows, pairs)): m_r = E[row r], with the profile added to the first; z_ij = A m_i + B m_j + p(i - j).
 
-    The profile of a residue is the share of each token in its column: W_p (1/R sum_r onehot(row r)).
+    The profile of a residue is the share f of each token in its column, 1/R sum_r onehot(row r). The vector that is
+    added is W_p log(1 + f / 0.02), since the difference between an absent and a rare residue tells much.
     """
 
     head: ResidueStates | PairDistances
@@ -101,7 +104,8 @@ class Evoformer(TokenModel):
         rows = self.embed(every, places.of_rows)
         if self.profile is not None:
             shares = F.one_hot(tokens, self.embed.tokens.table.num_embeddings) if profile is None else profile
-            rows = rows + self._for_first_rows(self.profile(shares.to(rows.dtype)).to(rows.dtype), places.rows)
+            logs = torch.log1p(shares.to(rows.dtype) / RARE)
+            rows = rows + self._for_first_rows(self.profile(logs).to(rows.dtype), places.rows)
         pairs = self._first_pairs(rows[:: places.rows], places.positions)
         for layer in self.layers:
             rows, pairs = layer(rows, pairs, places)

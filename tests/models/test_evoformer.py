@@ -48,6 +48,19 @@ def test_the_other_rows_and_the_profile_reach_the_states():
 
 
 @torch.no_grad()
+def test_shares_of_a_profile_are_read_as_logarithms():
+    model, x, seen = made(), tokens(1, 3), []
+    assert model.profile is not None
+    model.profile.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    profile = torch.zeros(1, 3, VOCABULARY, dtype=torch.float64)
+    profile[0, :, 1] = torch.tensor([0.02, 0.5, 1.0])
+    model(x, alignment=tokens(1, 2, 3), profile=profile)
+    logs = torch.tensor([2.0, 26.0, 51.0], dtype=torch.float64).log()
+    torch.testing.assert_close(seen[0][0, :, 1], logs)
+    assert not seen[0][..., 2:].any()
+
+
+@torch.no_grad()
 def test_distances_are_symmetric():
     model = made("model.head.kind=distances", "model.head.classes=6")
     found = model(tokens(2, 7))
