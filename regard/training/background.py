@@ -6,20 +6,62 @@ training gives the next work, or waits for it.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from types import TracebackType
 
 import torch
 from torch import Tensor
 
 from regard.data.device import out_of_memory
+from regard.training.ranks import Ranks
 
 Work = Callable[[], object]
 
 MOST_WORK = 4  # that waits or is done at the same time; each keeps copies of tensors
 LARGEST_COPY = 2**30  # bytes of tensors that are copied in order to be written later; larger ones are written at once
+
+
+class FileWriter:
+    """Writes the files of a run: inside `later`, while updates continue; otherwise at once."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._background: Background | None = None
+
+    @contextmanager
+    def later(self) -> Iterator[None]:
+        """During the block, write files while updates continue; with several processes at once, since all read them."""
+        if self._ranks.world > 1:
+            yield
+            return
+        try:
+            with Background(self._ranks.device) as self._background:
+                yield
+        finally:
+            self._background = None
+
+    def write(self, weights: dict[str, Tensor], write: Callable[[dict[str, Tensor]], object]) -> None:
+        """Write tensors as they are now; updates may continue meanwhile."""
+        kept = None if self._background is None else copy_to_keep(weights)
+        if kept is None:
+            self.wait()
+            write(weights)
+        else:
+            self.do(lambda: write(kept))
+
+    def do(self, work: Work) -> None:
+        """Do some work while updates continue, or at once."""
+        if self._background is None:
+            work()
+        else:
+            self._background.submit(work)
+
+    def wait(self) -> None:
+        """Wait until everything is written; raise the error if it could not be."""
+        if self._background is not None:
+            self._background.wait()
 
 
 class Background:

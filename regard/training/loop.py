@@ -7,10 +7,10 @@ that was killed and resumed ends with the same weights, to the bit, as one that 
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 import torch
@@ -18,12 +18,10 @@ from torch import Tensor, nn
 
 from regard.data.batches import Draw
 from regard.errors import RegardError
-from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
 from regard.tasks.task import Task
-from regard.training.averaging import keep_weights, last_weights, mean_of
-from regard.training.background import Background, Work, copy_to_keep
+from regard.training.background import FileWriter
 from regard.training.best import BestSoFar
 from regard.training.callbacks import notify
 from regard.training.checkpoint import prune_checkpoints, save_checkpoint
@@ -33,13 +31,12 @@ from regard.training.probe import Snapshots
 from regard.training.progress import Progress, Standing, duration
 from regard.training.ranks import Ranks
 from regard.training.run import Run
-from regard.training.settings import without_attention_plans
-from regard.training.shard import gathered, local
+from regard.training.shard import local
 from regard.training.spent import Spent
 from regard.training.stop import StopError, stoppable
 from regard.training.time_left import TimeLeft, count_validations, is_validated
-from regard.training.update import Outcome, Update, copy_weights, seed_generators
-from regard.training.validation import measured_rows
+from regard.training.update import Outcome, Update, seed_generators
+from regard.training.validation import Validator
 from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
 
@@ -68,15 +65,15 @@ class Trainer:
         self.snapshots = Snapshots(run.folder, task, model, self.config.steps)
         self.window = LogWindow()
         self.bad_in_a_row = torch.zeros((), device=ranks.device)
-        self.measures_precisely = False  # whether validations are in float32 where updates are in bfloat16
         self.metric: str | None = None  # the last value, as it is shown
-        self.background: Background | None = None  # while it trains
+        self.files = FileWriter(ranks)
+        self.validator = Validator(run, task, model, self.update, self.best, self.files, self._say)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def train(self) -> Evaluation:
         """Train to the end; return the evaluation of the best weights."""
-        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop, self._writing_later():
+        with self._log() as log, stoppable(self.run.folder, self.ranks.first) as stop, self.files.later():
             draws = self.draws()
             if obstacle := self.update.execution.obstacle:
                 self._say(f"nothing is compiled: {obstacle}; {NOT_COMPILED}", "yellow")
@@ -97,7 +94,7 @@ class Trainer:
                     if self.step % self.config.checkpoint_every == 0 or stopped:
                         self.save()
                 if stopped:
-                    self._wait_for_files()
+                    self.files.wait()
                     raise StopError(f"stopped at step {self.step}, everything is saved", self.run.folder, stopped)
             if self.window.updates:
                 self.show(log, self.window)
@@ -106,7 +103,7 @@ class Trainer:
                 rule = f"no validation was better since step {self.best.improved_step}"
                 self._say(f"step {self.step}: training ends early: {rule} (train.patience={self.config.patience})")
             self.save()
-            self._wait_for_files()
+            self.files.wait()
             stop.saved = True
             found = self._finish()
             self._tidy()
@@ -206,7 +203,7 @@ class Trainer:
     def _how_to_continue(self) -> str:
         """Return the remedy after training has failed."""
         with suppress(RegardError):  # another error, less important than the one that is reported
-            self._wait_for_files()
+            self.files.wait()
         steps = checkpoint_steps(self.run.folder / CHECKPOINTS)
         if not steps:
             return "there is no checkpoint yet: start again with a lower train.optimizer.rate or train.clip"
@@ -220,74 +217,33 @@ class Trainer:
     # --- validation --------------------------------------------------------------------------------------------------
 
     def _validate(self, log: Log | None) -> None:
-        """Measure the current weights, show samples, keep weights for the average at the end."""
-        with self._swapped_weights(self.update.average) as model, self._measuring():
-            values, is_best = self._compare(model)
-            samples = self.task.samples(model)
-            if self.config.average and self.ranks.first:
-                folder, step, count = self.run.folder / AVERAGING, self.step, self.config.average
-                self._write(tensors(model), lambda kept: keep_weights(folder, step, kept, count))
-        self.best.note_validation(self.step, values.get("loss", inf), is_best)
+        """Measure the current weights, log and show the result."""
+        values, is_best, samples = self.validator.validate(self.step, self.update.average)
         self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values | self._spent_now())
             log.samples(self.step, samples)
             if self.callbacks:  # they may read what was written
-                self._wait_for_files()
+                self.files.wait()
             notify(self.callbacks, "on_validation", self.step, values)
         if self.ranks.first:
-            self.progress.validation(self.step, values, is_best, self._method())
+            self.progress.validation(self.step, values, is_best, self.validator.method())
             self.progress.samples(samples)
 
-    def _compare(self, model: nn.Module) -> tuple[dict[str, float], bool]:
-        """Measure weights on the validation data; save them and return True if they are the best."""
-        model.eval()
-        values, is_finite = self._measure(model)
-        metric = values[self.task.metric] = self.ranks.of_first(values[self.task.metric])  # all processes must agree
-        is_best = is_finite and self.best.is_beaten_by(metric, self.ranks.of_first(values.get("loss", inf)))
-        if is_best:
-            self.best.value = metric
+    def _finish(self) -> Evaluation:
+        """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
+        if (averaged := self.validator.compare_average(self.step)) is not None:
+            values, is_best, count = averaged
+            self._say(f"average of the last {count} validations:")
             if self.ranks.first:
-                self._keep(model)
-        return values, is_best
-
-    def _measure(self, model: nn.Module) -> tuple[dict[str, float], bool]:
-        """Return what weights measure, and whether the loss is finite; if it is not in bfloat16, float32 is used."""
-        values = self._measure_once(model)
-        if not self._has_finite_loss(values) and self.update.lowers_precision and not self.measures_precisely:
-            self.measures_precisely = True
-            rule = "not finite in bfloat16; it is measured again, and from now on, in float32"
-            self._say(f"step {self.step}: the validation loss is {rule}", "yellow")
-            with torch.autocast(self.ranks.device.type, enabled=False):
-                values = self._measure_once(model)
-        is_finite = self._has_finite_loss(values)
-        if not is_finite:
-            self._say(f"step {self.step}: the validation loss is not finite, so these weights are not kept", "yellow")
-        return values, is_finite
-
-    def _measure_once(self, model: nn.Module) -> dict[str, float]:
-        """Measure weights, in more parts if memory runs out."""
-        parts = self.task.parts
-        values = self.task.within_memory(lambda: self.task.measure(model, measured_rows(self.task, self.config)))
-        if self.task.parts > parts:
-            self._say(f"validation: out of memory; its batches are now split into {self.task.parts} parts", "yellow")
-        return values
-
-    def _method(self) -> str:
-        """Return how validations measure, if that needs to be said."""
-        return self.task.method(measured_rows(self.task, self.config))
-
-    def _has_finite_loss(self, values: Mapping[str, float]) -> bool:
-        """Return whether the loss, if there is one, is finite in all processes."""
-        return not self.ranks.largest(int(not isfinite(values.get("loss", 0.0))))
-
-    def _keep(self, model: nn.Module) -> None:
-        """Save the weights, and the config, which a module of the user does not have."""
-        folder = self.run.folder
-        if self.run.config.model is None:
-            self._write(tensors(model), lambda kept: save_weights(kept, folder / WEIGHTS))
-        else:
-            self._write(tensors(model), lambda kept: save_model(model, folder, kept))
+                self.progress.validation(self.step, values, is_best, self.validator.method())
+            if is_best:
+                self.save()  # a run that is resumed from here must beat the average
+        self.files.wait()
+        if self.best.value is None:
+            raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
+        self.ranks.wait()
+        return self.validator.evaluate_best()
 
     def _first_snapshot(self) -> None:
         """Save what the model attends to before the first update."""
@@ -299,56 +255,9 @@ class Trainer:
     def _snapshot(self) -> None:
         """Save what the model attends to, at the chosen steps."""
         if self.snapshots.wanted(self.step, ends=self.is_done()):
-            with self._swapped_weights(self.update.average) as model, self._measuring():
+            with self.validator.weights(self.update.average) as model:
                 if self.ranks.first:
-                    self.snapshots.take(model, self.step, self._do_later)
-
-    @contextmanager
-    def _swapped_weights(self, weights: Mapping[str, Tensor] | None) -> Iterator[nn.Module]:
-        """Yield the model; during the block, `weights`, if given, replace its own."""
-        if self.update.sharded:
-            yield gathered(self.model, weights or tensors(self.model), self.ranks.device)
-            return
-        if weights is None:
-            yield self.model
-            return
-        own = {name: tensor.detach().clone() for name, tensor in tensors(self.model).items()}
-        copy_weights(weights, self.model)
-        try:
-            yield self.model
-        finally:
-            copy_weights(own, self.model)
-
-    @contextmanager
-    def _measuring(self) -> Iterator[None]:
-        """Compute in the precision of training, unless that is too low, by kernels that suit many shapes."""
-        precision = nullcontext() if self.measures_precisely else self.update.autocast()
-        with precision, without_attention_plans(self.ranks.device):
-            yield
-
-    def _finish(self) -> Evaluation:
-        """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
-        files = last_weights(self.run.folder / AVERAGING, self.step, self.config.average)
-        if len(files) > 1:
-            with self._swapped_weights(mean_of(files)) as model, self._measuring():
-                values, is_best = self._compare(model)
-            self._say(f"average of the last {len(files)} validations:")
-            if self.ranks.first:
-                self.progress.validation(self.step, values, is_best, self._method())
-            if is_best:
-                self.best.weights = f"the average of the last {len(files)} validations"
-                self.save()  # a run that is resumed from here must beat the average
-        self._wait_for_files()
-        if self.best.value is None:
-            raise RegardError(f"no validation gave a number, so no model is kept; {self._how_to_continue()}")
-        self.ranks.wait()
-        if self.run.config.model is None:
-            weights = {name: tensor.to(self.ranks.device) for name, tensor in read_tensors(self.run.folder / WEIGHTS)}
-            with self._swapped_weights(weights) as own, self._measuring():
-                found = self.task.within_memory(partial(self.task.measure, own.eval()))
-                return Evaluation(found, data=self.task.facts())
-        with without_attention_plans(self.ranks.device):
-            return self.run.load(str(self.ranks.device)).evaluate_task(self.task)
+                    self.snapshots.take(model, self.step, self.files.do)
 
     def _tidy(self) -> None:
         """Remove what only a run in progress needs: weights to be averaged, and all but the last checkpoints."""
@@ -369,6 +278,7 @@ class Trainer:
             "epoch": self.epoch,
             "drawn": self.drawn,
             **self.best.facts(),
+            "measures_precisely": self.validator.measures_precisely,
             "split": self.update.split,
             **self.spent.facts(),
             "window": self.window.facts(self.ranks) if self.window.updates else None,
@@ -387,41 +297,8 @@ class Trainer:
         if self.update.sharded:
             save_checkpoint(folder, step, state, facts, keep, self.ranks)
         elif self.ranks.first:
-            self._write(state, lambda kept: save_checkpoint(folder, step, kept, facts, keep))
+            self.files.write(state, lambda kept: save_checkpoint(folder, step, kept, facts, keep))
         self.ranks.wait()
-
-    @contextmanager
-    def _writing_later(self) -> Iterator[None]:
-        """During the block, write files while updates continue; with several processes at once, since all read them."""
-        if self.ranks.world > 1:
-            yield
-            return
-        try:
-            with Background(self.ranks.device) as self.background:
-                yield
-        finally:
-            self.background = None
-
-    def _write(self, weights: dict[str, Tensor], write: Callable[[dict[str, Tensor]], object]) -> None:
-        """Write tensors as they are now; updates may continue meanwhile."""
-        kept = None if self.background is None else copy_to_keep(weights)
-        if kept is None:
-            self._wait_for_files()
-            write(weights)
-        else:
-            self._do_later(lambda: write(kept))
-
-    def _do_later(self, work: Work) -> None:
-        """Do some work while updates continue, or at once."""
-        if self.background is None:
-            work()
-        else:
-            self.background.submit(work)
-
-    def _wait_for_files(self) -> None:
-        """Wait until everything is written; raise the error if it could not be."""
-        if self.background is not None:
-            self.background.wait()
 
     def resume(self, accept_changed_data: bool = False) -> bool:
         """Continue from the newest good checkpoint, if there is one."""
@@ -456,6 +333,7 @@ class Trainer:
         self.update.load(found.tensors, facts["split"], rows=len(next(self.feed.order.epoch(0)).rows))
         self.step, self.epoch, self.drawn = found.step, facts["epoch"], facts["drawn"]
         self.best.load(facts)
+        self.validator.measures_precisely = facts.get("measures_precisely", False)  # earlier versions did not save it
         self.spent.load(facts)
         if facts["window"] is not None:
             self.window = LogWindow.load(facts["window"], self.ranks)

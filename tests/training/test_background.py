@@ -7,7 +7,8 @@ import torch
 
 from regard.errors import RegardError
 from regard.training import background
-from regard.training.background import Background, copy_to_keep
+from regard.training.background import Background, FileWriter, copy_to_keep
+from regard.training.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -82,3 +83,23 @@ def test_if_a_copy_does_not_fit_into_memory_there_is_none(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch.Tensor, "clone", full)
     assert copy_to_keep({"a": torch.ones(4)}) is None
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_writer_writes_what_tensors_were_later_or_at_once(world: int):
+    """Alone in another thread, which is waited for; with several processes at once, and so outside the block."""
+    files, here = FileWriter(Ranks(0, world, CPU)), threading.current_thread()
+    written: list[tuple[list[float], bool]] = []
+
+    def write(tensors: dict[str, torch.Tensor]) -> None:
+        written.append((tensors["a"].tolist(), threading.current_thread() is here))
+
+    weights = {"a": torch.ones(2)}
+    with files.later():
+        files.write(weights, write)
+        weights["a"].zero_()
+        files.do(lambda: write({"a": torch.ones(1)}))
+        files.wait()
+        assert written == [([1, 1], world > 1), ([1], world > 1)]
+    files.write(weights, write)
+    assert written[2:] == [([0, 0], True)]

@@ -17,6 +17,7 @@ from regard.models.count import forward_flops
 from regard.models.model import Model
 from regard.models.store import tensors
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
+from regard.runs.layout import CHECKPOINTS
 from regard.runs.records import read_metrics
 from regard.tasks import translation
 from regard.tasks.loss import Losses
@@ -137,8 +138,8 @@ def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch:
 def test_a_validation_that_is_not_finite_in_bfloat16_is_repeated_in_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes = ("train.precision=bfloat16", "train.valid_part=7")
-    trainer, said = make_trainer(planned("language", tmp_path, *changes), tmp_path / "run")
+    found = planned("language", tmp_path, "train.precision=bfloat16", "train.valid_part=7")
+    trainer, said = make_trainer(found, tmp_path / "run")
     lowered: list[bool] = []
 
     def measure(model: Model, rows: int | None = None) -> dict[str, float]:
@@ -153,6 +154,15 @@ def test_a_validation_that_is_not_finite_in_bfloat16_is_repeated_in_float32(
     assert [line for line in said.getvalue().splitlines() if "finite" in line] == [f"step 4: {rule}"]
     logged = [record["loss"] for record in read_metrics(tmp_path / "run") if record["kind"] == "valid"]
     assert logged == [2.0, 2.0, 2.0]
+    again, _ = make_trainer(found, tmp_path / "run")
+    assert not again.validator.measures_precisely
+    assert again.resume()
+    assert again.validator.measures_precisely  # or its validations would differ from those of a run without a pause
+    checkpoint = load_checkpoint(tmp_path / "run" / CHECKPOINTS, print, again.state())
+    assert checkpoint is not None
+    earlier = {name: value for name, value in checkpoint.facts.items() if name != "measures_precisely"}
+    again.load(replace(checkpoint, facts=earlier))
+    assert not again.validator.measures_precisely
 
 
 def test_weights_whose_validation_loss_is_not_finite_are_not_kept(

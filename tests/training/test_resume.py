@@ -24,7 +24,7 @@ from regard.config import to_table
 from regard.errors import RegardError
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
-from regard.training import background, loop, memory, start
+from regard.training import background, loop, memory, start, validation
 from regard.training.log import Log
 from regard.training.run import open_run, write_config
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
@@ -239,7 +239,8 @@ def test_interrupted_while_data_is_read_there_is_no_run_yet(
 
 def fill_the_disk(place: str, call: int) -> None:
     """Fail the writes of this process from some call on; a limit on the size of files simulates a full disk."""
-    holder, name = (Log, place.removeprefix("Log.")) if place.startswith("Log.") else (loop, place)
+    of, name = place.split(".")
+    holder: Any = {"Log": Log, "loop": loop, "validation": validation}[of]
     write = getattr(holder, name)
     calls = 0
 
@@ -262,7 +263,13 @@ FULL = (
 
 @pytest.mark.parametrize(
     ("place", "call"),
-    [("save_checkpoint", 3), ("save_model", 2), ("keep_weights", 2), ("Log.write", 4), ("Log.samples", 2)],
+    [
+        ("loop.save_checkpoint", 3),
+        ("validation.save_model", 2),
+        ("validation.keep_weights", 2),
+        ("Log.write", 4),
+        ("Log.samples", 2),
+    ],
 )
 def test_a_full_disk_is_one_line_and_the_run_can_be_resumed_afterwards(
     files: Path, tmp_path: Path, whole: Callable[[str], Path], place: str, call: int
