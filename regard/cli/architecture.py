@@ -20,6 +20,8 @@ from regard.untrusted import parse_json
 from regard.use.box import find_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from regard.models.recipe import ModelConfig, Recipe
 
 ARCHITECTURES = files("regard") / "recipes" / "architectures.json"
@@ -78,6 +80,18 @@ def written_for(config: ModelConfig) -> dict[str, str]:
 
 
 # --- the recipes of the package --------------------------------------------------------------------------------------
+
+
+def exportable_recipe(kinds: Iterable[str]) -> str | None:
+    """Return the recipe, of these kinds of models, that can be written for Hugging Face and most other formats."""
+    entries = parse_json(ARCHITECTURES.read_text(encoding="utf-8"), ARCHITECTURES)
+    formats = {
+        name: [key for key, text in entry["written_for"].items() if not text.startswith("no")]
+        for name, entry in entries.items()
+        if entry["recipe"]["model"]["kind"] in kinds
+    }
+    found = (name for name in formats if "Hugging Face" in formats[name])
+    return max(found, key=lambda name: len(formats[name]), default=None)
 
 
 def shipped_architecture(name: str) -> Architecture | None:

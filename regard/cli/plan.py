@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.architecture import written_for
+from regard.cli.architecture import exportable_recipe, written_for
 from regard.cli.show import number
 from regard.escape import escape_controls, short_path
 
@@ -54,7 +54,11 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         rows["stops early"] = f"{rule}; the best model is kept"
     if task.baselines:
         rows["to beat"] = "\n".join(describe_baseline(task.metric, baseline) for baseline in task.baselines)
-    rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in written_for(config.model).items())
+    formats = written_for(config.model)
+    rows["exports to"] = "; ".join(f"{name}: {text}" for name, text in formats.items())
+    other = exportable_recipe(task.config.models) if planned.plan.has_own_recipe else None
+    if formats["Hugging Face"].startswith("no") and other is not None:
+        rows["exports to"] += f"\na model that can be exported to Hugging Face: --recipe {other}"
     threads = f", {training.threads} of {os.cpu_count()} threads" if training.threads is not None else ""
     rows["on"] = f"{ranks.device}{threads}" + (f", {ranks.world} processes" if ranks.world > 1 else "")
     rows["run"] = str(planned.folder)

@@ -8,10 +8,14 @@ import transformers
 from safetensors.torch import load_file
 
 import regard as package
+from regard.cli.architecture import exportable_recipe
 from regard.config import to_table, to_toml
+from regard.hub.folder import huggingface_obstacle
+from regard.tasks.kinds import TASKS
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
+from ..training.tiny import data, plan
 from ..use import made
 from ..use.made import run
 from ..use.theirs import LINES, write
@@ -109,9 +113,20 @@ def test_models_that_cannot_be_written_say_why(regard):
 def test_the_start_of_training_says_what_can_be_written(regard, tmp_path):
     text = write_lines(tmp_path / "a.txt", sentences(120))
     verb = ["train", "language", text, "task.window=16", "--dry-run", "train.tokens=64"]
-    assert "exports to" in (out := regard(*verb).out)
-    assert "Hugging Face: no Hugging Face architecture can express this model" in " ".join(out.split())
+    out = " ".join(regard(*verb).out.split())
+    assert "exports to" in out
+    assert "Hugging Face: no Hugging Face architecture can express this model" in out
+    assert "a model that can be exported to Hugging Face: --recipe gpt2" in out
+    assert "--recipe" not in regard(*verb, "--recipe", "lstm", "model.dim=16").out  # which the user chose
     folder = write("gpt2", tmp_path / "gpt2")
     out = " ".join(regard(*verb, "--init-from", folder).out.split())
     assert "Hugging Face: gpt2; CTranslate2: yes" in out
     assert f"from {folder}" in out
+
+
+@pytest.mark.parametrize(("kind", "recipe"), [("classification", "bert"), ("masked", "bert"), ("vision", "vit")])
+def test_a_task_whose_own_model_cannot_be_exported_names_one_that_can(kind: str, recipe: str, tmp_path):
+    assert exportable_recipe(TASKS[kind].models) == recipe
+    found = plan(data(kind, tmp_path), "train.steps=10", "model.dim=16", recipe=recipe)
+    assert huggingface_obstacle(found.config.model) is None
+    assert exportable_recipe(["trajectory"]) is None
