@@ -1,20 +1,19 @@
 """The layout of weights in memory for decoding, where a step multiplies a few vectors by every matrix.
 
-Parameters keep their names, shapes and values. Moving or casting the model undoes what is packed here.
+Parameters keep their names, shapes and values. Moving, casting or copying the model undoes what is packed here. A
+parameter may be replaced, or changed in place, but not through its `.data`, which torch does not count as a change.
 """
 
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.models.head import Logits
-from regard.models.model import Model
-from regard.parts.heads import MultiHeads
-from regard.parts.linear import Linear, linear
+from regard.models.model import Model, VocabularyHead
+from regard.parts.heads import PROJECTIONS, MultiHeads
+from regard.parts.linear import Linear, Source, linear, sources_of
 
 LEAST_PACKED = 2**18  # numbers of a matrix from which packing it pays
 WIDE = 2  # outputs for each input from which the threads share a product of a single row
@@ -40,12 +39,12 @@ def lay_out(model: Model) -> None:
             if isinstance(module, nn.Linear | nn.Embedding) and module not in packed:
                 module.weight.data = stored_by_columns(module.weight.data)
                 if isinstance(module, Linear):
-                    module.product = PackedProduct(module.weight, module.bias, (module.weight,))
+                    use_packed(module)
         if (found := model.vocabulary_head()) is not None:
             matrix = found.head.matrix(found.table)
-            found.head.product = PackedProduct(matrix, found.head.bias, (matrix,))
+            found.head.use_product(PackedProduct(matrix, found.head.bias, (matrix,)), head_sources(model, found))
     elif (found := model.vocabulary_head()) is not None:
-        widen_head(found.head, found.table, multiple=64)
+        widen_head(model, found, multiple=64)
 
 
 def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
@@ -60,9 +59,24 @@ def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
             each.bias.data = bias[begin:end]
         begin = end
     parts = (heads.to_query, heads.to_key, heads.to_value)
-    heads.product = PackedProduct(weight, bias, tuple(each.weight for each in parts))
+    sources = [Source(heads._modules, name, part) for name, part in zip(PROJECTIONS, parts, strict=True)]
+    for part in parts:
+        sources += sources_of(part)
+    heads.use_product(PackedProduct(weight, bias, tuple(each.weight for each in parts)), sources)
     if by_columns:  # in cross-attention, a step computes the queries only
-        heads.to_query.product = PackedProduct(heads.to_query.weight, heads.to_query.bias, (heads.to_query.weight,))
+        use_packed(heads.to_query)
+
+
+def use_packed(layer: Linear) -> None:
+    """Let a layer compute its product from a packed matrix, where that is faster."""
+    layer.use_product(PackedProduct(layer.weight, layer.bias, (layer.weight,)), sources_of(layer))
+
+
+def head_sources(model: Model, found: VocabularyHead) -> list[Source]:
+    """Return what the scores of the vocabulary are computed from; the matrix may belong to another module."""
+    matrix = found.head.matrix(found.table)
+    registered = (source for module in model.modules() for source in sources_of(module))
+    return [*sources_of(found.head), *(source for source in registered if source.value is matrix)]
 
 
 class PackedProduct:
@@ -107,10 +121,6 @@ class PackedProduct:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs: it packs for itself."""
-        return {**vars(self), "uses": 0, "packed": None, "state": []}
-
 
 def shared_product(
     x: Float[Tensor, "*one D"], weight: Float[Tensor, "O D"], bias: Float[Tensor, "O"] | None, threads: int
@@ -135,12 +145,12 @@ def joined_weights(heads: MultiHeads) -> tuple[Float[Tensor, "O D"], Float[Tenso
     return torch.cat([each.weight.detach() for each in projections]), bias
 
 
-def widen_head(head: Logits, table: Float[Tensor, "V _token"], multiple: int) -> None:
+def widen_head(model: Model, found: VocabularyHead, multiple: int) -> None:
     """Make W_u a slice of a matrix whose number of rows is a multiple, which a GPU multiplies several times as fast."""
-    weight = head.matrix(table)
+    weight, bias = found.head.matrix(found.table), found.head.bias
     wide = F.pad(weight.detach(), (0, 0, 0, -len(weight) % multiple))
     weight.data = wide[: len(weight)]
-    head.product = partial(_first_rows, wide, head.bias, len(weight))
+    found.head.use_product(partial(_first_rows, wide, bias, len(weight)), head_sources(model, found))
 
 
 def _first_rows(

@@ -61,8 +61,9 @@ class Logits(Repackable):
     @region
     def forward(self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V _token"]) -> Float[Tensor, "*rows V"]:
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
-        x = self.prepare(x)
-        logits = F.linear(x, self.matrix(table), self.bias) if self.product is None else self.product(x)
+        x, matrix = self.prepare(x), self.matrix(table)
+        product = self.current_product()
+        logits = F.linear(x, matrix, self.bias) if product is None else product(x)
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def prepare(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:

@@ -20,7 +20,7 @@ from regard.config import Config, Count, Kinds
 from regard.errors import ConfigError, InputError
 from regard.parts.attend import Terms
 from regard.parts.cache import Kept
-from regard.parts.linear import Linear, Repackable, linears
+from regard.parts.linear import Linear, Product, Repackable, linears
 from regard.parts.mask import Agents
 from regard.parts.norm import NormConfig, RMSNormConfig
 from regard.parts.position import Rotation
@@ -64,6 +64,9 @@ class Heads(nn.Module):
     def merge(self, mixed: PerHead) -> Sequence:
         """Join the heads: concatenate, then project."""
         raise NotImplementedError
+
+
+PROJECTIONS = ("to_query", "to_key", "to_value")
 
 
 class MultiHeads(Heads, Repackable):
@@ -110,12 +113,26 @@ class MultiHeads(Heads, Repackable):
 
     def project(self, x: Sequence, rotate: Rotation) -> tuple[PerHead, Kept]:
         """Compute all three, by one product if W_Q, W_K and W_V are packed."""
-        if self.product is None:
+        product = self.joined_product()
+        if product is None:
             query, key, value = map(self.split, linears(x, self.to_query, self.to_key, self.to_value))
         else:
-            joined = self.split(self.product(x))
+            joined = self.split(product(x))
             query, key, value = joined.split((self.heads, self.kv_heads, self.kv_heads), 1)
         return rotate(self.query_norm(query)), (rotate(self.key_norm(key)), value)
+
+    def joined_product(self) -> Product | None:
+        """Return the product that computes all three; None if there is none, or if the parts must be called themselves.
+
+        That is so if one of them or of their weights was replaced after packing, or has hooks.
+        """
+        product = self.current_product()
+        if product is None or not self.sources or torch.compiler.is_compiling():
+            return product
+        for part in map(self._modules.get, PROJECTIONS):
+            if part is None or part._forward_hooks or part._forward_pre_hooks:
+                return None
+        return product
 
     def split(self, vectors: Float[Tensor, "B T _D"]) -> PerHead:
         """Split into heads: B T (H E) -> B H T E. Not with einops, whose overhead is noticeable in decode steps."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,20 +24,54 @@ def linear(
     return F.linear(x, weight, bias)
 
 
+class Source(NamedTuple):
+    """What a product was made from: a parameter or module, where it is registered, and the address of its numbers."""
+
+    registry: dict[str, Any]
+    name: str
+    value: Tensor | nn.Module | None
+    address: int = 0
+
+
+def sources_of(module: nn.Module) -> list[Source]:
+    """Return the parameters of a module, without those of its parts."""
+    registry = module._parameters
+    return [Source(registry, name, own, 0 if own is None else own.data_ptr()) for name, own in registry.items()]
+
+
 class Repackable(nn.Module):
     """A module whose main product may be computed from another form of its weights while a model is decoded.
 
-    `product` is None, or set by `regard.decode` (packed, widened or int8 weights). Moving or casting the model makes
-    that form stale, so it is dropped then.
+    `product` is None, or set by `regard.decode` (packed, widened or int8 weights). `sources` are what it was made from;
+    none, if that is gone (int8). Moving, casting or copying the model makes that form stale, so it is dropped then. If
+    a source or its memory was replaced, it is not used.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.product: Product | None = None
+        self.sources: list[Source] = []
+
+    def use_product(self, product: Product, sources: list[Source]) -> None:
+        """Compute the main product in another form from now on."""
+        self.product, self.sources = product, sources
+
+    def current_product(self) -> Product | None:
+        """Return the product, unless it was made from something that has been replaced."""
+        if self.product is None or torch.compiler.is_compiling():
+            return self.product
+        for registry, name, value, address in self.sources:  # read directly: `getattr` of a module takes longer
+            if registry.get(name) is not value or (address and value.data_ptr() != address):  # type: ignore[union-attr]
+                return None
+        return self.product
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy needs: its parameters are other ones."""
+        return {**vars(self), **({"product": None, "sources": []} if "product" in vars(self) else {})}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Repackable":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.product = None
+        self.product, self.sources = None, []
         return self
 
 
@@ -46,8 +80,8 @@ class Linear(nn.Linear, Repackable):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
         """Return Wx + b."""
-        if self.product is not None:
-            return self.product(x)
+        if (product := self.current_product()) is not None:
+            return product(x)
         if (cast := _cast_of(self)) is not None:
             return _product(x, *cast)
         return linear(x, self.weight, self.bias)

@@ -93,7 +93,7 @@ def test_a_widened_head_scores_the_same():
     model = case("gpt2").build()
     x = torch.randn(2, model.embed.tokens.table.weight.shape[1], dtype=torch.float64)
     expected = model.logits(x)
-    widen_head(model.head, model.embed.tokens.table.weight, multiple=64)
+    widen_head(model, model.vocabulary_head(), multiple=64)
     assert model.head.product.args[0].shape[0] == 64
     torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
     model.embed.tokens.table.weight.data.mul_(2)
@@ -109,11 +109,62 @@ def test_the_bias_of_the_vocabulary_is_added_once(form):
     x = torch.randn(2, 1, 16, generator=torch.Generator().manual_seed(0))
     expected = model.logits(x)
     if form == "widened":
-        widen_head(model.head, model.embed.tokens.table.weight, multiple=64)
+        widen_head(model, model.vocabulary_head(), multiple=64)
     else:
         (lay_out if form == "packed" else quantise)(model)
     assert model.head.product is not None
     torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=0.05 if form == "int8" else 1e-5)
+
+
+REPLACED = {
+    "a query matrix": "stack.layers.0.mixer.heads.to_query.weight",
+    "a value bias": "stack.layers.0.mixer.heads.to_value.bias",
+    "a feed-forward": "stack.layers.1.feedforward.up.weight",
+    "the vocabulary": "embed.tokens.table.weight",
+}
+
+
+@pytest.mark.parametrize("name", REPLACED.values(), ids=REPLACED.keys())
+@pytest.mark.parametrize("how", ["parameter", "data", "in place", "functional call", "in a copy"])
+@torch.no_grad()
+def test_a_laid_out_model_computes_with_the_weights_that_it_has(how, name):
+    model, plain = (fill(regard.build("gpt2", *SHRINK["gpt2"], seed=0).eval()) for _ in range(2))
+    lay_out(model)
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    before = model(tokens)
+    path, _, leaf = name.rpartition(".")
+    other = -1.5 * plain.get_parameter(name)
+    plain.get_parameter(name).copy_(other)
+    if how == "functional call":
+        found = torch.func.functional_call(model, {name: other}, (tokens,))
+        torch.testing.assert_close(model(tokens), before)
+    else:
+        model = deepcopy(model) if how == "in a copy" else model
+        match how:
+            case "parameter":
+                setattr(model.get_submodule(path), leaf, torch.nn.Parameter(other))
+            case "data":
+                model.get_parameter(name).data = other
+            case _:
+                model.get_parameter(name).copy_(other)
+        found = model(tokens)
+    torch.testing.assert_close(found, plain(tokens))
+
+
+@torch.no_grad()
+def test_hooks_and_wrappers_of_queries_keys_and_values_are_called():
+    model = fill(regard.build("gpt2", *SHRINK["gpt2"], seed=0).eval())
+    lay_out(model)
+    tokens, seen = torch.tensor([[3, 1, 4, 1, 5]]), []
+    before, heads = model(tokens), model.stack.layers[0].mixer.heads
+    hook = heads.to_key.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    torch.testing.assert_close(model(tokens), before)
+    assert len(seen) == 1
+    hook.remove()
+    heads.to_value = torch.nn.Sequential(heads.to_value, torch.nn.Identity())
+    torch.testing.assert_close(model(tokens), before)
+    heads.to_value = torch.nn.Sequential(*heads.to_value, torch.nn.Tanh())
+    assert not torch.allclose(model(tokens), before)
 
 
 @pytest.mark.parametrize("biased", [True, False])
@@ -137,7 +188,6 @@ def test_large_matrices_are_packed_after_some_products_of_several_rows(biased):
     compare(x)
     weight.data = -weight.data
     compare(x)
-    assert deepcopy(product).packed is None
     with torch.enable_grad():
         assert product(x).requires_grad
 
