@@ -63,8 +63,7 @@ DATASETS: dict[str, KnownDataset] = {
         about="image captions in English, German and French: 29,000 / 1,014 / 1,000 sentences",
         licence="for non-commercial research and education (Flickr30K)",
         source="multi30k/dataset @ a3d2e0d, data/task1/raw",
-        train="regard train translation --source {to}/train.de --target {to}/train.en "
-        "--valid-source {to}/val.de --valid-target {to}/val.en",
+        train="regard train translation {to}/train.de {to}/train.en --valid {to}/val.de --valid {to}/val.en",
         url="https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/{name}.gz",
         files=(
             DatasetFile("train.de", 2_110_398, "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"),
@@ -88,8 +87,7 @@ DATASETS: dict[str, KnownDataset] = {
         about="TED talks, English and Vietnamese: 133,166 / 1,553 / 1,268 sentences, tokenised",
         licence="CC BY-NC-ND 3.0 (TED)",
         source="Stanford's tokenised IWSLT'15, without its 151 pairs with an empty side",
-        train="regard train translation --source {to}/train.en --target {to}/train.vi "
-        "--valid-source {to}/tst2012.en --valid-target {to}/tst2012.vi",
+        train="regard train translation {to}/train.en {to}/train.vi --valid {to}/tst2012.en --valid {to}/tst2012.vi",
         files=(
             DatasetFile("train.en", 13_603_461, "e52c02c80d1e69ffd19a7d3972a5936268b1a7b260ac227a06f92d09db5a688b"),
             DatasetFile("train.vi", 18_074_217, "10b3e969d598c44b4b65ea9ff74fb1e4eecc94dd6d89346a75980c74033b0acd"),
@@ -103,8 +101,8 @@ DATASETS: dict[str, KnownDataset] = {
         about="short sentences, German-English (165,159) and French-English (138,782), split by sentence",
         licence="CC BY 2.0 (tatoeba.org, manythings.org)",
         source="manythings.org of 2018-04-07 (German) and 2017-09-29 (French), without duplicates",
-        train="regard train translation --source {to}/de-en.train.de --target {to}/de-en.train.en "
-        "--valid-source {to}/de-en.val.de --valid-target {to}/de-en.val.en",
+        train="regard train translation {to}/de-en.train.de {to}/de-en.train.en "
+        "--valid {to}/de-en.val.de --valid {to}/de-en.val.en",
         files=(
             DatasetFile(
                 "de-en.train.de", 6_479_469, "564a89c3b9cc648edcc6bce49b2cef6ce5c03a88437ab3ab8739d19916c1647a"
