@@ -67,7 +67,7 @@ class Validator:
         return values, is_best, samples
 
     def compare_average(self, step: int) -> tuple[Values, bool, int] | None:
-        """Measure the average of the weights of the last validations; None if there are not several.
+        """Measure the average of the weights of the last validations; None for fewer than two.
 
         Return what it measures, whether it is the best, and how many were averaged.
         """
