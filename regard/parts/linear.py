@@ -57,7 +57,9 @@ class Repackable(nn.Module):
         self.product, self.sources = product, sources
 
     def current_product(self) -> Product | None:
-        """Return the product, unless it was made from something that has been replaced."""
+        """Return the product, unless it was made from something that has been replaced, or a gradient may be needed."""
+        if self.sources and torch.is_grad_enabled():
+            return None
         if self.product is None or torch.compiler.is_compiling():
             return self.product
         for registry, name, value, address in self.sources:  # read directly: `getattr` of a module takes longer

@@ -151,6 +151,15 @@ def test_a_laid_out_model_computes_with_the_weights_that_it_has(how, name):
     torch.testing.assert_close(found, plain(tokens))
 
 
+def test_a_laid_out_model_has_all_gradients():
+    model, plain = (fill(regard.build("gpt2", *SHRINK["gpt2"], seed=0).eval()) for _ in range(2))
+    lay_out(model)
+    for one in (model, plain):
+        one(torch.tensor([[3, 1, 4, 1, 5]])).square().sum().backward()
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad)
+
+
 @torch.no_grad()
 def test_hooks_and_wrappers_of_queries_keys_and_values_are_called():
     model = fill(regard.build("gpt2", *SHRINK["gpt2"], seed=0).eval())
