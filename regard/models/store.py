@@ -18,6 +18,7 @@ from regard.models.init import allocate
 from regard.models.model import Model, ModelConfig
 from regard.models.recipe import Recipe, build_empty
 from regard.parts.constant import Constant
+from regard.recipe_files import in_file
 from regard.untrusted import JsonError, parse_json, read_json
 
 CONFIG = "config.json"
@@ -163,7 +164,8 @@ def read_config(folder: Path) -> ModelConfig:
     except JsonError as error:
         reason = error.reason.removeprefix("cannot be read: ")
         raise RegardError(f"{folder}: cannot be read as a model: {CONFIG}: {reason}") from None
-    return from_table(table, Recipe).model
+    with in_file(folder / CONFIG):
+        return from_table(table, Recipe).model
 
 
 def assign_weights(model: Model, weights: Mapping[str, Tensor], device: str | torch.device) -> None:

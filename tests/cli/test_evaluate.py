@@ -184,7 +184,8 @@ def test_folders_that_are_not_runs(regard, tmp_path):
     assert "cannot be read as a model" in regard.refused("evaluate", "-m", tmp_path)
     text = (tmp_path / "recipe.toml").read_text().replace("window", "widnow")
     (tmp_path / "recipe.toml").write_text(text)
-    assert regard.refused("evaluate", "-m", tmp_path).startswith("task.widnow: unknown key; did you mean 'window'?")
+    wrong = f"{tmp_path / 'recipe.toml'}: task.widnow: unknown key; did you mean 'window'?"
+    assert regard.refused("evaluate", "-m", tmp_path).startswith(wrong)
 
 
 def test_the_help_says_what_is_measured_without_files(regard):

@@ -57,7 +57,7 @@ def test_unknown_config_key(folder):
     table = json.loads((folder / "config.json").read_text())
     table["model"]["deph"] = 2
     (folder / "config.json").write_text(json.dumps(table))
-    with pytest.raises(ConfigError, match="model.deph: unknown key; did you mean 'depth'"):
+    with pytest.raises(ConfigError, match="config.json: model.deph: unknown key; did you mean 'depth'"):
         read_model(folder)
 
 
