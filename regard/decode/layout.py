@@ -68,7 +68,7 @@ def pack_heads(heads: MultiHeads, by_columns: bool) -> None:
 
 
 def use_packed(layer: Linear) -> None:
-    """Let a layer compute its product from a packed matrix, where that is faster."""
+    """Make a layer compute its product from a packed matrix, where that is faster."""
     layer.use_product(PackedProduct(layer.weight, layer.bias, (layer.weight,)), sources_of(layer))
 
 
