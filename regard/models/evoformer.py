@@ -6,7 +6,7 @@ model without an `alignment` table reads single sequences. The blocks are in `ev
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,8 @@ from regard.parts.pair import (
 )
 from regard.parts.residual import build_residual
 
+ProfileScale = Literal["shares", "logarithms"]
+
 RARE = 0.02  # a share of a column: below it, log(1 + share / RARE) is nearly linear
 
 
@@ -46,7 +48,7 @@ class Evoformer(TokenModel):
     """head(blocks(rows, pairs)): m_r = E[row r], with the profile added to the first; z_ij = A m_i + B m_j + p(i - j).
 
     The profile of a residue is the share f of each token in its column, 1/R sum_r onehot(row r). The vector that is
-    added is W_p log(1 + f / 0.02), since the difference between an absent and a rare residue tells much.
+    added is W_p f, or W_p log(1 + f / 0.02): the difference between an absent and a rare residue tells much.
     """
 
     head: ResidueStates | PairDistances
@@ -59,6 +61,7 @@ class Evoformer(TokenModel):
         layers: list[EvoformerLayer],
         head: ResidueStates | PairDistances,
         aligned_rows: int = 0,
+        profile_as: ProfileScale = "shares",
     ) -> None:
         super().__init__()
         dim, pair_dim = embed.tokens.table.embedding_dim, positions.table.embedding_dim
@@ -68,6 +71,7 @@ class Evoformer(TokenModel):
         self.left, self.right = Linear(dim, pair_dim), Linear(dim, pair_dim)
         self.layers = nn.ModuleList(layers)
         self.head = head
+        self.profile_as = profile_as
         self.aligned_rows = aligned_rows  # how many further rows of an alignment it should be given
 
     def forward(
@@ -104,8 +108,9 @@ class Evoformer(TokenModel):
         rows = self.embed(every, places.of_rows)
         if self.profile is not None:
             shares = F.one_hot(tokens, self.embed.tokens.table.num_embeddings) if profile is None else profile
-            logs = torch.log1p(shares.to(rows.dtype) / RARE)
-            rows = rows + self._for_first_rows(self.profile(logs).to(rows.dtype), places.rows)
+            seen = shares.to(rows.dtype)
+            seen = torch.log1p(seen / RARE) if self.profile_as == "logarithms" else seen
+            rows = rows + self._for_first_rows(self.profile(seen).to(rows.dtype), places.rows)
         pairs = self._first_pairs(rows[:: places.rows], places.positions)
         for layer in self.layers:
             rows, pairs = layer(rows, pairs, places)
@@ -176,6 +181,8 @@ class AlignmentConfig(Config):
 
     rows: Count = 16
     """Rows that are read besides the sequence itself; the profile is of all rows."""
+    profile: ProfileScale = "shares"
+    """How the profile is read: as shares f of a column, or as logarithms, log(1 + f / 0.02)."""
     column: AttentionConfig
     """Attention along columns (Jumper et al. 2021, supplement, Algorithm 8)."""
 
@@ -230,9 +237,11 @@ class EvoformerConfig(ModelConfig):
         layers = [EvoformerLayer(self._pair_update(), self._row_update()) for _ in range(self.depth)]
         with at("head"):
             head = self.head.build(self.dim, self.pair_dim)
-        profile = None if self.alignment is None else Linear(self.vocabulary, self.dim, bias=False)
-        rows = 0 if self.alignment is None else self.alignment.rows
-        return Evoformer(embed, profile, PairPositions(self.pair_dim, self.reach), layers, head, rows)
+        positions = PairPositions(self.pair_dim, self.reach)
+        if self.alignment is None:
+            return Evoformer(embed, None, positions, layers, head)
+        profile = Linear(self.vocabulary, self.dim, bias=False)
+        return Evoformer(embed, profile, positions, layers, head, self.alignment.rows, self.alignment.profile)
 
     def _pair_update(self) -> PairUpdate:
         with at("outer"):

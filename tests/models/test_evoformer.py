@@ -58,6 +58,9 @@ def test_shares_of_a_profile_are_read_as_logarithms():
     logs = torch.tensor([2.0, 26.0, 51.0], dtype=torch.float64).log()
     torch.testing.assert_close(seen[0][0, :, 1], logs)
     assert not seen[0][..., 2:].any()
+    model.profile_as = "shares"  # which is what a config means that does not name it
+    model(x, alignment=tokens(1, 2, 3), profile=profile)
+    torch.testing.assert_close(seen[1], profile)
 
 
 @torch.no_grad()

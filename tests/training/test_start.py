@@ -359,9 +359,7 @@ def test_a_value_where_a_table_belongs(text):
 
 
 def test_a_recipe_without_a_task():
-    with pytest.raises(
-        ConfigError, match="gpt2: has no .task. table; add it, or name .* --recipe gpt2`; tasks: tran"
-    ):
+    with pytest.raises(ConfigError, match="gpt2: has no .task. table; add it, or name .* --recipe gpt2`; tasks: tran"):
         plan("gpt2")
     Path("bare.toml").write_text('about = "nothing"\n')
     with pytest.raises(ConfigError, match="model: missing; must be a table"):
