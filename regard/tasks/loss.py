@@ -49,10 +49,9 @@ def mixed_cross_entropy(
 ) -> Losses:
     """L = sum_t s_t CE(p_t, y_t) + (1 - s_t) CE(p_t, z_t), smoothed, for inputs that are mixed from two (mixup).
 
-    Where one of the two labels is `IGNORE`, the other counts alone.
+    A row whose own label y_t is `IGNORE` does not count.
     """
     log_p = F.log_softmax(_flat(logits), -1)
-    share = torch.where(others == IGNORE, 1.0, share)
     targets = share[:, None] * _one_hot(labels, log_p) + (1 - share)[:, None] * _one_hot(others, log_p)
     counts = labels != IGNORE
     loss = -(log_p * targets).sum(-1).masked_fill(~counts, 0.0).sum()

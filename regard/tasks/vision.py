@@ -274,7 +274,8 @@ class Vision(Task):
             images = erase(images, config.erase)
         if config.mix:
             images, share = mix(images, config.mix)
-            batch |= {"others": batch["labels"].roll(1, 0), "share": share}
+            shown = batch["labels"].where(batch["labels"] != IGNORE, int(self.train.labels[0]))  # also of empty rows
+            batch |= {"others": shown.roll(1, 0), "share": share}
         return batch | {"images": images}
 
     def rows(self, images: Images, rows: Indices) -> Batch:

@@ -233,3 +233,10 @@ def test_mixed_images_are_learned_with_both_labels(tmp_path):
     rows = torch.arange(12)
     expected = batch["share"] * log_p[rows, batch["labels"]] + (1 - batch["share"]) * log_p[rows, batch["others"]]
     assert float(found.loss) == pytest.approx(-float(expected.sum()), rel=1e-5)
+
+
+def test_an_image_that_is_mixed_with_an_empty_row_has_the_label_of_what_that_shows(tmp_path):
+    task = prepare("vision", train=archive(tmp_path / "a.npz"), mix=1.0)
+    batch = task.varied(draw(3, 4, -1))
+    assert batch["labels"][2] == IGNORE
+    assert int(batch["others"][0]) == int(task.train.labels[0])  # an empty row repeats the first image
