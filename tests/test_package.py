@@ -39,7 +39,16 @@ def test_parts_offers_every_public_class_of_its_modules() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     }
     internal = {"BeamMask", "Both", "Constant", "Coordinate", "Fused", "Gated", "OneLayer", "Repackable", "Stem"}
-    internal |= {"ChannelDecays", "HasModule", "HeadDecays", "RWKV7Parts", "RowDropout", "Signal", "Watchable"}
+    internal |= {
+        "ChannelDecays",
+        "HasModule",
+        "HeadDecays",
+        "RWKV7Parts",
+        "RowDropout",
+        "Signal",
+        "Source",
+        "Watchable",
+    }
     assert defined - internal <= set(parts.__all__)
     for name in parts.__all__:
         assert hasattr(parts, name)

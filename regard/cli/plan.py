@@ -81,7 +81,7 @@ def reading_lines(readings: "Iterable[FileReading]", width: int) -> "Iterator[st
         if seen[same] > ALIKE:
             continue
         yield reading.heading()
-        names = max(len("source"), *map(len, reading.examples)) + GAP
+        names = max(map(len, ("source", *reading.examples))) + GAP
         for name, text in reading.examples.items():
             example = Text(f"  {name:{names}}{shorten(text, max(width - names - 2, 20))}")
             example.truncate(max(width, 30), overflow="ellipsis")  # some characters are two cells wide

@@ -212,6 +212,7 @@ def test_examples_fit_the_terminal(regard, monkeypatch):
 def test_names_of_examples_are_apart_from_them():
     found = reading_lines([FileReading(("a.mrg",), "trees", {"sentence": "I saw it", "tree": "(S it)"})], 60)
     assert list(found)[1:] == ["  sentence  I saw it", "  tree      (S it)"]
+    assert len(list(reading_lines([FileReading(("a.jsonl",), "places", {})], 60))) == 1  # without an example
 
 
 def test_a_folder_of_texts(regard):
