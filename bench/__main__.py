@@ -15,7 +15,7 @@ from typing import Any
 from bench.case import Case
 from bench.cases import all_cases, find_cases
 from bench.machine import busy_cores, describe_machine, measure_ceilings
-from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
+from bench.recurrences_page import RECURRENCES, read_cells, read_comparisons, render_recurrences
 from bench.report import MEASURED, PAGE, case_lines, machine_lines, read_results, render
 from bench.runner import Together, run_case, run_together
 
@@ -56,7 +56,7 @@ def main() -> None:
     asked = arguments()
     if asked.render:
         PAGE.write_text(render(read_results()), encoding="utf-8")
-        RECURRENCES.write_text(render_recurrences(read_results(), read_comparisons()), encoding="utf-8")
+        RECURRENCES.write_text(render_recurrences(read_results(), read_comparisons(), read_cells()), encoding="utf-8")
         return
     cases = find_cases(asked.device, asked.cases)
     if asked.list:

@@ -11,7 +11,7 @@ import pytest
 from bench.__main__ import chosen
 from bench.case import Case, Floor, Prepared, Setting, disagreements
 from bench.profile import REST, group_of, grouped, profile_lines, profile_updates
-from bench.recurrences_page import RECURRENCES, read_comparisons, render_recurrences
+from bench.recurrences_page import RECURRENCES, read_cells, read_comparisons, render_recurrences
 from bench.report import PAGE, read_results, render
 from bench.runner import Together, quartiles, run_case, run_together
 
@@ -187,5 +187,5 @@ def test_quartiles():
 
 def test_the_pages_are_rendered_from_the_measurements():
     assert PAGE.read_text(encoding="utf-8") == render(read_results()), REMEDY
-    page = render_recurrences(read_results(), read_comparisons())
+    page = render_recurrences(read_results(), read_comparisons(), read_cells())
     assert RECURRENCES.read_text(encoding="utf-8") == page, REMEDY
