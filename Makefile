@@ -2,7 +2,7 @@
 # make models train the models that come with the package, and write them into regard/box (on a GPU; DATA=FOLDER: its data)
 # make sample record the sample of `regard look` again, with the models that are in regard/box (less than a minute)
 # make check  the fast tier for contributors: style, types, the tests of the core (about a minute on two cores)
-# make test   everything: style, types, the page, all tests (less than ten minutes on two cores)
+# make test   everything: style, types, the page, all tests (about twelve minutes on two cores)
 # make lint   style and types
 # make page   the viewer's page: types, tests, and that the committed build is the build of this source
 # make docs   the documentation as a site, in build/site; fails if a link or an anchor does not exist

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from bench.machine import describe_machine
 from bench.recurrences_page import CELLS, OURS, read_cells
+
+if TYPE_CHECKING:
+    from regard.training.run import Run
 
 WIDTH, UPDATES, ROWS, WINDOW = 256, 600, 8, 256
 TRAINED = 0.9  # the share of the text that is trained on
@@ -241,8 +245,8 @@ def files(pairs: Path) -> dict[str, Path]:
     return {key: pairs / name for key, name in names.items()}
 
 
-def best_loss(run: object) -> float:
-    return float(min(record["loss"] for record in run.metrics if record["kind"] == "valid"))  # type: ignore[attr-defined]
+def best_loss(run: "Run") -> float:
+    return float(min(record["loss"] for record in run.metrics if record["kind"] == "valid"))
 
 
 # --- all of them -----------------------------------------------------------------------------------------------------
