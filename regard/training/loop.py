@@ -26,7 +26,7 @@ from regard.training.best import BestSoFar
 from regard.training.callbacks import notify
 from regard.training.checkpoint import prune_checkpoints, save_checkpoint
 from regard.training.log import Log
-from regard.training.memory import memory_in_use
+from regard.training.memory import peak_memory
 from regard.training.probe import Snapshots
 from regard.training.progress import Progress, Standing, duration
 from regard.training.ranks import Ranks
@@ -169,7 +169,7 @@ class Trainer:
         speed = count / self.ranks.world / seconds
         mean = loss * self.ranks.world / count if count else float("nan")
         self.spent.tokens += round(count / self.ranks.world)
-        memory = memory_in_use(self.ranks.device)
+        memory = peak_memory(self.ranks.device)
         if log is not None and isfinite(mean):
             values = {"loss": mean, "rate": rate, "norm": norm / window.updates / self.ranks.world}
             values |= {"tokens_per_second": speed, "memory": float(memory)} | self.spent.values()

@@ -11,7 +11,7 @@ from regard.models.model import Model
 from regard.models.recipe import build
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
-from regard.training.memory import memory_in_use
+from regard.training.memory import peak_memory
 from regard.training.ranks import Ranks
 from regard.training.settings import use_threads
 from regard.training.update import Update
@@ -29,7 +29,7 @@ class Trial(NamedTuple):
     """The time and the memory that an update takes."""
 
     seconds: float  # of an update, without compiling
-    memory: int  # bytes in use
+    memory: int  # bytes, at most so far
     compiling: float = 0.0  # seconds until all shapes of batches are compiled, once for a run
 
 
@@ -55,4 +55,4 @@ def time_updates(config: RunConfig, task: Task, ranks: Ranks, module: nn.Module 
     seconds = median(times[1:] or times)
     first = sum(times) - len(times) * seconds  # what compiling, or capturing, took
     compiling = max(first, 0.0) * len(feed.order.shapes) if compiles else 0.0
-    return Trial(seconds, memory_in_use(ranks.device), compiling)
+    return Trial(seconds, peak_memory(ranks.device), compiling)

@@ -24,7 +24,7 @@ from regard.tasks.vision import fit_patches
 from regard.training import memory, planning
 from regard.training.config import TrainConfig
 from regard.training.draft import RunPlan
-from regard.training.memory import bytes_of_state, bytes_of_token
+from regard.training.memory import bytes_of_state, memory_of_update, peak_memory
 from regard.training.model_table import check_kind, fit_to_data
 from regard.training.optimizer import OPTIMIZERS, MuonConfig
 from regard.training.run import write_config
@@ -568,16 +568,39 @@ def test_updates_that_do_not_fit_are_split(tmp_path, monkeypatch, kind):
     assert whole.config.model is not None
     model = build_empty(whole.config.model)
     state = bytes_of_state(sum(tensor.numel() * 4 for tensor in tensors(model).values()), whole.config.train)
-    each = bytes_of_token(model, whole.task)
-    assert each is not None
-    assert each > 4 * whole.config.model.dim
+    update = memory_of_update(model, whole.task)
+    assert update is not None
+    assert update.token > 4 * whole.config.model.dim
     assert whole.config.train.accumulate == 1
     tokens = min(whole.config.train.tokens, whole.task.amount().tokens)
-    monkeypatch.setattr(memory, "available_memory", lambda: state + each * tokens // 3)
+    monkeypatch.setattr(memory, "available_memory", lambda: state + update.of(tokens / 3))
     found = planned(kind, tmp_path)
     assert found.config.train.accumulate == 4
     (warning,) = found.warnings
     assert "; it is split into 4 parts (train.accumulate), with the same result" in warning
+
+
+def test_what_an_update_needs_once_is_not_counted_for_every_token(tmp_path):
+    found = {}
+    for share in (0.0, 0.5):
+        change = f"model.layers.recurrent.mixer.weight_dropout={share}"
+        run = planned("language", tmp_path, change, recipe="lstm")
+        found[share] = memory_of_update(build_empty(run.config.model), run.task)
+    assert found[0.5].token == found[0.0].token
+    matrices = 4 * run.config.model.depth * 4 * run.config.model.dim**2  # bytes of what multiplies the state
+    assert matrices <= found[0.5].once - found[0.0].once <= 4 * matrices
+
+
+def test_an_update_that_runs_the_model_twice_needs_twice_the_memory(tmp_path):
+    found = [planned("translation", tmp_path, f"task.r_drop={weight}") for weight in (0, 5)]
+    once, twice = (memory_of_update(build_empty(run.config.model), run.task).token for run in found)
+    assert twice == pytest.approx(2 * once, abs=1)
+
+
+def test_the_memory_of_a_process_is_its_peak():
+    before = peak_memory(torch.device("cpu"))
+    torch.ones(before + 2**25, dtype=torch.uint8)
+    assert peak_memory(torch.device("cpu")) > before + 2**25 or before == 0  # not known on every system
 
 
 def test_threads_follow_the_free_cores_and_are_recorded(tmp_path, monkeypatch):

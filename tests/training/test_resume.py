@@ -26,6 +26,7 @@ from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.records import read_metrics
 from regard.training import background, loop, memory, start, validation
 from regard.training.log import Log
+from regard.training.memory import UpdateMemory
 from regard.training.run import open_run, write_config
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
@@ -334,7 +335,7 @@ def test_updates_that_no_longer_fit_are_split(
 ) -> None:
     run = copy_of(whole("lstm"), tmp_path)
     monkeypatch.setattr(memory, "bytes_of_state", lambda *given: 0)
-    monkeypatch.setattr(memory, "bytes_of_token", lambda *given: 1000)
+    monkeypatch.setattr(memory, "memory_of_update", lambda *given: UpdateMemory(0, 1000))
     config, amount = open_run(run).config.train, open_run(run).task().amount()
     parts = 2 * config.accumulate
     monkeypatch.setattr(memory, "available_memory", lambda: 1000 * min(config.tokens, amount.tokens) // parts + 1)

@@ -22,7 +22,7 @@ from regard.tasks.kinds import TASKS
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.training.draft import Draft, Say
-from regard.training.memory import bytes_of_token
+from regard.training.memory import memory_of_update
 from regard.training.model_choice import choose_model
 from regard.training.planning import STAGES, choose_length, choose_training, plan_run, prepare_data
 from regard.training.ranks import Ranks
@@ -257,9 +257,9 @@ def _bytes_of_run(draft: Draft) -> int:
     assert draft.model is not None
     model = build_empty(draft.model)
     weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    each = bytes_of_token(model, draft.task) or 0
+    update = memory_of_update(model, draft.task)
     copies = 4 * weights  # weights, gradients and the moments of AdamW
-    return PROCESS_BYTES + copies + each * int(draft.train_table["tokens"])
+    return PROCESS_BYTES + copies + (0 if update is None else update.of(int(draft.train_table["tokens"])))
 
 
 def _threads(known: RunConfig | None, settings: CompareSettings, jobs: int, ranks: Ranks) -> tuple[str, ...]:
