@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.models.model import StepModel
+from regard.parts.linear import using_products
 from regard.parts.state import State
 
 
@@ -108,11 +109,16 @@ def start(model: StepModel, given: Given, capacity: int | None = None) -> State:
 
 @contextmanager
 def in_use(model: nn.Module) -> Iterator[None]:
-    """Turn off dropout and gradients inside the `with`; restore each module's training mode afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+    """Turn off dropout and gradients inside the `with`; restore each module's training mode afterwards.
+
+    Weights that were laid out for decoding are used in that form; inside, no weight may be replaced.
+    """
+    modules = list(model.modules())
+    training = [module for module in modules if module.training]
+    if training:
+        model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), using_products(modules):
             yield
     finally:
         for module in training:

@@ -102,19 +102,19 @@ class PackedProduct:
 
     def __call__(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows O"]:
         """Return Wx + b."""
-        if torch.compiler.is_compiling() or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
+        if not self.is_large or torch.compiler.is_compiling():
             return linear(x, self.weight, self.bias)
         if x.numel() == x.shape[-1]:
             threads = torch.get_num_threads()
-            if threads == 1 or not self.is_large:
-                return linear(x, self.weight, self.bias)
+            if threads == 1:
+                return F.linear(x, self.weight, self.bias)
             if len(self.weight) >= x.shape[-1] * WIDE or not self.suits:
                 return shared_product(x, self.weight, self.bias, threads)
-        if not self.suits:
-            return linear(x, self.weight, self.bias)
+        if not self.suits or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
+            return F.linear(x, self.weight, self.bias)
         self.uses += 1
         if self.uses < USES:
-            return linear(x, self.weight, self.bias)
+            return F.linear(x, self.weight, self.bias)
         state = [(each.data_ptr(), each._version) for each in self.owners]
         if self.packed is None or state != self.state:
             self.packed, self.state = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()), state

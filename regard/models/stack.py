@@ -146,7 +146,7 @@ class Layer(nn.Module):
         state: LayerStates = {"mixer": self.mixer.start(batch, capacity)}
         if self.cross is not None:
             assert memory is not None
-            state["cross"] = self.cross.remember(memory, memory_positions)
+            state["cross"] = self.cross.remember(memory, memory_positions).for_steps()
         if isinstance(self.feedforward, Mixer):
             state["feedforward"] = self.feedforward.start(batch, capacity)
         return state

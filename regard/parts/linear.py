@@ -1,6 +1,6 @@
 """y = Wx + b, in the form that is fast where it is computed."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -43,8 +43,8 @@ class Repackable(nn.Module):
     """A module whose main product may be computed from another form of its weights while a model is decoded.
 
     `product` is None, or set by `regard.decode` (packed, widened or int8 weights). `sources` are what it was made from;
-    none, if that is gone (int8). Moving, casting or copying the model makes that form stale, so it is dropped then. If
-    a source or its memory was replaced, it is not used.
+    none, if that is gone (int8). A product with sources is used only inside `using_products`, which leaves out those
+    whose sources were replaced. Moving, casting or copying the model makes that form stale, so it is dropped then.
     """
 
     def __init__(self) -> None:
@@ -57,15 +57,17 @@ class Repackable(nn.Module):
         self.product, self.sources = product, sources
 
     def current_product(self) -> Product | None:
-        """Return the product, unless it was made from something that has been replaced, or a gradient may be needed."""
-        if self.sources and torch.is_grad_enabled():
-            return None
-        if self.product is None or torch.compiler.is_compiling():
+        """Return the product, if it is to be used now."""
+        if not self.sources or self in _CURRENT.get():
             return self.product
-        for registry, name, value, address in self.sources:  # read directly: `getattr` of a module takes longer
-            if registry.get(name) is not value or (address and value.data_ptr() != address):  # type: ignore[union-attr]
-                return None
-        return self.product
+        return self.product if torch.compiler.is_compiling() and not torch.is_grad_enabled() else None
+
+    def is_current(self) -> bool:
+        """Return whether there is a product, and the weights and modules that it was made from are still in place."""
+        return bool(self.sources) and all(
+            registry.get(name) is value and (not address or value.data_ptr() == address)  # type: ignore[union-attr]
+            for registry, name, value, address in self.sources
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs: its parameters are other ones."""
@@ -75,6 +77,24 @@ class Repackable(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.product, self.sources = None, []
         return self
+
+
+_CURRENT: ContextVar[frozenset[nn.Module]] = ContextVar("current", default=frozenset())
+
+
+@contextmanager
+def using_products(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Compute with the products of these modules in this thread, except those that are stale now.
+
+    Staleness is checked here and not in every product, which would take up to a tenth of a decode step. So inside the
+    `with`, weights may be changed in place, but not replaced.
+    """
+    before = _CURRENT.get()
+    _CURRENT.set(before.union(each for each in modules if isinstance(each, Repackable) and each.is_current()))
+    try:
+        yield
+    finally:
+        _CURRENT.set(before)
 
 
 class Linear(nn.Linear, Repackable):

@@ -6,7 +6,7 @@ and `reorder` its rows, which is all that beam search needs.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -58,6 +58,10 @@ class Memory:
     mask_is_fixed: bool = False
     beams: int = 1
     memo: Memo = field(default_factory=dict, repr=False)
+
+    def for_steps(self) -> "Memory":
+        """Return it with each head's numbers next to each other in memory, as every decode step reads them."""
+        return replace(self, keys=self.keys.contiguous(), values=self.values.contiguous())
 
     def view(self, mask: Rule | None, positions: Int[Tensor, "_rows T"] | None, memo: Memo | None = None) -> View:
         """Return what queries at `positions` may look at; `memo` is what the layers of this pass share."""

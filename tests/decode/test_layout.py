@@ -55,8 +55,9 @@ def test_packed_heads_compute_the_same(by_columns, bias):
     expected = attention(x, mask=Causal())
     names = {name: value.clone() for name, value in attention.state_dict().items()}
     pack_heads(attention.heads, by_columns)
-    close(attention(x, mask=Causal()), expected)
-    close(attention(x, memory=x), attention(x))  # a memory takes the same matrices one by one
+    with in_use(attention):
+        close(attention(x, mask=Causal()), expected)
+        close(attention(x, memory=x), attention(x))  # a memory takes the same matrices one by one
     for name, value in attention.state_dict().items():
         assert torch.equal(value, names.pop(name))
     assert not names
@@ -66,10 +67,10 @@ def test_packed_parameters_are_the_packed_matrix():
     """Changing them changes what is computed, and moving the model leaves no stale copy behind."""
     heads, x = fill(MultiHeads(8, 2).double()), random(1, 3, 8)
     pack_heads(heads, by_columns=True)
-    with torch.no_grad():
+    with in_use(heads):
         heads.to_value.weight.mul_(2)
-    _, (_, value) = heads.project(x, identity)
-    close(value, heads.split(x @ heads.to_value.weight.t()))
+        _, (_, value) = heads.project(x, identity)
+        close(value, heads.split(x @ heads.to_value.weight.t()))
     assert heads.float().product is None
     assert heads.project(x.float(), identity)[0].dtype == torch.float32
 
@@ -95,9 +96,10 @@ def test_a_widened_head_scores_the_same():
     expected = model.logits(x)
     widen_head(model, model.vocabulary_head(), multiple=64)
     assert model.head.product.args[0].shape[0] == 64
-    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
-    model.embed.tokens.table.weight.data.mul_(2)
-    torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
+    with in_use(model):
+        torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=1e-12)
+        model.embed.tokens.table.weight.data.mul_(2)
+        torch.testing.assert_close(model.logits(x), 2 * expected, rtol=0, atol=1e-12)
     assert model.float().head.product is None
 
 
@@ -112,8 +114,9 @@ def test_the_bias_of_the_vocabulary_is_added_once(form):
         widen_head(model, model.vocabulary_head(), multiple=64)
     else:
         (lay_out if form == "packed" else quantise)(model)
-    assert model.head.product is not None
-    torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=0.05 if form == "int8" else 1e-5)
+    with in_use(model):
+        assert model.head.current_product() is not None
+        torch.testing.assert_close(model.logits(x), expected, rtol=0, atol=0.05 if form == "int8" else 1e-5)
 
 
 REPLACED = {
@@ -148,7 +151,26 @@ def test_a_laid_out_model_computes_with_the_weights_that_it_has(how, name):
             case _:
                 model.get_parameter(name).copy_(other)
         found = model(tokens)
+        with in_use(model):
+            torch.testing.assert_close(model(tokens), plain(tokens))
     torch.testing.assert_close(found, plain(tokens))
+
+
+def test_packed_products_are_used_while_a_model_is_in_use_unless_they_are_stale():
+    model, other = (fill(regard.build("gpt2", *SHRINK["gpt2"], seed=0).eval()) for _ in range(2))
+    parts = [model.stack.layers[0].mixer.heads, model.stack.layers[1].feedforward.up, model.head]
+    for each in (model, other):
+        lay_out(each)
+    assert [part.current_product() for part in parts] == [None, None, None]
+    with in_use(model):
+        with in_use(other):
+            assert other.head.current_product() is other.head.product
+        assert other.head.current_product() is None
+        assert [part.current_product() for part in parts] == [part.product for part in parts]
+    parts[0].to_query.bias = torch.nn.Parameter(torch.zeros_like(parts[0].to_query.bias))
+    with in_use(model):
+        assert [part.current_product() for part in parts] == [None, *(part.product for part in parts[1:])]
+    assert [part.current_product() for part in parts] == [None, None, None]
 
 
 def test_a_laid_out_model_has_all_gradients():
@@ -166,14 +188,17 @@ def test_hooks_and_wrappers_of_queries_keys_and_values_are_called():
     lay_out(model)
     tokens, seen = torch.tensor([[3, 1, 4, 1, 5]]), []
     before, heads = model(tokens), model.stack.layers[0].mixer.heads
-    hook = heads.to_key.register_forward_hook(lambda module, inputs, output: seen.append(output))
-    torch.testing.assert_close(model(tokens), before)
+    with in_use(model):
+        hook = heads.to_key.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        torch.testing.assert_close(model(tokens), before)
     assert len(seen) == 1
     hook.remove()
     heads.to_value = torch.nn.Sequential(heads.to_value, torch.nn.Identity())
-    torch.testing.assert_close(model(tokens), before)
+    with in_use(model):
+        torch.testing.assert_close(model(tokens), before)
     heads.to_value = torch.nn.Sequential(*heads.to_value, torch.nn.Tanh())
-    assert not torch.allclose(model(tokens), before)
+    with in_use(model):
+        assert not torch.allclose(model(tokens), before)
 
 
 @pytest.mark.parametrize("biased", [True, False])

@@ -90,6 +90,16 @@ def test_the_mask_of_a_memory_is_computed_again_where_the_query_matters(position
     close(torch.cat(steps, 1), whole)
 
 
+def test_a_memory_for_steps_has_the_same_numbers_head_by_head():
+    attention = make(MultiHeadsConfig(4, 2), None)
+    memory, x = attention.remember(random(3, 5, DIM), None), random(3, 1, DIM)
+    found = memory.for_steps()
+    assert not memory.keys.is_contiguous()
+    assert found.keys.is_contiguous()
+    assert found.values.is_contiguous()
+    close(attention(x, state=found), attention(x, state=memory))
+
+
 # --- a whole state ---------------------------------------------------------------------------------------------------
 
 
