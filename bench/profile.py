@@ -19,8 +19,9 @@ REST = "norms, activations, sums"
 IDLE = {"cuda": "idle", "cpu": "Python"}
 
 # The first rule that finds its pattern in a name decides; names of compiled kernels list the operators in them.
+# _forward and _backward are the kernels of regard/parts/short_attention_kernel.py.
 GROUPS = {
-    "attention": r"sdpa|fmha|flash|attention|^_attend|cudnn::fusion|scaled_dot_product",
+    "attention": r"sdpa|fmha|flash|attention|^_(forward|backward)$|cudnn::fusion|scaled_dot_product",
     "loss": r"^_compare_rows|log_softmax|nll_loss|cross_entropy",
     "products": r"nvjet|gemm|cutlass|cublas|splitK|triton_tem|^aten::(mm|addmm|bmm|baddbmm|linear|.*convolution)",
     "copies": r"^Mem(cpy|set)|copy_kernel|[cC]opyFunctor|CatArray|^triton_poi_fused__to_copy(_t)?(_view)?(_\d+)?$"

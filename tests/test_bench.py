@@ -145,7 +145,7 @@ def test_an_update_of_a_profile_is_the_mean_of_several():
         ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT", "products"),
         ("cublasLt::splitKreduce_kernel<32, 16, int, float", "products"),
         ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26", "attention"),
-        ("_attend_backward", "attention"),
+        ("_backward", "attention"),
         ("triton_poi_fused_masked_fill_short_attention_backward_transpose_view_11", "attention"),
         ("_compare_rows", "loss"),
         ("triton_red_fused__log_softmax__to_copy_nll_loss_forward_2", "loss"),

@@ -166,18 +166,22 @@ class ResultRecipe:
         return list({run["seed"]: run for run in same}.values())
 
     def expected(self) -> Expected | None:
-        """Return the mean and the standard deviation of the runs that count."""
+        """Return the mean and the standard deviation of the runs that count.
+
+        The time is that of the runs which shared the machine with the fewest others.
+        """
         runs = self.counting()
         if not runs:
             return None
+        beside = min(run["side_by_side"] for run in runs)
         scores = [run_scores(run) for run in runs]
         names = [name for name in scores[0] if name in METRIC_NAMES]
         return Expected(
             recipe=self.checksum,
             seeds=len(runs),
             machine=str(runs[-1]["machine"]),
-            side_by_side=max(run["side_by_side"] for run in runs),
-            seconds=round(mean(run["seconds"] for run in runs), 1),
+            side_by_side=beside,
+            seconds=round(mean(run["seconds"] for run in runs if run["side_by_side"] == beside), 1),
             flops=float(f"{mean(run['flops'] or 0 for run in runs):.3g}"),
             updates=round(mean(run["updates"] for run in runs)),
             score={name: _rounded(mean(score[name] for score in scores)) for name in names},

@@ -77,7 +77,7 @@ def results_page() -> str:
         "data. The test data is measured once for each recipe and seed, and every measurement is kept. A score is the",
         "mean over the seeds ± their standard deviation. The time is that of one run from start to end: reading,",
         "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a",
-        "run would have taken less time.",
+        "run would have taken less time. Of several seeds, the time is that of those that shared it with the fewest.",
         "",
         *_markdown_table(results),
         "",

@@ -146,9 +146,11 @@ def test_the_spread_is_that_of_the_last_run_of_each_seed() -> None:
         return {**run, "seed": seed, "resolved": resolved, "test": {"bleu": bleu, "bleu_lowercase": bleu + 1}}
 
     runs = [measured(1, 10.0, "old"), measured(1, 30.0), measured(2, 41.0), measured(3, 42.0), measured(1, 40.0)]
+    runs[2] |= {"side_by_side": 5, "seconds": 300.0}
     expected = replace(result, runs=runs).expected()
     assert expected is not None
     assert (expected.seeds, expected.score["bleu"], expected.spread["bleu"]) == (3, 41.0, 1.0)
+    assert (expected.seconds, expected.side_by_side) == (60.0, 1)  # of those that had the machine alone
     lower, cased = result_rows([replace(result, runs=runs)])
     assert (lower.score, lower.distance) == ("42.0 ± 1.0", "reached by 1.0")
     assert (cased.score, cased.distance, cased.time) == ("41.0 ± 1.0", "reached by 0.5", "1.0 min")
