@@ -26,7 +26,8 @@ SHOWN_LINES = 12
 WIDTH, HEIGHT, LEFT, BOTTOM = 560, 180, 46, 20
 TRAIN, VALID = "#3b82c4", "#d9622b"
 
-Points = Sequence[tuple[float, float]]
+Point = tuple[int | float, float]  # a step, or the mean of some, and a loss
+Points = Sequence[Point]
 
 
 class NotebookProgress(Progress):
@@ -35,8 +36,8 @@ class NotebookProgress(Progress):
     def __init__(self, console: Console, steps: int, every: int) -> None:
         super().__init__(console, steps, every)
         self._display = take_display()
-        self._train: list[tuple[float, float]] = []
-        self._valid: list[tuple[float, float]] = []
+        self._train: list[Point] = []
+        self._valid: list[Point] = []
         self._lines: list[str] = []
         self._results: list[str] = []
         self._samples: list[Sample] = []
@@ -109,7 +110,7 @@ def curve_svg(train: Points, valid: Points) -> str:
     low, high = min(y for _, y in points), max(y for _, y in points)
     first, last = min(x for x, _ in points), max(x for x, _ in points)
 
-    def place(x: float, y: float) -> str:
+    def place(x: int | float, y: float) -> str:
         across = LEFT + (WIDTH - LEFT - 10) * (x - first) / max(last - first, 1)
         down = 8 + (HEIGHT - BOTTOM - 8) * (high - y) / max(high - low, 1e-9)
         return f"{across:.1f},{down:.1f}"
@@ -117,7 +118,7 @@ def curve_svg(train: Points, valid: Points) -> str:
     def line(line: Points, colour: str) -> str:
         return f'<polyline points="{" ".join(place(*point) for point in line)}" fill="none" stroke="{colour}" />'
 
-    def label(x: float, y: float, text: str, anchor: str = "end", colour: str = "currentColor") -> str:
+    def label(x: int, y: int, text: str, anchor: str = "end", colour: str = "currentColor") -> str:
         return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
 
     floor = HEIGHT - BOTTOM
@@ -144,7 +145,7 @@ def curve_svg(train: Points, valid: Points) -> str:
     )
 
 
-def thin_out(points: Points, most: int = MOST_POINTS) -> list[tuple[float, float]]:
+def thin_out(points: Points, most: int = MOST_POINTS) -> list[Point]:
     """Return at most `most` points: means of neighbours, and the last one as it is."""
     if len(points) <= most:
         return list(points)

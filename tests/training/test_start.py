@@ -395,8 +395,12 @@ def test_a_task_by_its_name_and_files_as_on_the_command_line(text):
         regard.train("language", *small, console=QUIET)
     with pytest.raises(ConfigError, match="--valid belongs to the files of a task; here, write them into the table"):
         regard.train(text, *small, valid=[file], console=QUIET)
+
+
+@pytest.mark.unchecked  # the checker of signatures would reject the number first
+def test_an_argument_that_is_not_text_is_a_mistake(text):
     with pytest.raises(ConfigError, match="override 5 must be text"):
-        regard.train("language", file, 5, console=QUIET)
+        regard.train("language", *text["train"], 5, console=QUIET)
 
 
 def test_a_cell_of_a_notebook_replaces_only_the_run_that_it_made(text, monkeypatch):
