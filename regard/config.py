@@ -160,6 +160,11 @@ def from_table(table: Mapping[str, Any], config: type[T], path: str = "") -> T:
     return found
 
 
+def optional_keys(config: type[Config], path: str) -> set[str]:
+    """Return the keys of a config class that may be absent, below a path: "train.ema"."""
+    return {_join(path, field.name) for field in dataclasses.fields(config) if field.default is None}  # type: ignore[arg-type]
+
+
 def _structure(value: Any, type_: Any, path: str, mistakes: Mistakes) -> Any:
     """Return the value as `type_`, or add to the mistakes. A config was checked when it was built, and is kept."""
     origin, args = get_origin(type_), get_args(type_)

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -39,8 +39,8 @@ def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
     return {key: value for key, value in merged.items() if value != "none"}
 
 
-def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
-    """Apply overrides such as `model.depth=6`; `key=none` removes the key.
+def override(table: Mapping[str, Any], changes: Iterable[str], optional: Collection[str] = ()) -> Table:
+    """Apply overrides such as `model.depth=6`; `key=none` removes the key, which must be there unless it is `optional`.
 
     Kinds are set first, outer tables before inner ones, because another kind empties its table.
     """
@@ -50,9 +50,15 @@ def override(table: Mapping[str, Any], changes: Iterable[str]) -> Table:
         keys = [key.strip() for key in path.split(".")]
         if not equals or not all(keys) or len(keys) > DEEPEST:
             raise ConfigError(f"override {change!r} must have the form path.to.key=value")
-        result = _set(result, keys, text.strip(), path)
+        if text.strip() != "none" or path.strip() not in optional or _has(result, keys):
+            result = _set(result, keys, text.strip(), path)
         own = merge(own, _nested(keys, _value(text.strip())))
     return _drop_unused_layers(result, own)
+
+
+def _has(table: Any, keys: list[str]) -> bool:
+    """Return whether there is a value at this path."""
+    return not keys or (isinstance(table, Mapping) and keys[0] in table and _has(table[keys[0]], keys[1:]))
 
 
 def _nested(keys: list[str], value: Any) -> Table:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from regard.config import Table, from_table, to_table
+from regard.config import Table, from_table, optional_keys, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError
@@ -274,7 +274,8 @@ def fit_to_minutes(draft: Draft) -> None:
 
 def choose_threads(draft: Draft) -> None:
     """Choose how many threads compute on a CPU: the cores that the process may use and that other programs leave."""
-    if draft.device != "cpu" or "threads" in draft.train_table or draft.given["train"].keys() >= NEEDED:
+    said = draft.train_table.keys() | changed_keys(draft.changes["train"])  # or that there is to be no number
+    if draft.device != "cpu" or "threads" in said or draft.given["train"].keys() >= NEEDED:
         return
     chosen = THREADS in os.environ  # by the user, or by `regard --threads`
     threads = torch.get_num_threads() if chosen else min(torch.get_num_threads(), suggest_threads())
@@ -343,7 +344,8 @@ def _with_user_training(draft: Draft, plan: Table) -> Table:
         plan = {key: plan[key] for key in (given.keys() - own.keys()) | replaced}
     draft.note("train", own, draft.origin)
     draft.note_changes("train")
-    return override({"train": merge(plan, own)}, draft.changes["train"])["train"]
+    optional = optional_keys(TrainConfig, "train")
+    return override({"train": merge(plan, own)}, draft.changes["train"], optional)["train"]
 
 
 def _warn_of_few_steps(draft: Draft, steps: int) -> None:

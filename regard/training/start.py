@@ -12,7 +12,7 @@ import torch
 from rich.text import Text
 from torch import nn
 
-from regard.config import Table, from_table, kind_of, to_table
+from regard.config import Table, from_table, kind_of, optional_keys, to_table
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.kernel import running_cell
@@ -28,7 +28,7 @@ from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
 from regard.terminal import plain_console, show_status
 from regard.training.callbacks import check_callbacks
-from regard.training.config import RunConfig
+from regard.training.config import RunConfig, TrainConfig
 from regard.training.draft import RunPlan, Say
 from regard.training.loop import Trainer
 from regard.training.memory import split_to_fit
@@ -276,12 +276,13 @@ def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
         if change.startswith("train.minutes"):
             raise ConfigError(f"{change!r}: a resumed run counts updates; ask for more with train.steps=...")
     table = to_table(config)
-    steps = override(table, overrides)["train"]["steps"]
+    optional = optional_keys(TrainConfig, "train")
+    steps = override(table, overrides, optional)["train"]["steps"]
     if type(steps) is int and steps > 0 and steps != config.train.steps:
         table["train"] = _follow_steps(table["train"], steps)
     if "validate_every" in changed_keys(overrides):  # then all of them are wanted
         table["train"]["rare_until"] = 0.0
-    table = override(table, overrides)
+    table = override(table, overrides, optional)
     schedule = table["train"]["schedule"]
     if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # a new kind without its other values
         table["train"]["schedule"] = suggest_schedule(schedule["kind"], config.train.steps, pretrained=False)

@@ -164,6 +164,15 @@ def test_removing_a_default(text):
         plan(path, "train.clop=none")
 
 
+@pytest.mark.parametrize("key", ["valid_part", "ema", "threads", "clip"])
+def test_an_optional_key_can_be_left_out_whether_it_is_there_or_not(text, key):
+    assert getattr(plan(text, f"train.{key}=none").config.train, key) is None
+    run = regard.train(text, *BRIEF, *TINY, run="run", console=QUIET)
+    more = ("train.steps=4", f"train.{key}=none")
+    regard.resume(run.folder, *more, console=QUIET)
+    assert getattr(regard.open_run("run").config.train, key) is None
+
+
 def test_a_recipe_may_set_most_values(text):
     rest = 'about = "mine"\n[train]\nsteps = 9\nseed = 3\n[tokenizer]\nkind = "byte"\n'
     path = recipe(text, rest)
