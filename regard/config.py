@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -160,6 +160,29 @@ def from_table(table: Mapping[str, Any], config: type[T], path: str = "") -> T:
     return found
 
 
+def check_keys(table: Mapping[str, Any], config: type[Config]) -> None:
+    """Reject unknown keys and wrong values in a table that may lack keys; list every mistake in one `ConfigError`."""
+    mistakes = Mistakes()
+    _check_keys(resolve_likes(dict(table)), config, "", mistakes)
+    mistakes.throw()
+
+
+def _check_keys(value: Any, type_: Any, path: str, mistakes: Mistakes) -> None:
+    if get_origin(type_) in (Union, UnionType):
+        [type_] = [arg for arg in get_args(type_) if arg is not NoneType]
+    kinds = kinds_of(type_)
+    known = isinstance(value, Mapping) and (kinds is None or value.get("kind") in (None, *kinds))
+    if not known or not (kinds or dataclasses.is_dataclass(type_)):
+        _structure(value, type_, path, mistakes)
+        return
+    named = [] if kinds is None else [kinds[value["kind"]]] if "kind" in value else kinds.values()
+    types = {name: each for one in named or [type_] for name, each in field_types(one).items()}
+    for name, each in types.items():
+        if name in value:
+            _check_keys(value[name], each, _join(path, name), mistakes)
+    _add_unknown(value.keys() - types.keys() - {"kind"}, value, types, path, mistakes)
+
+
 def optional_keys(config: type[Config], path: str) -> set[str]:
     """Return the keys of a config class that may be absent, below a path: "train.ema"."""
     return {_join(path, field.name) for field in dataclasses.fields(config) if field.default is None}  # type: ignore[arg-type]
@@ -258,11 +281,8 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
     for field in dataclasses.fields(config):
         if field.name not in found and field.default is field.default_factory is dataclasses.MISSING:
             mistakes.add(f"missing; must be {describe_type(types[field.name])}", _join(path, field.name))
-    for key in sorted(map(str, value.keys() - types.keys())):
-        if key != "kind" or value["kind"] != kind_of(config):
-            below = [f"{name}.{key}" for name, item in value.items() if isinstance(item, Mapping) and key in item]
-            nearest = f"did you mean {below[0]!r}?" if below else choices(key, types)
-            mistakes.add(f"unknown key; {nearest}", _join(path, key))
+    named = {"kind"} if value.get("kind") == kind_of(config) else set()
+    _add_unknown(value.keys() - types.keys() - named, value, types, path, mistakes)
     if len(mistakes) > before:
         return value
     try:
@@ -270,6 +290,16 @@ def _structure_dataclass(value: Any, config: Any, path: str, mistakes: Mistakes)
     except ConfigError as error:
         mistakes.add(error.rule, _join(path, error.path))
         return value
+
+
+def _add_unknown(
+    keys: Iterable[Any], table: Mapping[str, Any], types: Mapping[str, Any], path: str, mistakes: Mistakes
+) -> None:
+    """Add unknown keys of a table to the mistakes, each with the nearest key that is known."""
+    for key in sorted(map(str, keys)):
+        below = [f"{name}.{key}" for name, item in table.items() if isinstance(item, Mapping) and key in item]
+        nearest = f"did you mean {below[0]!r}?" if below else choices(key, types)
+        mistakes.add(f"unknown key; {nearest}", _join(path, key))
 
 
 def describe_type(type_: Any) -> str:

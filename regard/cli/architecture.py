@@ -51,6 +51,9 @@ def open_recipe(recipe: str, overrides: list[str]) -> Recipe:
 
     folder = find_model(recipe)
     if not folder.is_dir():
+        from regard.training.request import check_training_tables
+
+        check_training_tables(recipe)
         return load_recipe(recipe, *overrides)
     from regard.config import from_table, to_table
     from regard.hub.folder import is_huggingface, read_huggingface_config

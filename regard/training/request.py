@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from regard.config import Config, Positive, Seed, Table, field_types, from_table
+from regard.config import Config, Positive, Seed, Table, check_keys, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
 from regard.models.recipe import MODELS
-from regard.recipe_files import ABOUT_ONE_RECIPE, override, split_changes
+from regard.recipe_files import ABOUT_ONE_RECIPE, in_file, override, read_recipe, split_changes
 from regard.tasks.kinds import TASKS
-from regard.training.config import TrainConfig
+from regard.training.config import RunConfig, TrainConfig
 
 TABLES = ("task", "tokenizer", "model", "train")
 BY_KIND = ("optimizer", "schedule")  # tables of training whose kind decides which other keys they have
@@ -79,6 +79,14 @@ def check_tables(given: Mapping[str, Any]) -> None:
             raise ConfigError(f"unknown key; {choices(key, (*TABLES, *ABOUT_ONE_RECIPE))}", key)
         if key in TABLES and not isinstance(value, Mapping):
             raise ConfigError(f"{value!r} must be a table", key)
+
+
+def check_training_tables(recipe: str | Path) -> None:
+    """Check the keys of a recipe about the task and the training, which need not be complete."""
+    given = read_recipe(recipe)
+    with in_file(recipe):
+        check_tables(given)
+        check_keys({name: given[name] for name in TABLES if name in given and name != "model"}, RunConfig)
 
 
 def with_plain_paths(task: Mapping[str, Any]) -> Table:

@@ -10,7 +10,9 @@ import pytest
 
 from regard.cli import architecture
 from regard.cli.architecture import ARCHITECTURES, describe, open_recipe, shipped_architecture
-from regard.recipe_files import recipe_names
+from regard.errors import ConfigError
+from regard.recipe_files import recipe_names, result_names
+from regard.training.request import check_training_tables
 from tests.processes import PATIENCE
 
 REMEDY = "write it again: python -m regard.cli.architecture"
@@ -31,6 +33,28 @@ def test_nothing_is_stored_about_other_recipes():
 def test_what_is_stored_is_not_used_after_the_recipe_was_edited(monkeypatch):
     monkeypatch.setattr(architecture, "read_recipe", lambda name: {"model": {"kind": "language"}})
     assert shipped_architecture("gpt2") is None
+
+
+def test_tables_about_training_are_checked_as_far_as_they_go(tmp_path: Path):
+    recipe = tmp_path / "my.toml"
+    task = '[task]\nkind = "language"\ntrain = ["a.txt"]\nstride = 8\n'
+    right = task + '[train]\nsteps = 9\noptimizer = { decay = 0.1 }\nschedule = { kind = "linear" }\n'
+    recipe.write_text(f'like = "gpt2"\n{right}')
+    assert open_recipe(str(recipe), ["model.depth=2"]).model.depth == 2
+    wrong = right.replace("stride", "strid").replace("steps = 9", "stepps = 9\nclip = -1").replace("decay", "rat")
+    recipe.write_text(f'like = "gpt2"\n{wrong}')
+    with pytest.raises(ConfigError) as found:
+        open_recipe(str(recipe), [])
+    begins = ["task.strid: unknown key; did you mean 'stride'?", "train.clip: -1.0 must be above 0"]
+    begins += ["train.optimizer.rat: unknown key; did you mean 'rate'?"]
+    begins += ["train.stepps: unknown key; did you mean 'steps'?"]
+    for line, begin in zip(sorted(str(found.value).split("\n")), begins, strict=True):
+        assert line.startswith(f"{recipe}: {begin}")
+
+
+def test_every_recipe_of_the_package_has_right_tables_about_training():
+    for name in recipe_names() + [f"results/{each}" for each in result_names()]:
+        check_training_tables(name)
 
 
 def test_a_folder_with_the_name_of_a_recipe_is_shown_itself(tmp_path: Path, monkeypatch):
