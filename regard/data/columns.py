@@ -222,9 +222,10 @@ def _assign(head: TableHead, roles: tuple[Role, ...], found: Mapping[Role, str],
     ]
     if not ways:
         raise _missing(head, roles, found, candidates, place)
-    return max(
-        ways, key=lambda way: sum(_repeats(head, name) == role.repeats for role, name in zip(roles, way, strict=True))
-    )
+    fits = [_fit(head, zip(roles, way, strict=True)) for way in ways]
+    if len({role.repeats for role in roles}) > 1 and fits.count(max(fits)) > 1:  # otherwise the order decides
+        raise _ambiguous(head, roles, candidates, place)
+    return ways[fits.index(max(fits))]
 
 
 def _may_be_text(head: TableHead, name: str) -> bool:
@@ -234,9 +235,17 @@ def _may_be_text(head: TableHead, name: str) -> bool:
     return not is_label and not (values and all(map(_is_identifier, values)))
 
 
-def _repeats(head: TableHead, name: str) -> bool:
-    values = head.columns[name]
-    return 2 * len(set(values)) <= len(values)
+def _fit(head: TableHead, columns: Iterable[tuple[Role, str]]) -> tuple[int, int]:
+    """Return how well columns suit roles: how many repeat their values as they should, and how few values those have.
+
+    More is better.
+    """
+    fitting, different = 0, 0
+    for role, name in columns:
+        values = head.columns[name]
+        fitting += (2 * len(set(values)) <= len(values)) == role.repeats
+        different += len(set(values)) if role.repeats else 0
+    return fitting, -different
 
 
 def _ambiguous(head: TableHead, roles: tuple[Role, ...], candidates: Sequence[str], place: str) -> InputError:

@@ -147,6 +147,15 @@ def test_of_two_columns_without_names_the_label_repeats():
     assert choose(TableHead(values, numbered), anything(PAIRED)) == ("1", "2")
 
 
+def test_a_few_rows_in_which_neither_column_repeats_can_be_read_in_two_ways():
+    texts, numbered = ["a great film", "a bad film", "wonderful acting"], HeaderReading(present=False)
+    assert choose(TableHead({"1": ["+", "-", "-"], "2": texts}, numbered), anything(LABELLED)) == ("2", "1")
+    rule = r": 2 columns could be the text and the label: 1 \('\+'\), 2 \('a great film'\); choose with task.text=... "
+    with pytest.raises(InputError, match=rule):
+        choose_columns(TableHead({"1": ["+", "-", "0"], "2": texts}, numbered), anything(LABELLED), "x")
+    assert choose(TableHead({"1": texts, "2": texts[::-1]}, numbered), anything(PAIRED)) == ("1", "2")
+
+
 def test_one_column_for_two_roles():
     assert choose(head(["de", "en"]), ColumnOptions(PAIRED, ("de", "1"))) == (
         "a.tsv: task.source_column=de and task.target_column=1 are the same column; choose two"
