@@ -72,7 +72,7 @@ def evaluate_command(
         return
     for line in found.read:
         console.print(escape_controls(line), style="dim", highlight=False, soft_wrap=True)
-    for line in found.skipped:
+    for line in (*found.skipped, *(f"caution: {caution}" for caution in found.cautions)):
         console.print(escape_controls(line), style="yellow")
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold cyan", no_wrap=True)

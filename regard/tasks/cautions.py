@@ -6,10 +6,12 @@ import numpy as np
 
 from regard.data.batches import Indices
 from regard.data.corpus import Corpus
+from regard.tasks.task import Task
 from regard.tasks.text import flat_rows, spread
 
 FEW_ROWS = 20  # fewer validation rows give a score that is mostly chance
 SHARED = 0.02  # share of validation rows that may be training rows, too: short texts repeat themselves
+UNKNOWN = 0.5  # share of unknown tokens from which a score says little
 COMPARED = 200_000  # training rows that are compared; of more, a sample
 AT_ONCE = 10_000
 FACTOR = np.uint64(6364136223846793005)  # odd, so that no token is lost modulo 2^64 (Knuth, MMIX)
@@ -55,6 +57,18 @@ def caution_validation(name: str, train: Hashes, valid: Hashes) -> Iterator[str]
         least = "at least " if len(train) == COMPARED else ""
         rule = f"{least}{shared:,} of {len(valid):,} validation {name}s are in the training data, too"
         yield f"{rule}, so the score is too good; remove duplicates, or give other data with --valid"
+
+
+def caution_unknown(task: Task) -> Iterator[str]:
+    """Yield a caution if most of what the model reads has no token of its own: another script, or another language."""
+    tokens, tokenizer = task.tokens_read(), task.tokenizer
+    if tokenizer is None:
+        return
+    tokens = tokens[~np.isin(tokens, (tokenizer.pad, tokenizer.start, tokenizer.end, tokenizer.mask))]
+    share = np.mean(tokens == tokenizer.unk) if len(tokens) else 0.0
+    if share > UNKNOWN:
+        rule = f"{share:.0%} of the tokens are unknown to the tokenizer, so the score says little"
+        yield f"{rule}; give texts like those that the model was trained on"
 
 
 def caution_classes(labels: Indices, classes: Sequence[str]) -> Iterator[str]:

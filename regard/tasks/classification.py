@@ -279,6 +279,10 @@ class Classification(Task):
         seen = hash_rows(train.corpus, compared(train.rows))
         yield from caution_validation("text", seen, hash_rows(valid.corpus, valid.rows))
 
+    def tokens_read(self) -> Indices:
+        """Return the tokens of the texts."""
+        return flat_rows(self.valid.corpus, compared(self.valid.rows))[0]
+
     def fingerprint(self) -> str:
         """Combine the checksums of both sets of texts."""
         return digest(self.train.checksum(), self.valid.checksum())

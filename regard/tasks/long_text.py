@@ -322,6 +322,10 @@ class LongTextTask(Task):
         train = self.train.windows(begin, min(self.train.tokens, MOST_TOKENS))
         return train[0].cpu().numpy(), self.valid.windows(begin, self.valid.tokens)[0].cpu().numpy()
 
+    def tokens_read(self) -> Indices:
+        """Return the beginning of the validation text."""
+        return self.valid.windows(np.array([0]), min(self.valid.tokens, MOST_TOKENS))[0].cpu().numpy()
+
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the tokens that are read."""
         return float(self.valid.tokens if rows is None else min(self.valid.tokens, rows * self.config.window))

@@ -24,7 +24,7 @@ from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.pairs import Pairs
 from regard.tasks.task import Batch, Feed, Task
-from regard.tasks.text import can, shortened, spread, telling
+from regard.tasks.text import can, flat_rows, shortened, spread, telling
 
 SEARCH_COST = 4  # times that of a forward pass over its tokens, for a greedy search on a CPU
 PACKED_WIDTH = 64  # the least width of a packed row
@@ -52,6 +52,10 @@ class PairTask(Task):
         train, valid = self.train[0], self.valid
         seen = hash_pairs(train.corpus, compared(train.pairs))
         return caution_validation("pair", seen, hash_pairs(valid.corpus, valid.pairs))
+
+    def tokens_read(self) -> Indices:
+        """Return the tokens of the sources."""
+        return flat_rows(self.valid.corpus, 2 * compared(self.valid.pairs))[0]
 
     def fingerprint(self) -> str:
         """Combine the checksums of the pairs, in all variants, and of the references."""

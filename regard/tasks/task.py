@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.config import Table
-from regard.data.batches import Draw, Order
+from regard.data.batches import Draw, Indices, Order
 from regard.data.columns import FileReading
 from regard.data.device import out_of_memory, release_memory
 from regard.data.read import Skipped
@@ -160,6 +161,10 @@ class Task(ABC):
     def cautions(self) -> Iterable[str]:
         """Return what the plan warns of in the data; a task of the user may have none."""
         return ()
+
+    def tokens_read(self) -> Indices:
+        """Return tokens of the validation texts that the model reads; none, if it reads something else."""
+        return np.zeros(0, np.int64)
 
     @abstractmethod
     def samples(self, model: nn.Module) -> list[Sample]:

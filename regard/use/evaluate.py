@@ -13,6 +13,7 @@ from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.html_table import html_table
 from regard.recipe_files import split_changes
+from regard.tasks.cautions import caution_unknown
 from regard.tasks.kinds import TASKS
 from regard.tasks.metric import DETAILS, translation_scores, translation_signatures
 from regard.tasks.task import Task
@@ -37,6 +38,7 @@ class Evaluation(Mapping[str, float]):
     signatures: dict[str, str] = field(default_factory=dict)  # of sacreBLEU, to be quoted in papers
     data: dict[str, int] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)  # lines that were left out or cut
+    cautions: list[str] = field(default_factory=list)  # why the measures may say little
     read: list[str] = field(default_factory=list)  # how the files were read: their columns
     translations: list[str] = field(default_factory=list)  # of a translator: what was scored, in the order of the pairs
 
@@ -84,7 +86,7 @@ def evaluate_model(
     names = names or shipped_files(bundle)
     task = open_task(bundle, names, changes, say)
     task.to(bundle.device)
-    found = evaluate_task(bundle, task, options, say)
+    found = replace(evaluate_task(bundle, task, options, say), cautions=list(caution_unknown(task)))
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
 
 

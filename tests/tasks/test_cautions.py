@@ -45,7 +45,7 @@ def test_few_validation_rows(tmp_path):
 
 
 def test_labels_that_occur_once(tmp_path):
-    rows = [f"{text}\tid{number}" for number, text in enumerate(unique(500))]
+    rows = ["text\tlabel", *(f"{text}\tid{number}" for number, text in enumerate(unique(500)))]
     found = list(prepare("classification", train=(write(tmp_path / "a.tsv", rows),)).cautions())
     assert any("of 500 classes have one text" in caution and "task.label" in caution for caution in found)
 

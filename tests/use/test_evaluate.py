@@ -57,6 +57,21 @@ def test_the_validation_data_of_the_run(tmp_path):
     assert ready.evaluate() != ready.evaluate(tmp_path / "run" / "a.txt")
 
 
+@pytest.mark.parametrize("kind", ["language", "translation", "classification"])
+def test_texts_of_unknown_characters_are_cautioned_of(tmp_path, kind):
+    ready = regard.load(run(kind, tmp_path / "run"), device="cpu")
+    unknown = ["\u65e5 \u672c \u8a9e"] * 30
+    label = [] if kind != "classification" else ready.bundle.classes
+    for lines, expected in ((sentences(30), 0), (unknown, 1)):
+        rows = [f"{line}\t{label[0]}" for line in lines] if label else lines
+        names = [write(tmp_path / ("x.tsv" if label else "x.txt"), ["text\tlabel", *rows] if label else rows)]
+        if kind == "translation":
+            names.append(write(tmp_path / "y.txt", sentences(30)))
+        found = ready.evaluate(*names)
+        assert len(found.cautions) == expected
+    assert "100% of the tokens are unknown to the tokenizer" in found.cautions[0]
+
+
 def test_a_model_without_a_run_needs_files_to_be_evaluated():
     with pytest.raises(InputError, match="here: is not a run, so it has no validation data; name"):
         loaded("language").evaluate()
