@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from textwrap import shorten
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from regard.config import ColumnName, Count, NotNegative, Rate, Table
 from regard.data.batches import EMPTY, Buckets, Draw, Indices
 from regard.data.cache import CacheKey, digest
 from regard.data.columns import LABELLED, FileReading
-from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
 from regard.data.device import to_device
 from regard.data.read import Skipped, read_labelled
 from regard.data.tables import read_reading
@@ -25,26 +23,23 @@ from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_
 from regard.tasks.cautions import caution_classes, caution_validation, compared, hash_rows
 from regard.tasks.defaults import Amount, is_little, text_bytes
 from regard.tasks.files import FileTaskConfig
+from regard.tasks.labelled import Labelled
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
 from regard.tasks.task import LEAST_ROWS, Batch, Feed, Task
 from regard.tasks.text import (
-    chunks_of,
     flat_rows,
     hold_out,
     learn_tokenizer,
     lengths_of,
     name_part,
     paths,
-    room_for_text,
     shortened,
     shown,
-    skips,
     spread,
     telling,
     text_key,
-    with_skips,
 )
 
 WORDS = 10_000  # the vocabulary of little text, at most
@@ -163,67 +158,9 @@ class ClassificationConfig(FileTaskConfig):
         """Return how each table is read."""
         return [read_reading(path, self.column_options()) for path in paths(files or (*self.train, *self.valid))]
 
-    def tokenise(self, key: CacheKey, tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]) -> "Labelled":
-        """Load the tokenised texts, or tokenise them: each between the start and the end token."""
-        before, after = text_template(tokenizer, (tokenizer.start,), (tokenizer.end,))
-        limit = room_for_text(self.longest, (before, after))
-        found = Skipped()
-
-        def write(writer: CorpusWriter) -> None:
-            names: dict[str, int] = {}
-            labels: list[int] = []
-            for chunk in chunks_of(self.read(key, found)):
-                for (_, label), ids in zip(chunk, tokenizer.encode([text for text, _ in chunk]), strict=True):
-                    labels.append(names.setdefault(label, len(names)))
-                    if len(ids) > limit:
-                        found.note(f"end of a text of more than {self.longest} tokens", f"text {len(labels)}")
-                    writer.add([np.concatenate((before, ids[:limit], after)).astype(np.int32)])
-            writer.note(skipped=skips(found), labels=labels, names=list(names))
-
-        corpus = cached_corpus(key.adding(tokenizer=tokenizer.fingerprint(), longest=self.longest), write)
-        with_skips(corpus.facts, skipped)
-        names = list(corpus.facts["names"])
-        known = classes or tuple(sorted(names))
-        numbers = [known.index(name) if name in known else IGNORE for name in names]
-        labels = np.array([numbers[label] for label in corpus.facts["labels"]], np.int64)
-        rows = np.flatnonzero(labels != IGNORE)
-        if names and not len(rows):
-            ours, theirs = (", ".join(shorten(name, 30) for name in some[:5]) for some in (names, known))
-            there = f"none of its labels ({ours}) occurs in the training data ({theirs})"
-            remedy = "choose the column of labels with task.label=NAME, or rename them"
-            raise InputError(f"{key.files['files'][0]}: {there}; {remedy}")
-        if len(rows) < len(labels):
-            first = int(np.argmax(labels == IGNORE))
-            place = f"text {first + 1}, {names[corpus.facts['labels'][first]]!r}"
-            skipped.note("text of a label that the training data does not have", place, len(labels) - len(rows))
-        return Labelled(corpus, labels, known, rows)
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Tokenised texts with their labels; only `rows` of them are used."""
-
-    corpus: Corpus
-    labels: Indices
-    classes: tuple[str, ...]
-    rows: Indices
-
-    @property
-    def lengths(self) -> Indices:
-        """The number of tokens of each text that is used."""
-        return self.corpus.lengths[self.rows]
-
-    def checksum(self) -> str:
-        """Return a checksum of the tokens, the labels, and the numbers of the texts that are used."""
-        return digest(*self.classes, self.corpus.checksum, self.labels, self.rows)
-
-    def take(self, rows: Indices) -> "Labelled":
-        """Return the same corpus with only some of the texts."""
-        return Labelled(self.corpus, self.labels, self.classes, self.rows[rows])
-
-    def to(self, device: torch.device) -> "Labelled":
-        """Move the tokens to a device."""
-        return Labelled(self.corpus.to(device), self.labels, self.classes, self.rows)
+    def tokenise(self, key: CacheKey, tokenizer: Tokenizer, skipped: Skipped, classes: tuple[str, ...]) -> Labelled:
+        """Load the tokenised texts, or tokenise them."""
+        return Labelled.open(key, lambda found: self.read(key, found), tokenizer, self.longest, skipped, classes)
 
 
 def _sorted_draws(lengths: Indices) -> Iterator[Draw]:
