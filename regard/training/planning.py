@@ -274,7 +274,7 @@ def fit_to_minutes(draft: Draft) -> None:
 
 def choose_threads(draft: Draft) -> None:
     """Choose how many threads compute on a CPU: the cores that the process may use and that other programs leave."""
-    said = draft.train_table.keys() | changed_keys(draft.changes["train"])  # or that there is to be no number
+    said = draft.train_table.keys() | changed_keys(draft.changes["train"])  # of `none`, the table has nothing
     if draft.device != "cpu" or "threads" in said or draft.given["train"].keys() >= NEEDED:
         return
     chosen = THREADS in os.environ  # by the user, or by `regard --threads`
