@@ -18,6 +18,16 @@ SHARES = (
     "precision_l_6",
 )  # metrics that are written in percent
 
+STEP_METRICS = {
+    "IWSLT'15 English to Vietnamese, BLEU of tokens": "bleu_tokenised",
+    "parsing of the treebank sample, bracketing F1": "bracket_f1",
+}
+STEPS: dict[str, tuple[str | None, str | None]] = {
+    "LSTMs": ("iwslt15-en-vi-rnn-seq2seq", None),
+    "LSTMs with attention": ("iwslt15-en-vi-rnn-attention", "parsing-rnn-attention"),
+    "Transformer": ("iwslt15-en-vi", "parsing"),
+}
+
 
 @dataclass(frozen=True)
 class ResultRow:
@@ -81,6 +91,13 @@ def results_page() -> str:
         "",
         *_markdown_table(results),
         "",
+        "## From recurrence to attention to the Transformer",
+        "",
+        "The same data read by three kinds of model: LSTMs that pass one vector from source to target, LSTMs with",
+        "attention, and the Transformer.",
+        "",
+        *_steps_table(results),
+        "",
         "## Metrics",
         "",
         *(f"- **{short}**: {meaning}." for short, meaning in METRIC_NAMES.values()),
@@ -125,6 +142,19 @@ def _markdown_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
     for row in result_rows(results):
         cells = (row.metric, row.score, row.goal, row.distance, row.published, row.time, row.hardware)
         yield f"| [{row.name}](#{row.name}) | {' | '.join(cells)} |"
+
+
+def _steps_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
+    """Yield a line for each of `STEPS`: its score on each data set, where it is measured."""
+    found = {result.name: result.expected() for result in results}
+    yield f"| | {' | '.join(STEP_METRICS)} |"
+    yield f"|---|{'---:|' * len(STEP_METRICS)}"
+    for kind, names in STEPS.items():
+        cells = []
+        for name, metric in zip(names, STEP_METRICS.values(), strict=True):
+            expected = found.get(name or "")
+            cells.append("" if expected is None else f"[{_shown(metric, expected.score[metric])}](#{name})")
+        yield f"| {kind} | {' | '.join(cells)} |"
 
 
 def _section(result: ResultRecipe) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The stages of planning that choose the model: which architecture, in which size, fitted to the data."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from torch import nn
 
@@ -9,6 +10,7 @@ from regard.errors import ConfigError
 from regard.models.count import flops_per_token
 from regard.models.recipe import ModelConfig, build_empty, load_recipe
 from regard.models.scale import HEADS, SIZES, Size, part_sizes, scale_model
+from regard.parts.recurrent import Bidirectional, Recurrent
 from regard.recipe_files import merge, override, read_recipe
 from regard.training.draft import Draft, chosen_by
 from regard.training.model_table import (
@@ -111,16 +113,26 @@ def _take_module(draft: Draft, module: nn.Module) -> None:
         draft.note("model", draft.base, "model=...")
 
 
-def cost_and_width(draft: Draft) -> tuple[float, int]:
-    """Return the FLOPs of a forward pass for one token, and the width of the model, which decides the rates."""
+class ModelFacts(NamedTuple):
+    """What the number of updates and their rates follow from."""
+
+    flops: float  # of a forward pass for one token
+    dim: int
+    recurrent: bool  # whether all its layers are recurrent cells: Elman, LSTM, GRU, MUT1 to MUT3
+
+
+def find_facts(draft: Draft) -> ModelFacts:
+    """Return the facts of the model; of a module of the user as far as they can be known."""
     if draft.model is not None:
-        length = draft.task.usual_length()
-        return float(flops_per_token(build_empty(draft.model), length)), draft.model.dim
+        model = build_empty(draft.model)
+        recurrent = all(isinstance(mixer, Recurrent | Bidirectional) for mixer in model.mixers())
+        return ModelFacts(float(flops_per_token(model, draft.task.usual_length())), draft.model.dim, recurrent)
     module = draft.request.model
     assert module is not None
     dim = getattr(module, "dim", None)
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    return 2.0 * max(parameters, 1), dim if type(dim) is int and dim > 0 else SIZES["small"].dim
+    width = dim if type(dim) is int and dim > 0 else SIZES["small"].dim
+    return ModelFacts(2.0 * max(parameters, 1), width, recurrent=False)
 
 
 def _scaled(draft: Draft) -> Table:

@@ -25,7 +25,7 @@ from regard.tasks.kinds import TASKS
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.draft import COMMAND_LINE, Draft, RunPlan, Say, chosen_by
 from regard.training.memory import split_to_fit
-from regard.training.model_choice import choose_architecture, choose_model, cost_and_width
+from regard.training.model_choice import choose_architecture, choose_model, find_facts
 from regard.training.model_table import (
     find_size,
 )
@@ -49,6 +49,7 @@ from regard.training.suggestions import (
     suggest_part,
     suggest_patience,
     suggest_rare_until,
+    suggest_recurrent_rates,
     suggest_steps,
     suggest_tokens,
 )
@@ -189,9 +190,9 @@ def choose_training(draft: Draft) -> None:
     config, chosen, amount = draft.task_config, draft.choices, draft.task.amount()
     pretrained = draft.pretrained is not None
     tokens = max(chosen.tokens, 0) or suggest_tokens(config, amount, draft.device)
-    flops, dim = cost_and_width(draft)
+    model = find_facts(draft)
     seconds = SECONDS if chosen.minutes is None else 60 * chosen.minutes * UPDATE_SHARE
-    affordable = count_affordable(seconds, flops, tokens, draft.device)
+    affordable = count_affordable(seconds, model.flops, tokens, draft.device)
     passes = min(config.passes, PRETRAINED_PASSES) if pretrained else config.passes
     wanted = passes * amount.tokens / tokens if chosen.minutes is None else affordable
     steps = max(chosen.steps, 0) or suggest_steps(wanted, affordable)
@@ -199,14 +200,17 @@ def choose_training(draft: Draft) -> None:
         _warn_of_few_steps(draft, steps)
     optimizer = chosen.optimizer or config.suggest_optimizer_kind(pretrained)
     schedule = chosen.schedule or config.suggest_schedule_kind(optimizer, pretrained)
-    rates = config.suggest_optimizer(optimizer, dim, pretrained)
     task = f"task {draft.kind}"
+    rates = config.suggest_optimizer(optimizer, model.dim, pretrained)
+    rates_by = chosen_by(task, config.suggest_optimizer)
+    if model.recurrent and optimizer == "muon":
+        rates, rates_by = suggest_recurrent_rates(rates), chosen_by("recurrent models", suggest_recurrent_rates)
     suggested: list[tuple[Table, str]] = [
         ({"steps": steps}, chosen_by("the data, the device and the model", suggest_steps)),
         ({"tokens": tokens}, chosen_by("the data and the device", suggest_tokens)),
         ({"clip": 1.0}, chosen_by("all tasks", choose_training)),
         (suggest_intervals(steps), chosen_by("train.steps", suggest_intervals)),
-        ({"optimizer": rates}, chosen_by(task, config.suggest_optimizer)),
+        ({"optimizer": rates}, rates_by),
         (
             {"schedule": suggest_schedule(schedule, steps, pretrained)},
             chosen_by(f"{task} and train.steps", suggest_schedule),

@@ -265,13 +265,18 @@ mixer = { kind = "attention", heads = { kind = "multi", heads = 5 } }
 """
 
 
-def test_all_recipes_of_a_task_get_one_optimizer(tmp_path):
+def test_all_recipes_of_a_task_get_one_optimizer_and_recurrent_ones_higher_rates(tmp_path):
     (tmp_path / "hybrid.toml").write_text(HYBRID)
-    names = ("gpt2", "lstm", "conv", str(tmp_path / "hybrid.toml"))
+    names = ("gpt2", "conv", str(tmp_path / "hybrid.toml"), "rwkv4", "lstm", "mut1")
     found = [planned("language", tmp_path, "model.dim=100", recipe=name).config.train for name in names]
-    assert all(train.optimizer == found[0].optimizer for train in found)
     assert all(train.schedule == found[0].schedule for train in found)
-    assert isinstance(found[0].optimizer, MuonConfig)
+    rates = [
+        (train.optimizer.rate, train.optimizer.rest.rate) for train in found if isinstance(train.optimizer, MuonConfig)
+    ]
+    assert rates[:4] == [rates[0]] * 4
+    assert rates[4:] == [pytest.approx((1.5 * rates[0][0], 1.7 * rates[0][1]))] * 2
+    own = planned("language", tmp_path, "train.optimizer.rate=0.02", recipe="lstm").config.train.optimizer
+    assert own.rate == 0.02
 
 
 # --- scaling on the command line -------------------------------------------------------------------------------------
