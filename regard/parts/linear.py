@@ -86,8 +86,8 @@ _CURRENT: ContextVar[frozenset[nn.Module]] = ContextVar("current", default=froze
 def using_products(modules: Iterable[nn.Module]) -> Iterator[None]:
     """Compute with the products of these modules in this thread, except those that are stale now.
 
-    Staleness is checked here and not in every product, which would take up to a tenth of a decode step. So inside the
-    `with`, weights may be changed in place, but not replaced.
+    Staleness is checked here and not in every product, of which a decode step has dozens. So inside the `with`, weights
+    may be changed in place, but not replaced.
     """
     before = _CURRENT.get()
     _CURRENT.set(before.union(each for each in modules if isinstance(each, Repackable) and each.is_current()))

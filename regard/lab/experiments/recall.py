@@ -213,7 +213,8 @@ between letter and question are 1, 2, 4, ..., equally often in training; so shor
 
 Each model is a recipe of the package, scaled to the same number of parameters (the width differs), without dropout and
 with Xavier's initialisation, trained by `regard train language` with the same data, updates, optimizer (Muon, AdamW for
-tables and convolutions) and schedule. The accuracy is measured on new lines, 200 for each distance.
+tables and convolutions; recurrent cells at higher rates) and schedule. The accuracy is measured on new lines, 200 for
+each distance.
 
 The convolution has 4 layers with kernels of 5 tokens, so it sees 16 tokens back: beyond that it can only guess. The
 recurrences are trained by backpropagation through windows of twice the longest distance.""",
