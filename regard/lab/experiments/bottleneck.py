@@ -151,7 +151,8 @@ EXPERIMENT = Experiment(
     "`rnn-attention` (GRU, additive attention, no input feeding) and `translator` (a Transformer), with the same "
     "width, number of updates, tokens in an update and optimizer (at higher rates for the first two). The pairs are "
     "generated from a small grammar with reordered adjectives and gender, in chains of clauses, so that every length "
-    "has the same difficulty and a perfect translation exists. BLEU is measured on other sentences of each length, which all occur in training; "
+    "has the same difficulty and a perfect translation exists. BLEU is measured on other sentences of each length, "
+    "which all occur in training; "
     "`--scale full` uses chained real sentences (Tatoeba).\n\nEqual budget means equal data and updates, not equal "
     "time: the table gives the parameters, which differ by a third.",
     vary="`regard lab bottleneck --scale full` on an accelerator. For other models on your own pairs: `regard compare "
