@@ -48,7 +48,7 @@ def results_command(
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("name", style="bold cyan", no_wrap=is_wide, overflow="fold")
     for title in ("metric", "score", *more):
-        table.add_column(title, no_wrap=title in ("goal", "published"))  # the others may need a second line
+        table.add_column(title, no_wrap=title in ("goal", "published"), overflow="fold")  # others may need more lines
     last = ""
     for row in rows:
         shown = row.name if row.name != last else ""

@@ -15,7 +15,6 @@ from rich.console import Console
 
 import regard as package
 from regard.atomic import lock
-from regard.config import to_table
 from regard.errors import InputError, RegardError
 from regard.extend import known_only_here, open_registry, register
 from regard.lab.comparison import compare as module
@@ -120,8 +119,11 @@ def test_all_models_spend_the_same_on_the_same_data(world):
     configs = [open_run(path).config for path in sorted((table.folder / "runs").iterdir())]
     assert [path.name for path in sorted((table.folder / "runs").iterdir())] == ["gpt2-0", "gpt2-1", "lstm-0", "lstm-1"]
     assert [config.train.seed for config in configs] == [0, 1, 0, 1]
-    one = to_table(replace(configs[0].train, seed=0))
-    assert all(to_table(replace(config.train, seed=0)) == one for config in configs)
+    one, *others = (replace(config.train, seed=0, optimizer=configs[0].train.optimizer) for config in configs)
+    assert all(other == one for other in others)
+    assert all(isinstance(config.train.optimizer, MuonConfig) for config in configs)
+    assert configs[0].train.optimizer == configs[1].train.optimizer != configs[2].train.optimizer  # recurrent: higher
+    assert configs[2].train.optimizer == configs[3].train.optimizer
     assert all((config.task, config.tokenizer) == (configs[0].task, configs[0].tokenizer) for config in configs)
     assert (configs[0].train.steps, configs[0].train.patience) == (12, None)  # no run ends early
     assert configs[0].model != configs[2].model
@@ -464,7 +466,9 @@ def test_all_get_one_optimizer_unless_asked_otherwise(here):
     (here / "own.toml").write_text(OWN)
     found = plan("gpt2", here / "own.toml", budget=Budget("steps", 5), size="tiny")
     assert all(isinstance(each.config.train.optimizer, MuonConfig) for each in found.recipes)
-    assert found.recipes[0].config.train == found.recipes[1].config.train
+    gpt2, own = (each.config.train for each in found.recipes)
+    assert replace(own, optimizer=gpt2.optimizer) == gpt2
+    assert own.optimizer.rate == pytest.approx(1.5 * gpt2.optimizer.rate)  # its layers are recurrent
     assert found.notes == (
         "own: its [train] table is left out, so that all models get one rule; --own-optimizer uses its optimizer and "
         "schedule",
