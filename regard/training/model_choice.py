@@ -125,7 +125,8 @@ def find_facts(draft: Draft) -> ModelFacts:
     """Return the facts of the model; of a module of the user as far as they can be known."""
     if draft.model is not None:
         model = build_empty(draft.model)
-        recurrent = all(isinstance(mixer, Recurrent | Bidirectional) for mixer in model.mixers())
+        mixers = model.mixers()
+        recurrent = bool(mixers) and all(isinstance(mixer, Recurrent | Bidirectional) for mixer in mixers)
         return ModelFacts(float(flops_per_token(model, draft.task.usual_length())), draft.model.dim, recurrent)
     module = draft.request.model
     assert module is not None

@@ -203,7 +203,7 @@ def choose_training(draft: Draft) -> None:
     task = f"task {draft.kind}"
     rates = config.suggest_optimizer(optimizer, model.dim, pretrained)
     rates_by = chosen_by(task, config.suggest_optimizer)
-    if model.recurrent and optimizer == "muon":
+    if model.recurrent and optimizer == "muon" and not pretrained:
         rates, rates_by = suggest_recurrent_rates(rates), chosen_by("recurrent models", suggest_recurrent_rates)
     suggested: list[tuple[Table, str]] = [
         ({"steps": steps}, chosen_by("the data, the device and the model", suggest_steps)),

@@ -122,8 +122,10 @@ def test_all_models_spend_the_same_on_the_same_data(world):
     one, *others = (replace(config.train, seed=0, optimizer=configs[0].train.optimizer) for config in configs)
     assert all(other == one for other in others)
     assert all(isinstance(config.train.optimizer, MuonConfig) for config in configs)
-    assert configs[0].train.optimizer == configs[1].train.optimizer != configs[2].train.optimizer  # recurrent: higher
-    assert configs[2].train.optimizer == configs[3].train.optimizer
+    gpt2, lstm = configs[0].train.optimizer, configs[2].train.optimizer
+    assert [config.train.optimizer for config in configs] == [gpt2, gpt2, lstm, lstm]
+    higher = replace(gpt2, rate=1.5 * gpt2.rate, rest=replace(gpt2.rest, rate=4 * gpt2.rest.rate))
+    assert lstm == higher  # its layers are recurrent
     assert all((config.task, config.tokenizer) == (configs[0].task, configs[0].tokenizer) for config in configs)
     assert (configs[0].train.steps, configs[0].train.patience) == (12, None)  # no run ends early
     assert configs[0].model != configs[2].model
