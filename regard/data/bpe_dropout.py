@@ -82,7 +82,8 @@ class BPEDropout:
         begins = np.ones(len(ids), bool)
         begins[1:] = (text[1:] != text[:-1]) | (word[1:] != word[:-1])
         starts = np.flatnonzero(begins)
-        first, new, numbers = len(self._splits.lengths), [], []
+        first, numbers = len(self._splits.lengths), []
+        new: list[np.ndarray] = []
         for begin, end in pairwise([*starts.tolist(), len(ids)]):
             number = self._numbers.setdefault(ids[begin:end].tobytes(), first + len(new))
             if number == first + len(new):
