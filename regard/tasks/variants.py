@@ -4,10 +4,9 @@ A version is made when its epoch comes, and in the background while the model le
 first update waits for the first version only.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from threading import Thread
-from typing import overload
 
 import torch
 
@@ -19,7 +18,7 @@ from regard.tasks.task import Batch, Feed
 SAMPLE = 500  # names of tokens that are tokenised as a sample
 
 
-class Variants(Sequence[Pairs]):
+class Variants:
     """Versions of pairs by number; all have the same pairs. Version 0 is open, `make` opens another.
 
     `widest` are the most tokens of a row on each side in any version; `made_from` is all that decides the other
@@ -45,14 +44,8 @@ class Variants(Sequence[Pairs]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, number: int) -> Pairs: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Pairs]: ...
-    def __getitem__(self, number: int | slice) -> Pairs | list[Pairs]:
+    def __getitem__(self, number: int) -> Pairs:
         """Return a version with its tokens on the device."""
-        if isinstance(number, slice):
-            return [self[one] for one in range(self._count)[number]]
         number = range(self._count)[number]
         if number not in self._placed:
             self._placed[number] = self.open(number).to(self._device)

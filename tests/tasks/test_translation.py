@@ -248,7 +248,7 @@ def test_variants_are_the_same_pairs_tokenised_in_other_ways(varied):
         assert pairs.pairs.tolist() == varied.train[0].pairs.tolist()
     assert all(text == texts[0] for text in texts)
     assert len({pairs.lengths.tobytes() for pairs in varied.train}) == VARIANTS
-    assert all((pairs.lengths.sum(0) > varied.train[0].lengths.sum(0)).all() for pairs in varied.train[1:])
+    assert all((pairs.lengths.sum(0) > varied.train[0].lengths.sum(0)).all() for pairs in list(varied.train)[1:])
 
 
 def test_dropout_follows_from_the_seed_whatever_is_in_the_cache(tmp_path, monkeypatch):
