@@ -30,6 +30,8 @@ Generated from the config classes; `regard show --keys PART` prints one part of 
 - A table with a `kind` is one of several classes, each with keys of its own. What you register
   (see [extending.md](extending.md)) is listed as well: `regard show --keys PART --import FILE`.
 - `like = "NAME"` starts a table from a copy of the table NAME beside it, and a whole file from another recipe.
+- A table with another `kind` replaces the inherited one and loses its other keys, also those that both kinds have: give
+  `bidirectional = true` again where an LSTM replaces a GRU.
 """
 
 

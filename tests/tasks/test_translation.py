@@ -262,6 +262,10 @@ def test_dropout_follows_from_the_seed_whatever_is_in_the_cache(tmp_path, monkey
     first = opened("one", 3)
     assert opened("one", 3).fingerprint() == opened("another", 3).fingerprint() == first.fingerprint()
     assert opened("one", 4).fingerprint() != first.fingerprint()
+    variants = [
+        opened(cache, seed).train.open(2).checksum() for cache, seed in (("one", 3), ("another", 3), ("one", 4))
+    ]
+    assert variants[0] == variants[1] != variants[2]
     first.save(tmp_path / "run")  # a run that is resumed reads its own tokenizer
     resumed = opened("a third", 3, TokenizerConfig(path=str(tmp_path / "run"), dropout=0.5))
     assert resumed.fingerprint() == first.fingerprint()
