@@ -38,6 +38,10 @@ class WriteError(RegardError):
         self.path, self.reason, self.advice = path, reason, advice
 
 
+class LockedError(RegardError):
+    """Another process holds a lock."""
+
+
 @contextmanager
 def write_file(path: str | Path, remedy: str | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; when the block ends, the file written there becomes `path`.
@@ -307,7 +311,7 @@ def _open_locked(path: Path, remedy: str | None) -> int | None:
     try:
         if _flock(handle, waits=remedy is None) is False:
             holder = os.pread(handle, 1000, 0).decode(errors="replace") or "another process uses this folder"
-            raise RegardError(f"{path.parent}: {holder}; {remedy}")
+            raise LockedError(f"{path.parent}: {holder}; {remedy}")
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), path.stat()):
                 return handle

@@ -1,5 +1,7 @@
 """`regard annotate`: print the secondary structure of proteins, or their contacts."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,12 +9,14 @@ import typer
 
 from regard.cli.lines import Lines
 from regard.cli.option_groups import expand_groups
-from regard.cli.sink import Sink
+from regard.cli.sink import Sink, named
 from regard.cli.text import AnswerOptions, TextArguments, answer_all, as_object
 from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.use.annotate import Annotation, ContactMap
+    from regard.use.batches import Chunks
+    from regard.use.loaded_model import LoadedModel
 
 
 @expand_groups
@@ -32,7 +36,7 @@ def annotate_command(
 
     Prints a letter for each residue, one line for each sequence: H, G and I are helices, E a strand, B a bridge, T a
     turn, S a bend, and _ is everything else. A model of distances prints the most likely contacts instead: two
-    residues and a probability, separated by tabs.
+    residues and a probability, separated by tabs. A file has a sequence in each line, or is a FASTA file.
 
     Examples:
       regard annotate MKTAYIAKQRQISFVKSHFSRQ
@@ -41,7 +45,7 @@ def annotate_command(
     """
     if alignment is not None and (given.texts or given.file is not None):
         raise InputError("--alignment names the sequence already; leave texts and --file out")
-    lines = given.lines() if alignment is None else Lines([""], None)
+    lines = _read(given) if alignment is None else Lines([""], None)
 
     def show(number: int, line: str, found: "Annotation | ContactMap | None") -> str:
         if found is None:
@@ -54,5 +58,39 @@ def annotate_command(
             found = loaded.annotate_alignment(alignment)
             sink.write(f"{show(1, found.sequence, found)}\n")
             return
-        answers = loaded.annotate_lines(lines.chunks(loaded), lines.feedback(), running.batch_tokens)
+        answers = loaded.annotate_lines(_checked(lines, loaded), lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
+
+
+def _read(given: TextArguments) -> Lines:
+    """Return the lines to answer; of a FASTA file these are its sequences."""
+    from regard.data.lines import EmptyError
+    from regard.data.proteins import is_fasta, read_sequences
+
+    file = named(given.file)
+    with suppress(EmptyError):
+        if file is not None and not given.texts and given.column is None and is_fasta(file):
+            return Lines(read_sequences(file), None)
+    return given.lines()
+
+
+def _checked(lines: Lines, loaded: "LoadedModel") -> "Chunks":
+    """Return the lines of the input, in which a letter that is not a residue is an error with its line."""
+    from regard.data.tables import is_table
+    from regard.models.residues import clean_sequence
+    from regard.use.batches import Chunks
+
+    where = "text " if lines.texts else "line "
+    if lines.file is not None:
+        where = f"{lines.file}: row " if is_table(lines.file) else f"{lines.file}:"
+
+    def each() -> Iterator[Sequence[str]]:
+        before = 0
+        for chunk in lines.chunks(loaded).lists:
+            for number, line in enumerate(chunk, before + 1):
+                if line.strip():
+                    clean_sequence(line, f"{where}{number}")
+            before += len(chunk)
+            yield chunk
+
+    return Chunks(each())

@@ -1,5 +1,7 @@
 """`regard parse`: draw the trees of sentences, or write those of a file in brackets."""
 
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +11,7 @@ import typer
 from regard.cli.console import complain
 from regard.cli.lines import Lines
 from regard.cli.option_groups import expand_groups
-from regard.cli.sink import Sink, check_apart
+from regard.cli.sink import Sink, check_apart, named
 from regard.cli.text import AllowPickle, AnswerOptions, EngineName, TextArguments, answer_all, as_object
 from regard.errors import InputError
 
@@ -55,6 +57,7 @@ def parse_command(
     if given.model is not None and grammar is not None:
         raise InputError(f"-m {given.model} and --grammar {grammar}: either parses; leave one of them out")
     drawn = bool(given.texts) and not (brackets or running.as_json)
+    width = shutil.get_terminal_size().columns if named(given.output) is None and sys.stdout.isatty() else None
     with Sink(given.output) as sink:
 
         def show(number: int, line: str, tree: "Tree | None") -> str:
@@ -66,7 +69,7 @@ def parse_command(
                 return as_object(line, tree=None if tree is None else str(tree))
             if tree is None:
                 return ""
-            return "\n".join(tree_lines(tree)) if drawn else str(tree)
+            return "\n".join(tree_lines(tree, width)) if drawn else str(tree)
 
         if grammar is not None:
             answer_all(lines, _parse_with_grammar(lines, grammar), sink, show)

@@ -6,6 +6,7 @@ shape has the same number of rows and compiled code is not compiled again. No dr
 """
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,18 +90,28 @@ class Buckets(Order):
 
     `lengths` is (rows, sides): one side for a text, two for a pair. Buckets are made by splitting the one with the most
     padding where that saves most, until little padding is left or there are `most` buckets. An epoch draws every row
-    once: the rows that do not fill a draw move to a larger bucket, and empty rows complete the last draw.
+    once: the rows that do not fill a draw move to a larger bucket, and empty rows complete the last draw. The largest
+    bucket is as wide as the longest row, or `widest`.
     """
 
-    def __init__(self, lengths: Indices, tokens: int, seed: int, most: int = 48) -> None:
+    def __init__(self, lengths: Indices, tokens: int, seed: int, most: int = 48, widest: Widths | None = None) -> None:
         self.seed = seed
         buckets = _split(lengths, most)
-        largest = tuple(int(width) for width in lengths.max(0))
+        largest = widest or tuple(int(width) for width in lengths.max(0))
         found = {tuple(int(width) for width in lengths[bucket].max(0)): bucket for bucket in buckets}
         self.shapes = tuple(sorted({*found, largest}, key=lambda shape: (sum(shape), shape)))
         self.members = [found.get(shape, np.empty(0, np.int64)) for shape in self.shapes]
         self.batches = [min(rows_for(tokens, shape), len(lengths)) for shape in self.shapes]
         self.larger = [_next_larger(self.shapes, index) for index in range(len(self.shapes))]
+
+    def holding(self, lengths: Indices) -> "Buckets":
+        """Return the same buckets for as many rows of other lengths, each in the first bucket that is wide enough."""
+        found, place = copy(self), np.full(len(lengths), len(self.shapes))
+        for index in reversed(range(len(self.shapes))):
+            place[(lengths <= self.shapes[index]).all(1)] = index
+        assert place.max(initial=0) < len(self.shapes), "a row is wider than all buckets"
+        found.members = [np.flatnonzero(place == index) for index in range(len(self.shapes))]
+        return found
 
     def epoch(self, number: int) -> Iterator[Draw]:
         """Yield every row once, the buckets in random order."""
@@ -181,16 +192,19 @@ def pack_rows(lengths: Indices, widths: Widths, block: int = 4096) -> list[Indic
     groups: list[list[int]] = []
     for begin in range(0, len(lengths), block):
         part = lengths[begin : begin + block]
-        free = np.tile(np.array(widths), (len(part), 1))  # left in each group, on every side
+        free = [np.full(len(part), width) for width in widths]  # left in each group, by side
         here: list[list[int]] = []
         for row in np.argsort(-part.max(1), kind="stable").tolist():
-            fits = (free[: len(here) + 1] >= part[row]).all(1)
+            fits = np.logical_and.reduce(
+                [side[: len(here) + 1] >= length for side, length in zip(free, part[row], strict=True)]
+            )
             place = int(fits.argmax())
             assert fits[place], "a row is wider than the widths"
             if place == len(here):
                 here.append([])
             here[place].append(begin + row)
-            free[place] -= part[row]
+            for side, length in zip(free, part[row], strict=True):
+                side[place] -= length
         groups += here
     return [np.array(group) for group in groups]
 

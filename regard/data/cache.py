@@ -26,7 +26,7 @@ from regard.atomic import sha256 as file_checksum
 from regard.errors import InputError, RegardError
 from regard.untrusted import read_json
 
-FORMAT = 3  # of all entries; raise it with every change of what is made from the same files and settings
+FORMAT = 4  # of all entries; raise it with every change of what is made from the same files and settings
 CHECKSUMS, CHECKED = "checksums.json", "checked.json"
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # differs after every start of a Linux machine
 REMEDY = "free some space, or set REGARD_CACHE to another folder"

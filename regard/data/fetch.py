@@ -97,9 +97,16 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
 
 
 def _local_copy(source: Path, name: str, file: DatasetFile) -> Path | None:
-    """Find a local copy, plain or compressed, in the data set's own folder first."""
-    folders = (source / name, source / name.replace("-", "_"), source)
-    places = (folder / f"{file.name}{suffix}" for folder in folders for suffix in PACKED)
+    """Find a local copy, plain or compressed: in the data set's own folder, or in the only folder that has one."""
+    for folder in (source / name, source / name.replace("-", "_"), source):
+        if copy := _packed_copy(folder, file):
+            return copy
+    others = [copy for folder in source.iterdir() if (copy := _packed_copy(folder, file))]
+    return others[0] if len(others) == 1 else None
+
+
+def _packed_copy(folder: Path, file: DatasetFile) -> Path | None:
+    places = (folder / f"{file.name}{suffix}" for suffix in PACKED)
     return next((place for place in places if place.is_file()), None)
 
 

@@ -79,21 +79,9 @@ def read_fasta(path: Path) -> tuple[str, tuple[str, ...]]:
     Where the first sequence has a gap, the column is left out; so are small letters and dots, which A3M files have for
     insertions, if there is a dash or a capital letter in the file.
     """
-    names: list[str] = []
-    parts: list[list[str]] = []
-    for number, line in enumerate(read_lines(path), 1):
-        if line.startswith(">"):
-            names.append(line[1:].strip() or f"row {len(names) + 1}")
-            parts.append([])
-        elif line.strip() and not parts:
-            raise InputError(f"{path}:{number}: {line[:20]!r} comes before the first line that begins with >")
-        elif parts:
-            parts[-1].append("".join(line.split()))
-    rows = ["".join(part) for part in parts]
-    if not rows:
-        raise InputError(f"{path}: holds no sequence; each begins with a line of > and its name")
+    names, rows = zip(*_read_records(path), strict=True)
     if len({len(row) for row in rows}) > 1:  # A3M
-        rows = ["".join(letter for letter in row if not (letter.islower() or letter == ".")) for row in rows]
+        rows = tuple("".join(letter for letter in row if not (letter.islower() or letter == ".")) for row in rows)
     for name, row in zip(names, rows, strict=True):
         if len(row) != len(rows[0]):
             rule = f"{name} has {len(row)} columns but the first sequence {len(rows[0])}"
@@ -105,6 +93,33 @@ def read_fasta(path: Path) -> tuple[str, tuple[str, ...]]:
         raise InputError(f"{path}: the first sequence has gaps only; give one with residues")
     first, *others = ("".join(row[place] for place in kept) for row in clean)
     return first, tuple(row for row in others if row.strip(GAP))
+
+
+def is_fasta(path: Path) -> bool:
+    """Return whether the first line with text begins with >; a pipe is not looked into."""
+    return path.is_file() and next((line.startswith(">") for line in read_lines(path) if line.strip()), False)
+
+
+def read_sequences(path: Path) -> list[str]:
+    """Return the sequences of a FASTA file, which need not be aligned."""
+    return [clean_sequence(row, f"{path}: {name}") for name, row in _read_records(path)]
+
+
+def _read_records(path: Path) -> list[tuple[str, str]]:
+    """Return the names and the sequences of a FASTA file, as they are written; at least one."""
+    names: list[str] = []
+    parts: list[list[str]] = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line.startswith(">"):
+            names.append(line[1:].strip() or f"row {len(names) + 1}")
+            parts.append([])
+        elif line.strip() and not parts:
+            raise InputError(f"{path}:{number}: {line[:20]!r} comes before the first line that begins with >")
+        elif parts:
+            parts[-1].append("".join(line.split()))
+    if not names:
+        raise InputError(f"{path}: holds no sequence; each begins with a line of > and its name")
+    return [(name, "".join(part)) for name, part in zip(names, parts, strict=True)]
 
 
 def read_structures(path: Path, skipped: Skipped) -> Iterator[Structure]:

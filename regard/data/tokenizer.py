@@ -8,6 +8,7 @@ those between blanks keep the ends of lines. Unigram pieces normalise the text (
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
@@ -21,6 +22,8 @@ from tokenizers import models
 from regard.atomic import make_folder, write_text
 from regard.config import Config, Range, Rate, Table
 from regard.data.bpe_dropout import BPEDropout
+from regard.data.pieces import PieceTable, can_cut
+from regard.data.ragged import split_rows
 from regard.data.sentencepiece import explain_library_errors
 from regard.data.tokenizer_folder import FILE, NAMES, SPECIAL_TOKENS, TARGET, open_tokenizer
 from regard.data.vocabulary import (
@@ -110,6 +113,7 @@ class Tokenizer:
         self._plain_target = self._plain if target is None else _without_special_names(target)
         self._dropout = BPEDropout(self._plain, dropout) if dropout else None
         self._look_up = _table_lookup(backend)
+        self._pieces = PieceTable(partial(_ids, self._plain)) if can_cut(self._plain) else None
         self.specials = {id for id, token in backend.get_added_tokens_decoder().items() if token.special}
         self._decoder = json.dumps(json.loads(backend.to_str())["decoder"], ensure_ascii=False)
         names = backend.get_vocab() if "ByteFallback" in self._decoder else {}
@@ -128,6 +132,8 @@ class Tokenizer:
             return self.encode([texts], special=special)[0]
         if self._look_up is not None and not special:
             return [self._look_up(text) for text in texts]
+        if self._pieces is not None and not special:
+            return [row for group in _groups(texts) for row in split_rows(*self._pieces.look_up(group))]
         return _ids(self._backend if special else self._plain, texts)
 
     def encode_part(self, texts: Sequence[str], limit: int, last: bool = False) -> list[np.ndarray]:

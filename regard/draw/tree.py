@@ -43,17 +43,24 @@ class TreeNode(Protocol):
         """What it consists of."""
 
 
-def tree_lines(node: TreeNode) -> list[str]:
-    """Return a tree as lines: each constituent below the one that it is part of, a tag with its word on one line."""
+def tree_lines(node: TreeNode, width: int | None = None) -> list[str]:
+    """Return a tree as lines: each constituent below the one that it is part of, a tag with its word on one line.
 
-    def below(parts: Sequence[TreeNode | str], before: str) -> Iterator[str]:
+    If the lines of a deep tree are longer than `width`, they are indented less.
+    """
+
+    def below(parts: Sequence[TreeNode | str], before: str, indent: int) -> Iterator[str]:
         for place, part in enumerate(parts, 1):
             last = place == len(parts)
-            yield f"{before}{'└─ ' if last else '├─ '}{_line(part)}"
+            yield f"{before}{('└─ ' if last else '├─ ')[:indent]}{_line(part)}"
             if not isinstance(part, str) and _word(part) is None:
-                yield from below(part.parts, before + ("   " if last else "│  "))
+                yield from below(part.parts, before + (" " if last else "│").ljust(indent), indent)
 
-    return [_line(node), *(() if _word(node) is not None else below(node.parts, ""))]
+    for indent in (3, 2, 1):
+        lines = [_line(node), *(() if _word(node) is not None else below(node.parts, "", indent))]
+        if width is None or max(map(len, lines)) <= width:
+            break
+    return lines
 
 
 def _word(node: TreeNode) -> str | None:

@@ -63,6 +63,7 @@ class Search:
 
     metric: str
     candidates: list[TunedSetting]
+    steps: int = 0  # updates of a run that the task suggests
     spent: float = 0.0  # seconds of all rungs so far
     starting: float = STARTING  # seconds of a run that are not for updates
 
@@ -146,6 +147,7 @@ class Halving:
 
     def _train(self, rung: int, members: Sequence[TunedSetting]) -> None:
         runs = {member.number: self._run(member, rung) for member in members if not member.failure}
+        trained = [member for member in members if not member.failure and not is_finished(runs[member.number])]
         began, failures = monotonic(), {}
         try:
             failures = train_runs(list(runs.values()), self.jobs, self.devices, list(map(str, IMPORTED)), self.console)
@@ -153,7 +155,7 @@ class Halving:
             stopped.args = (f"{stopped}: {self.folder}",)
             raise
         finally:
-            self._note_time(monotonic() - began, rung, members)
+            self._note_time(monotonic() - began, rung, trained)
             for member in members:
                 run = runs.get(member.number)
                 if run is None or len(member.scores) > rung:
@@ -165,8 +167,10 @@ class Halving:
             self._save()
 
     def _note_time(self, seconds: float, rung: int, members: Sequence[TunedSetting]) -> None:
-        """Note the time of a rung, and what its runs took besides updates."""
+        """Note the time of a rung, and what the runs that were trained took besides updates."""
         self.search.spent += seconds
+        if not members:
+            return
         each = seconds * min(self.jobs, len(members)) / len(members)
         updating = [
             (member.updates[rung] - sum(member.updates[rung - 1 : rung])) * member.seconds for member in members

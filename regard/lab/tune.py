@@ -23,7 +23,7 @@ from regard.errors import ConfigError, RegardError
 from regard.lab.comparison.compare import devices_for
 from regard.lab.comparison.runs import say
 from regard.lab.halving import SEARCH, TASK, TRIALS, Halving, Search, TunedSetting, count_settings
-from regard.lab.search_space import changes_for, draw_settings, search_space
+from regard.lab.search_space import changes_for, draw_settings, search_space, suggested_settings
 from regard.machine import suggest_threads
 from regard.recipe_files import override
 from regard.runs.layout import LOCK
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 TUNED = Path("tuned")  # where searches are that the user gives no folder
 FOUND = "found.toml"
+SHORT = 0.25  # share of the updates of a run, below which the last rung says little about its end
 
 
 def tune(
@@ -86,7 +87,8 @@ def tune(
                 request = RunRequest(folder / TASK, tuple(overrides), size)
                 count = count_settings(60 * minutes, at_once)
                 search = _begin(request, recipe is not None, count, at_once, ranks, status)
-        say(console, f"{len(search.candidates)} settings, {at_once} at a time, about {minutes:g} minutes: {folder}")
+        length = f"about {minutes:g} minute{'s' * (minutes != 1)}"
+        say(console, f"{len(search.candidates)} settings, {at_once} at a time, {length}: {folder}")
         try:
             Halving(folder, search, 60 * minutes, at_once, devices, console).run()
         finally:  # also of a search that is stopped
@@ -116,7 +118,8 @@ def _begin(request: RunRequest, named: bool, count: int, jobs: int, ranks: Ranks
     threads = (f"train.threads={max(1, suggest_threads() // jobs)}",) if ranks.device.type == "cpu" else ()
     plans: dict[str, tuple[RunPlan, float]] = {}
     candidates = []
-    for number, settings in enumerate(draw_settings(space, count), start=1):
+    drawn = draw_settings(space, count, suggested_settings(first, space))
+    for number, settings in enumerate(drawn, start=1):
         size = str(settings.get("size", request.size))
         if size not in plans:
             status(f"trying a few updates, size {size}")
@@ -126,7 +129,7 @@ def _begin(request: RunRequest, named: bool, count: int, jobs: int, ranks: Ranks
         plan, seconds = plans[size]
         changes = [*request.overrides, *threads, *changes_for(settings, plan)]
         candidates.append(TunedSetting(number, settings, [*changes, "--size", size], seconds))
-    return Search(first.task.metric, candidates)
+    return Search(first.task.metric, candidates, first.config.train.steps)
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------
@@ -178,6 +181,10 @@ def print_search(console: "Console", search: Search, folder: Path) -> None:
     console.print(grid)
     failed = sum(bool(each.failure) for each in search.candidates)
     if failed:
-        say(console, f"{failed} settings failed; {folder / TRIALS} says why", "yellow")
+        say(console, f"{failed} setting{'s' * (failed > 1)} failed; {folder / TRIALS} says why", "yellow")
+    last = ranked[0].updates[len(ranked[0].scores) - 1]
+    if last < SHORT * search.steps:
+        remedy = "a setting that wins early need not win then; search for longer (--minutes)"
+        say(console, f"The best was trained for {last:,} updates, a run has {search.steps:,}: {remedy}", "yellow")
     say(console, f"The best is {ranked[0].words}; train it to the end with:", "bold")
     say(console, f"  regard train {folder / FOUND}")

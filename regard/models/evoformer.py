@@ -23,11 +23,11 @@ from regard.models.model import ModelConfig, TokenModel, Verb, row_positions
 from regard.models.residue_head import PairDistances, ResidueHeadConfig, ResidueStates
 from regard.models.residues import clean_sequence
 from regard.parts.attention import AttentionConfig
-from regard.parts.conv import ConvolutionConfig
+from regard.parts.conv import Convolution, ConvolutionConfig
 from regard.parts.embed import EmbedConfig, Embedding
 from regard.parts.feedforward import FeedForwardConfig
 from regard.parts.linear import Linear
-from regard.parts.mask import explicit_positions
+from regard.parts.mask import Padding, explicit_positions
 from regard.parts.norm import LayerNormConfig, NormConfig
 from regard.parts.pair import (
     ColumnAttention,
@@ -48,7 +48,8 @@ class Evoformer(TokenModel):
     """head(blocks(rows, pairs)): m_r = E[row r], with the profile added to the first; z_ij = A m_i + B m_j + p(i - j).
 
     The profile of a residue is the share f of each token in its column, 1/R sum_r onehot(row r). The vector that is
-    added is W_p f, or W_p log(1 + f / 0.02): the difference between an absent and a rare residue tells much.
+    added is W_p f, or W_p log(1 + f / 0.02): the difference between an absent and a rare residue tells much. With a
+    `window`, the rows of the first block are relu(window(m)), a convolution of neighbouring columns.
     """
 
     head: ResidueStates | PairDistances
@@ -62,11 +63,13 @@ class Evoformer(TokenModel):
         head: ResidueStates | PairDistances,
         aligned_rows: int = 0,
         profile_as: ProfileScale = "shares",
+        window: Convolution | None = None,
     ) -> None:
         super().__init__()
         dim, pair_dim = embed.tokens.table.embedding_dim, positions.table.embedding_dim
         self.embed = embed
         self.profile = profile
+        self.window = window
         self.positions = positions
         self.left, self.right = Linear(dim, pair_dim), Linear(dim, pair_dim)
         self.layers = nn.ModuleList(layers)
@@ -111,6 +114,9 @@ class Evoformer(TokenModel):
             seen = shares.to(rows.dtype)
             seen = torch.log1p(seen / RARE) if self.profile_as == "logarithms" else seen
             rows = rows + self._for_first_rows(self.profile(seen).to(rows.dtype), places.rows)
+        if self.window is not None:
+            positions = places.of_rows
+            rows = F.relu(self.window(rows, mask=None if positions is None else Padding(), positions=positions))
         pairs = self._first_pairs(rows[:: places.rows], places.positions)
         for layer in self.layers:
             rows, pairs = layer(rows, pairs, places)
@@ -207,6 +213,8 @@ class EvoformerConfig(ModelConfig):
     """From tokens to vectors."""
     alignment: AlignmentConfig | None = None
     """How alignments are read; absent: single sequences are."""
+    window: ConvolutionConfig | None = None
+    """A convolution along rows, and a ReLU, before the first block; absent, as in AlphaFold: none."""
     local: ConvolutionConfig | None = None
     """A convolution along rows before the attention; absent, as in AlphaFold: none."""
     attention: AttentionConfig
@@ -237,11 +245,13 @@ class EvoformerConfig(ModelConfig):
         layers = [EvoformerLayer(self._pair_update(), self._row_update()) for _ in range(self.depth)]
         with at("head"):
             head = self.head.build(self.dim, self.pair_dim)
+        with at("window"):
+            window = None if self.window is None else self.window.build(self.dim)
         positions = PairPositions(self.pair_dim, self.reach)
         if self.alignment is None:
-            return Evoformer(embed, None, positions, layers, head)
+            return Evoformer(embed, None, positions, layers, head, window=window)
         profile = Linear(self.vocabulary, self.dim, bias=False)
-        return Evoformer(embed, profile, positions, layers, head, self.alignment.rows, self.alignment.profile)
+        return Evoformer(embed, profile, positions, layers, head, self.alignment.rows, self.alignment.profile, window)
 
     def _pair_update(self) -> PairUpdate:
         with at("outer"):

@@ -4,7 +4,7 @@ Several pairs are packed into a row where the model can tell them apart (attenti
 and hardly any padding; other models (recurrent ones) get rows of similar lengths.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.config import Table
-from regard.data.batches import Buckets, Draw, Indices, Order, Shuffled, Widths, next_multiple, pack_rows, rows_for
+from regard.data.batches import Buckets, Draw, Indices, Shuffled, Widths, next_multiple, pack_rows, rows_for
 from regard.data.cache import digest
 from regard.data.device import to_device
 from regard.data.read import Skipped
@@ -25,6 +25,7 @@ from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.pairs import Pairs
 from regard.tasks.task import Batch, Feed, Task
 from regard.tasks.text import can, flat_rows, shortened, spread, telling
+from regard.tasks.variants import Epochs, Variants
 
 SEARCH_COST = 4  # times that of a forward pass over its tokens, for a greedy search on a CPU
 PACKED_WIDTH = 64  # the least width of a packed row
@@ -33,7 +34,7 @@ PACKED_WIDTH = 64  # the least width of a packed row
 class PairTask(Task):
     """L = -sum_t log p(y_t | y_<t, x), the end token included."""
 
-    def __init__(self, config: Any, tokenizer: Tokenizer, skipped: Skipped, train: list[Pairs], valid: Pairs) -> None:
+    def __init__(self, config: Any, tokenizer: Tokenizer, skipped: Skipped, train: Variants, valid: Pairs) -> None:
         super().__init__(config, tokenizer, skipped)
         if valid.count == 0:
             left_out = "; ".join(skipped.report())
@@ -58,8 +59,10 @@ class PairTask(Task):
         return flat_rows(self.valid.corpus, 2 * compared(self.valid.pairs))[0]
 
     def fingerprint(self) -> str:
-        """Combine the checksums of the pairs, in all variants, and of the references."""
-        return digest(*(pairs.checksum() for pairs in (*self.train, self.valid)), repr(self.valid_texts))
+        """Combine the checksums of the pairs, of the references and of what decides the other variants."""
+        checksums = self.train.open(0).checksum(), self.valid.checksum()
+        others = [self.train.made_from] if len(self.train) > 1 else []
+        return digest(*checksums, repr(self.valid_texts), *others)
 
     def amount(self) -> Amount:
         """Return the pairs and their target tokens."""
@@ -76,24 +79,37 @@ class PairTask(Task):
 
     def feed(self, model: nn.Module, tokens: int, seed: int) -> Feed:
         """Return packed rows for attention, buckets of similar lengths for recurrence."""
-        if not can(model, "packs_documents"):
-            buckets = Epochs([Buckets(pairs.lengths, tokens, seed) for pairs in self.train])
-            return Feed(buckets, lambda draw, epoch: self.padded(self.variant(epoch), draw))
-        widths = self.widths()
-        groups = [pack_rows(pairs.lengths, widths) for pairs in self.train]
-        rows = rows_for(tokens, widths)
-        order = Epochs([Shuffled(len(packed), rows, widths, seed) for packed in groups])
-        return Feed(order, lambda draw, epoch: self.packed(self.variant(epoch), groups[epoch % len(groups)], draw))
+        make = self._packed_feed if can(model, "packs_documents") else self._bucket_feed
+        epochs = Epochs(len(self.train), make(tokens, seed))
+        return Feed(epochs, epochs.batch)
 
-    def variant(self, epoch: int) -> Pairs:
-        """Return the pairs of an epoch, as BPE-dropout tokenised them for it."""
-        return self.train[epoch % len(self.train)]
+    def _packed_feed(self, tokens: int, seed: int) -> Callable[[int], Feed]:
+        """Return a function that packs the rows of a variant."""
+        widths = self.widths()
+        rows = rows_for(tokens, widths)
+
+        def make(number: int) -> Feed:
+            groups = pack_rows(self.train.open(number).lengths, widths)
+            order = Shuffled(len(groups), rows, widths, seed)
+            return Feed(order, lambda draw, epoch: self.packed(self.train[number], groups, draw))
+
+        return make
+
+    def _bucket_feed(self, tokens: int, seed: int) -> Callable[[int], Feed]:
+        """Return a function that puts the rows of a variant into buckets, which are the same for all variants."""
+        buckets = Buckets(self.train[0].lengths, tokens, seed, widest=self.train.widest)
+
+        def make(number: int) -> Feed:
+            order = buckets.holding(self.train.open(number).lengths) if number else buckets
+            return Feed(order, lambda draw, epoch: self.padded(self.train[number], draw))
+
+        return make
 
     def widths(self) -> Widths:
         """Return the widths of packed rows: on one side that of the longest sentence and at least 64, on the other in
         proportion.
         """
-        longest = np.max([pairs.lengths.max(0) for pairs in self.train], 0)
+        longest = self.train.widest
         total = self.train[0].lengths.sum(0)
         wide = max(PACKED_WIDTH, *(next_multiple(int(length), 8) for length in longest))
         sides = [max(int(longest[side]), next_multiple(int(wide * total[side] / total.max()), 2)) for side in (0, 1)]
@@ -189,22 +205,9 @@ class PairTask(Task):
     def to(self, device: torch.device) -> None:
         """Move all pairs to the device."""
         super().to(device)
-        self.train = [pairs.to(device) for pairs in self.train]
+        self.train.to(device)
         self.valid = self.valid.to(device)
 
     def release(self) -> None:
         """Release mapped pages."""
-        for pairs in self.train:
-            pairs.corpus.release()
-
-
-class Epochs(Order):
-    """One order after the other, epoch by epoch: with BPE-dropout, lengths differ between epochs."""
-
-    def __init__(self, orders: list[Order]) -> None:
-        self.orders = orders
-        self.shapes = tuple({shape: None for order in orders for shape in order.shapes})
-
-    def epoch(self, number: int) -> Iterator[Draw]:
-        """Yield the draws of the order of this epoch."""
-        return self.orders[number % len(self.orders)].epoch(number)
+        self.train.release()

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from regard.data.batches import EMPTY, Indices
+from regard.data.batches import EMPTY, Indices, Widths
 from regard.data.cache import CacheKey, cached, digest
 from regard.data.columns import ColumnOptions, FileReading
 from regard.data.corpus import Corpus, CorpusWriter, cached_corpus
@@ -20,6 +20,7 @@ from regard.tasks.text import chunks_of, paths, room_for_text, skips, with_skips
 from regard.untrusted import parse_json
 
 TEXTS = "texts.json"
+GROWTH, LEAST_WIDTH = 2, 64  # of the rows of variants
 
 TokenPair = tuple[np.ndarray, ...]  # the tokens of a source and of its target
 
@@ -59,8 +60,17 @@ class PairFiles:
 class PairTokens:
     """Tokenises the pairs of files, and writes them as rows of a corpus; `Pairs.open` says what a `variant` is."""
 
-    def __init__(self, files: PairFiles, tokenizer: Tokenizer, longest: int, variant: int | None, seed: int) -> None:
+    def __init__(
+        self,
+        files: PairFiles,
+        tokenizer: Tokenizer,
+        longest: int,
+        variant: int | None,
+        seed: int,
+        widest: Widths,
+    ) -> None:
         self.files, self.tokenizer, self.longest, self.variant, self.seed = files, tokenizer, longest, variant, seed
+        self.widest = widest
         end = (tokenizer.end,)
         self.edges = text_template(tokenizer, (), end), ((), end)  # around a source, and around a target
         self.limit = room_for_text(longest, *self.edges)
@@ -73,7 +83,7 @@ class PairTokens:
                 line += 1
                 place = f"{self.files.source[0]}, pair {line}"
                 if self._fits(plain):
-                    writer.add(self._rows(varied if self._fits(varied) else plain))
+                    writer.add(self._rows(varied if self._is_narrow(varied) else plain))
                 elif self.variant is None:
                     skipped.note(f"end of a pair of more than {self.longest} tokens", place)
                     writer.add(self._rows(plain))
@@ -95,6 +105,11 @@ class PairTokens:
 
     def _fits(self, pair: TokenPair) -> bool:
         return max(map(len, pair)) <= self.limit
+
+    def _is_narrow(self, pair: TokenPair) -> bool:
+        """Return whether the rows of a pair fit into the widest rows, on both sides."""
+        rows = zip(pair, self.edges, self.widest, strict=True)
+        return all(len(ids) + len(before) + len(after) <= width for ids, (before, after), width in rows)
 
     def _rows(self, pair: TokenPair) -> Iterator[np.ndarray]:
         """Yield the two rows of a pair, with their special tokens."""
@@ -148,17 +163,19 @@ class Pairs:
         skipped: Skipped,
         variant: int | None = None,
         seed: int = 0,
+        widest: Widths | None = None,
     ) -> "Pairs":
         """Load the tokenised pairs, or tokenise them; `variant` numbers the results of BPE-dropout, 0 is without it.
 
-        A variant follows from the seed. All variants have the same pairs: a pair that dropout makes too long is
-        tokenised without it. Pairs that are too long are left out of training, and cut for validation (`variant` None):
-        scores need the same sentences.
+        A variant follows from the seed. All variants have the same pairs: a pair that dropout makes longer than
+        `widest`, on either side, is tokenised without it. Pairs that are too long are left out of training, and cut for
+        validation (`variant` None): scores need the same sentences.
         """
-        tokens = PairTokens(files, tokenizer, longest, variant, seed)
+        widest = widest or (longest, longest)
+        tokens = PairTokens(files, tokenizer, longest, variant, seed, widest)
         tokens_key = key.adding(tokenizer=tokenizer.fingerprint(), longest=longest, cut=variant is None)
         if variant:
-            tokens_key = tokens_key.adding(dropout=tokenizer.dropout, seed=seed, variant=variant)
+            tokens_key = tokens_key.adding(dropout=tokenizer.dropout, seed=seed, variant=variant, widest=widest)
         corpus = cached_corpus(tokens_key, tokens.write)
         if not variant:
             with_skips(corpus.facts, skipped)
@@ -171,6 +188,14 @@ class Pairs:
     def to(self, device: torch.device) -> "Pairs":
         """Move the tokens to a device."""
         return Pairs(self.corpus.to(device), self.files, self.key, self.pairs)
+
+    def widest(self, longest: int) -> Widths:
+        """Return the most tokens of a row of each side of any variant: twice those of these pairs, at least 64.
+
+        It must be known before the variants are made. BPE-dropout of 0.1 makes a text about a third longer.
+        """
+        found = self.lengths.max(0, initial=0)
+        return tuple(min(longest, max(LEAST_WIDTH, GROWTH * int(length))) for length in found)
 
     def places(self, side: int, members: list[Indices], width: int) -> tuple[Indices, Indices]:
         """Return where in the corpus the tokens of packed rows are, and the pair of each; -1 where there is none."""

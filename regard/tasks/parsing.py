@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from regard.config import Count, NotNegative, Rate, Table
-from regard.data.batches import Indices
+from regard.data.batches import Indices, Widths
 from regard.data.cache import CacheKey
 from regard.data.columns import FileReading
 from regard.data.corpus import CorpusWriter, cached_corpus
@@ -39,6 +39,7 @@ from regard.tasks.sample import Sample
 from regard.tasks.substitution import Substitutes, substituted
 from regard.tasks.text import chunks_of, hold_out, learn_tokenizer, shown, skips, spread, text_key, with_skips
 from regard.tasks.tree_search import TreeSearch
+from regard.tasks.variants import Variants, describe_variants
 
 VARIANTS = 8  # of each tree, by substitution and BPE-dropout; later epochs repeat them
 AT_ONCE = 64  # sentences that are parsed at a time
@@ -121,24 +122,32 @@ class ParsingConfig(FileTaskConfig):
         if not TreeSymbols.of(learned):
             learned = learned.adding(symbol_names(files.trees(Skipped())))
         say("tokenising")
-        varied = bool(tokenizer.dropout or self.substitute)
-        train = [
-            self._open(files, key, learned, skipped, variant, seed) for variant in range(VARIANTS if varied else 1)
-        ]
-        if train[0].count == 0:
+        first = self._open(files, key, learned, skipped, 0)
+        if first.count == 0:
             left_out = "; ".join(skipped.report())
             raise InputError(f"{self.train[0]}: no tree is left to train on; give other files ({left_out})")
         if self.valid:
             held = self._open(TreeFiles(self.valid), text_key_of_trees(self, self.valid), learned, skipped)
-            return Parsing(self, learned, skipped, train, held)
-        rows, held_out = hold_out(train[0].count)
-        return Parsing(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
+            rows = np.arange(first.count)
+        else:
+            rows, held_out = hold_out(first.count)
+            held = first.take(held_out)
+        if not (tokenizer.dropout or self.substitute):
+            return Parsing(self, learned, skipped, Variants(first.take(rows)), held)
+        widest = first.widest(self.longest)
+
+        def make(variant: int) -> Pairs:
+            return self._open(files, key, learned, Skipped(), variant, seed, widest).take(rows)
+
+        settings = {"dropout": learned.dropout, "substitute": self.substitute, "widest": widest}
+        made_from = describe_variants(learned, seed, settings)
+        return Parsing(self, learned, skipped, Variants(first.take(rows), VARIANTS, make, widest, made_from), held)
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Parsing":
         """Open other trees to measure a parser on."""
         skipped = Skipped()
         valid = self._open(TreeFiles(tuple(files)), text_key_of_trees(self, files), tokenizer, skipped)
-        return Parsing(self, tokenizer, skipped, [valid], valid)
+        return Parsing(self, tokenizer, skipped, Variants(valid), valid)
 
     def _open(
         self,
@@ -148,8 +157,9 @@ class ParsingConfig(FileTaskConfig):
         skipped: Skipped,
         variant: int | None = None,
         seed: int = 0,
+        widest: Widths = (),
     ) -> Pairs:
-        return open_trees(files, key, tokenizer, skipped, self.longest, self.substitute, variant, seed)
+        return open_trees(files, key, tokenizer, skipped, self.longest, self.substitute, variant, seed, widest)
 
 
 def text_key_of_trees(config: ParsingConfig, names: Sequence[str]) -> CacheKey:
@@ -183,10 +193,12 @@ def open_trees(
     substitute: float,
     variant: int | None,
     seed: int,
+    widest: Widths,
 ) -> Pairs:
     """Load the tokens of trees, or make them: row 2i is a sentence, row 2i + 1 its tree; each ends with the end token.
 
-    A `variant` above 0 is made with BPE-dropout, and with constituents replaced by others; it has the same trees. Trees
+    A `variant` above 0 is made with BPE-dropout, and with constituents replaced by others; it has the same trees. One
+    that becomes longer than `widest`, on either side, stays as it is. Trees
     of more than `longest` tokens are left out of training, but not of validation (`variant` None).
     """
     symbols, end = TreeSymbols.of(tokenizer), (tokenizer.end,)
@@ -194,6 +206,7 @@ def open_trees(
     made_from = key.adding(tokenizer=tokenizer.fingerprint(), longest=None if variant is None else longest)
     if variant:
         made_from = made_from.adding(dropout=tokenizer.dropout, substitute=substitute, seed=seed, variant=variant)
+        made_from = made_from.adding(widest=widest)
     found = Skipped()
 
     def rows(tree: Tree, pieces: list[np.ndarray]) -> list[np.ndarray]:
@@ -217,8 +230,9 @@ def open_trees(
                     found.note(f"tree of more than {longest} tokens", f"{files.names[0]}, tree {place}")
                     dropped.append(place - 1)
                     continue
-                if variant and len(new := rows(other, others_pieces)) and len(new[1]) <= longest:
-                    pair = new
+                if variant:
+                    new = rows(other, others_pieces)
+                    pair = new if all(len(row) <= width for row, width in zip(new, widest, strict=True)) else pair
                 writer.add(pair)
         writer.note(skipped=skips(found), dropped=dropped)
 
@@ -242,7 +256,7 @@ class Parsing(PairTask):
     metric = "bracket_f1"
 
     def __init__(
-        self, config: ParsingConfig, tokenizer: Tokenizer, skipped: Skipped, train: list[Pairs], valid: Pairs
+        self, config: ParsingConfig, tokenizer: Tokenizer, skipped: Skipped, train: Variants, valid: Pairs
     ) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)
         self._engine = KeptEngine()

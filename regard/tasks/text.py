@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import main_thread
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,10 @@ def room_for_text(longest: int, *templates: tuple[Ids, Ids]) -> int:
 
 
 def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
-    """Yield tuples of texts, or parts of documents, as lists that fit into memory, whatever their number and length."""
+    """Yield tuples of texts, or parts of documents, as lists that fit into memory, whatever their number and length.
+
+    In another thread than the main one this ends with an error when the program ends, which would wait for it.
+    """
     chunk: list[Any] = []
     letters = 0
     for item in items:
@@ -92,6 +96,8 @@ def chunks_of(items: Iterable[Any], size: int = CHUNK) -> Iterator[list[Any]]:
         if len(chunk) == size or letters >= LETTERS:
             yield chunk
             chunk, letters = [], 0
+            if not main_thread().is_alive():
+                raise RegardError("the program ends")
     if chunk:
         yield chunk
 

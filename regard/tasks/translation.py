@@ -29,6 +29,7 @@ from regard.tasks.pair_task import PairTask
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.text import flat_rows, hold_out, learn_tokenizer, shown, spread, text_key
+from regard.tasks.variants import Variants, describe_variants
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
 BASELINE_ROWS = 1000  # sentences on which baselines are measured
@@ -159,18 +160,26 @@ class TranslationConfig(TaskConfig):
         say("learning the tokenizer")
         learned = learn_tokenizer(tokenizer, key, texts)
         say("tokenising")
-        variants = range(VARIANTS if tokenizer.dropout else 1)
-        train = [Pairs.open(files, key, learned, self.longest, skipped, variant, seed) for variant in variants]
-        if train[0].count == 0:
+        first = Pairs.open(files, key, learned, self.longest, skipped, 0)
+        if first.count == 0:
             left_out = "; ".join(skipped.report())
             raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
         if self.valid_source:
             held = self.pair_files(self.valid_source, self.valid_target)
-            key = text_key(self, source=self.valid_source, target=self.valid_target)
-            valid = Pairs.open(held, key, learned, self.longest, skipped)
-            return Translation(self, learned, skipped, train, valid)
-        rows, held_out = hold_out(train[0].count)
-        return Translation(self, learned, skipped, [pairs.take(rows) for pairs in train], train[0].take(held_out))
+            held_key = text_key(self, source=self.valid_source, target=self.valid_target)
+            rows, valid = np.arange(first.count), Pairs.open(held, held_key, learned, self.longest, skipped)
+        else:
+            rows, held_out = hold_out(first.count)
+            valid = first.take(held_out)
+        if not tokenizer.dropout:
+            return Translation(self, learned, skipped, Variants(first.take(rows)), valid)
+        widest = first.widest(self.longest)
+
+        def make(variant: int) -> Pairs:
+            return Pairs.open(files, key, learned, self.longest, Skipped(), variant, seed, widest).take(rows)
+
+        made_from = describe_variants(learned, seed, {"dropout": learned.dropout, "widest": widest})
+        return Translation(self, learned, skipped, Variants(first.take(rows), VARIANTS, make, widest, made_from), valid)
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> "Translation":
         """Open other files to measure a model on: a source and a target, or one table."""
@@ -180,7 +189,7 @@ class TranslationConfig(TaskConfig):
         source, target = _sides(files)
         key = text_key(self, source=source, target=target)
         valid = Pairs.open(self.pair_files(source, target), key, tokenizer, self.longest, skipped)
-        return Translation(self, tokenizer, skipped, [valid], valid)
+        return Translation(self, tokenizer, skipped, Variants(valid), valid)
 
 
 def _are_tables(files: Sequence[str]) -> bool:
@@ -208,7 +217,7 @@ class Translation(PairTask):
         config: TranslationConfig,
         tokenizer: Tokenizer,
         skipped: Skipped,
-        train: list[Pairs],
+        train: Variants,
         valid: Pairs,
     ) -> None:
         super().__init__(config, tokenizer, skipped, train, valid)

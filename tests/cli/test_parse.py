@@ -1,6 +1,7 @@
 """`regard parse`: trees in the terminal, in brackets, as JSON and as a picture; with a model, and with a grammar."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ def test_a_text_is_drawn_and_lines_of_a_file_are_in_brackets(regard, folder):
     assert parse_tree(last).words() == ["the", "-LRB-", "old", "-RRB-", "cat"]
     objects = [json.loads(line) for line in regard("parse", *model, "-f", "in.txt", "--json").out.splitlines()]
     assert [(one["text"], one["tree"]) for one in objects] == [(LINES[0], first), ("", None), (LINES[2], last)]
+
+
+def test_a_deep_tree_is_indented_less_on_a_narrow_terminal(regard, monkeypatch):
+    arguments = ["parse", "two green cat sleeps", "--grammar", "trees.mrg"]
+    assert "│  ├─ CD two" in regard(*arguments).out
+    monkeypatch.setenv("COLUMNS", "10")
+    assert "│  ├─ CD two" in regard(*arguments).out  # not a terminal
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "│├CD two" in regard(*arguments).out
 
 
 def test_what_is_written_can_be_trained_on(regard, folder):

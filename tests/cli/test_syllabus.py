@@ -78,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in ("train", "val", "test"):
         (folder / "data/ethucy/zara1" / part).mkdir(parents=True)
         steps = [f"{10 * step} {agent} {step + agent} {agent}" for step in range(12) for agent in (1, 2)]
-        write(folder / "data/ethucy/zara1" / part / "scene.txt", steps)
+        write(folder / "data/ethucy/zara1" / part / "crowds_zara01.txt", steps)
     for name in ("cb513", "structures"):
         (folder / "data" / name).mkdir()
     write_chains(folder / "data/cb513/chains.tsv")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
+from regard.data import bpe_dropout
 from regard.data.bpe_dropout import BPEDropout
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from regard.errors import ConfigError
@@ -83,8 +84,10 @@ def probabilities(word: tuple[str, ...], dropout: float) -> Counter[tuple[str, .
     return found
 
 
+@pytest.mark.parametrize("long", [32, 4], ids=["table", "no table"])
 @pytest.mark.parametrize("dropout", [0.1, 0.5])
-def test_every_split_has_the_probability_of_the_paper(dropout: float) -> None:
+def test_every_split_has_the_probability_of_the_paper(dropout: float, long: int, monkeypatch) -> None:
+    monkeypatch.setattr(bpe_dropout, "LONG", long)
     wanted = probabilities(tuple("aabcd"), dropout)
     assert sum(wanted.values()) == pytest.approx(1)
     backend, count = by_hand(), 20_000
@@ -101,8 +104,31 @@ def test_the_same_seed_gives_the_same_ids_on_every_machine() -> None:
     texts = ["aabcd abcd", "abab abc"]
     first = lists(varied.encode(texts, [7, 1]))
     assert first == lists(BPEDropout(by_hand(), 0.5).encode(texts, [7, 1]))
-    assert first == [[1, 5, 3, 4, 1, 6, 4], [5, 1, 2, 5, 3]]
+    assert first == [[10, 2, 8, 7, 4], [5, 5, 1, 6]]
     assert len({str(lists(varied.encode(texts, [7, number]))) for number in range(20)}) > 10
+
+
+def test_occurrences_of_a_word_are_split_independently() -> None:
+    varied, count = BPEDropout(by_hand(), 0.5), 20_000
+    (row,) = varied.encode([" ".join(["ab"] * count)], [3])
+    split = np.array([len(one) == 2 for one in varied.encode(["ab"] * count, [4])])
+    both = np.mean(split[1:] & split[:-1])  # of two neighbours
+    assert abs(split.mean() - 0.5) < 4.5 * 0.5 / count**0.5
+    assert abs(both - 0.25) < 4.5 * 0.5 / count**0.5
+    assert abs(len(row) / count - 1.5) < 4.5 * 0.5 / count**0.5
+
+
+def test_what_was_encoded_before_changes_nothing(monkeypatch) -> None:
+    texts = ["the cat  sat on\nthe mat, don't", "grüße 日本語 the cat", "", " the " + "cat" * 30, "dog\n"]
+    varied = BPEDropout(LEARNED._plain, 0.3)
+    first = lists(varied.encode(texts, [1]))
+    varied.encode(["a dog and another cat", *texts[:2]], [2])
+    assert lists(varied.encode(texts, [1])) == first
+    assert LEARNED.decode(varied.encode(texts, [1])) == texts
+    monkeypatch.setattr(bpe_dropout, "KEPT", 0)  # everything is forgotten before each call
+    assert lists(varied.encode(texts, [1])) == first
+    monkeypatch.setattr(varied, "_pieces", None)  # words of whole texts instead of those of pieces
+    assert lists(varied.encode(texts, [1])) == first
 
 
 def test_dropout_is_for_bpe_only() -> None:

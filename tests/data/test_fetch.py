@@ -70,6 +70,18 @@ def test_the_folder_of_the_data_set_comes_first(tmp_path, monkeypatch):
     assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
 
 
+def test_the_only_other_folder_with_the_file_is_used(tmp_path, monkeypatch):
+    know(monkeypatch, files=(file("train.de", TRAIN),))
+    (tmp_path / "sentences").mkdir()
+    (tmp_path / "sentences" / "train.de.gz").write_bytes(gzip.compress(TRAIN))
+    get(tmp_path / "to", tmp_path)
+    assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "train.de").write_bytes(TRAIN)
+    with pytest.raises(InputError, match=r"has no train\.de \(or \.gz, \.xz\), and neither has its folder my-set"):
+        get(tmp_path / "to" / "again", tmp_path)
+
+
 def test_what_is_right_stays_and_files_of_the_user_are_not_replaced(tmp_path, monkeypatch):
     know(monkeypatch)
     source, to = tmp_path / "from", tmp_path / "to"

@@ -25,6 +25,13 @@ def test_lines_by_hand():
     assert tree_lines(parse_tree("(NN cat)")) == ["NN cat"]
 
 
+def test_lines_of_a_deep_tree_are_indented_less_if_they_would_not_fit():
+    assert tree_lines(TREE, 27) == tree_lines(TREE)
+    assert tree_lines(TREE, 26)[5:8] == ["│ ├─VBD slept", "│ └─ADVP", "│   └─RB extraordinarily"]
+    assert tree_lines(TREE, 23)[5:8] == ["│├VBD slept", "│└ADVP", "│ └RB extraordinarily"]
+    assert tree_lines(TREE, 5) == tree_lines(TREE, 23)
+
+
 def test_lines_do_not_hold_control_characters():
     assert tree_lines(parse_tree("(N\x1b (X a\x07))")) == ["N\\x1b", "└─ X a\\x07"]
 

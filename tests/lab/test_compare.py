@@ -5,8 +5,11 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from io import StringIO
 from math import inf, nan
 from pathlib import Path
 
@@ -321,6 +324,39 @@ def test_processes_are_stopped_by_one_signal_and_resumed_by_the_same_command(her
     assert [read_metrics(here / "processes" / "runs" / f"lstm-{seed}")[-1]["step"] for seed in (0, 1)] == [40, 40]
     assert "train --resume" in (here / "processes" / "logs" / "lstm-0.txt").read_text()
     assert all(json.loads(line)["memory"] > 0 for line in (here / "processes" / "runs.jsonl").read_text().splitlines())
+
+
+HOLD = """
+import sys
+from regard.atomic import lock
+
+with lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_process_that_still_trains_a_run_is_waited_for(tmp_path):
+    folder = tmp_path / "elman-0"
+    folder.mkdir()
+    run = compare_runs.ComparedRun("elman", 0, 2, "loss", tmp_path / "r.toml", folder, tmp_path / "log.txt")
+    command = [sys.executable, "-c", HOLD, folder / ".lock"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+
+        class Reader(StringIO):
+            def write(self, text):  # once it is said, the other process may end
+                if "waiting until it ends" in text:
+                    other.stdin.close()
+                return super().write(text)
+
+        said = Reader()
+        compare_runs.wait_for_others([run], Console(file=said, width=300))
+        assert other.wait() == 0  # it has released the lock before
+    assert f"elman-0: process {other.pid} on" in said.getvalue()
+    compare_runs.wait_for_others(
+        [run, replace(run, folder=tmp_path / "none")], Console(file=said)
+    )  # nothing to wait for
 
 
 # --- runs that are finished already ----------------------------------------------------------------------------------

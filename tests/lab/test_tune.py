@@ -2,6 +2,7 @@
 
 import csv
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from regard.lab import halving
 from regard.lab import tune as module
 from regard.lab.comparison.runs import ComparisonStopError, is_finished
 from regard.lab.halving import Halving, Search, TunedRun, TunedSetting, count_settings, rung_sizes, trials_table
-from regard.lab.search_space import changes_for, draw_settings, dropout_paths, search_space
+from regard.lab.search_space import changes_for, draw_settings, find_dropouts, search_space, suggested_settings
 from regard.lab.tune import tune
 from regard.training import start
 from regard.training.draft import RunPlan
@@ -76,8 +77,8 @@ def test_settings_are_factors_of_what_is_suggested(text) -> None:
     rate, rest = found.config.train.optimizer.rate, found.config.train.optimizer.rest.rate
     changes = changes_for({"rate": 2.0, "size": "tiny", "dropout": 0.3}, found)
     assert changes[:2] == [f"train.optimizer.rate={2 * rate:.4g}", f"train.optimizer.rest.rate={2 * rest:.4g}"]
-    assert changes[2:] == [f"{path}=0.3" for path in dropout_paths(found)]
-    assert "model.layers.block.dropout" in dropout_paths(found)
+    assert changes[2:] == [f"{path}=0.3" for path in find_dropouts(found)]
+    assert "model.layers.block.dropout" in find_dropouts(found)
     changed, _ = plan(text, *changes)
     assert changed.config.model.layers["block"].dropout == 0.3
     assert changes_for({}, found) == []
@@ -85,12 +86,23 @@ def test_settings_are_factors_of_what_is_suggested(text) -> None:
 
 def test_settings_differ_and_the_first_is_what_the_task_suggests() -> None:
     space = {"rate": (0.5, 1.0, 2.0), "size": ("tiny", "small")}
-    found = draw_settings(space, 5)
+    suggested = {"rate": 1.0, "size": "tiny"}
+    found = draw_settings(space, 5, suggested)
     assert found[0] == {}
     assert len({str(settings) for settings in found}) == 5
-    assert found == draw_settings(space, 5)  # the same every time
-    assert len(draw_settings(space, 27)) == 7  # there are no more
-    assert {settings["rate"] for settings in draw_settings(space, 7)[1:]} == {0.5, 1.0, 2.0}
+    assert found == draw_settings(space, 5, suggested)  # the same every time
+    every = draw_settings(space, 27, suggested)
+    assert len(every) == 6  # there are no more
+    assert suggested not in every  # which is the first
+    assert {settings["rate"] for settings in every[1:]} == {0.5, 1.0, 2.0}
+
+
+def test_what_the_task_suggests_is_a_setting_of_the_space(text) -> None:
+    found, request = plan(text)
+    space = search_space(found, request, False, "cpu")
+    assert suggested_settings(found, space) == {"rate": 1.0, "size": "tiny", "dropout": 0.0}
+    mixed, _ = plan(text, "model.embed.dropout=0.3")
+    assert suggested_settings(mixed, space)["dropout"] is None
 
 
 # --- halving ---------------------------------------------------------------------------------------------------------
@@ -99,7 +111,7 @@ def test_settings_differ_and_the_first_is_what_the_task_suggests() -> None:
 def test_a_third_of_a_rung_continues() -> None:
     assert rung_sizes(27) == [27, 9, 3, 1]
     assert rung_sizes(7) == [7, 3, 1]
-    assert [count_settings(60 * minutes, 2) for minutes in (1, 7, 28)] == [3, 9, 27]
+    assert [count_settings(60.0 * minutes, 2) for minutes in (1, 7, 28)] == [3, 9, 27]
     search = Search("loss", [TunedSetting(n, {}, [], 1.0, [10], [score]) for n, score in enumerate((3.0, 1.0, 2.0), 1)])
     assert [each.number for each in search.members(1)] == [2]  # a low loss is better
     search.metric = "accuracy"
@@ -199,11 +211,31 @@ def test_a_rung_gets_an_even_share_of_the_time_and_every_setting_the_same() -> N
     assert fast.updates == [900, 900 + 500]
 
 
+def test_runs_that_were_finished_before_an_interruption_took_no_time_of_a_rung(text, short, monkeypatch) -> None:
+    noted = []
+    monkeypatch.setattr(Halving, "_note_time", lambda rungs, seconds, rung, members: noted.append((rung, len(members))))
+    for trainer in (Trainer(stop_before=2), Trainer()):
+        monkeypatch.setattr(halving, "train_runs", trainer)
+        with suppress(ComparisonStopError):
+            tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    assert noted == [(0, 3), (0, 1), (1, 1)]
+
+
+def test_a_search_that_is_much_shorter_than_a_run_says_so(tmp_path, capsys) -> None:
+    search = Search("loss", [TunedSetting(1, {}, [], 1.0, [20, 40], [2.0, 1.5])], steps=600)
+    said = Console(width=200)
+    module.print_search(said, search, tmp_path)
+    assert "The best was trained for 40 updates, a run has 600: a setting that wins early" in capsys.readouterr().out
+    search.steps = 100
+    module.print_search(said, search, tmp_path)
+    assert "wins early" not in capsys.readouterr().out
+
+
 def test_only_the_length_of_training_cannot_be_decided_by_the_user(text) -> None:
     with pytest.raises(ConfigError, match="the search decides how long each setting is trained"):
-        tune(text, "train.steps=3", minutes=1)
+        tune(text, "train.steps=3", minutes=1.0)
     with pytest.raises(ConfigError, match="minutes=-1 must be above 0"):
-        tune(text, minutes=-1)
+        tune(text, minutes=-1.0)
 
 
 def test_mistakes_of_the_command_are_one_line(monkeypatch, capsys, text) -> None:

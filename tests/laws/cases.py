@@ -249,6 +249,7 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "evoformer-single": ("evoformer", [*SHRINK["evoformer"], "model.alignment=none"]),
+    "annotator-window": ("annotator", [*SHRINK["annotator"], "model.window={kernel=3}"]),
     "evoformer-distances": (
         "evoformer",
         [

@@ -64,6 +64,19 @@ def test_shares_of_a_profile_are_read_as_logarithms():
 
 
 @torch.no_grad()
+def test_a_window_reads_neighbouring_columns_before_the_first_block():
+    model, x, seen = made("model.window={kernel=3}", recipe="annotator"), tokens(1, 7), {}
+    assert model.window is not None
+    model.window.register_forward_hook(lambda _, inputs, output: seen.update(read=inputs[0], made=output))
+    model.layers[0].register_forward_pre_hook(lambda _, inputs: seen.update(rows=inputs[0]))
+    model(x, lengths=torch.tensor([6]))
+    read, conv = torch.nn.functional.pad(seen["read"][0, :6], (0, 0, 1, 1)), model.window.conv
+    expected = torch.stack([torch.einsum("oik,ki->o", conv.weight, read[t : t + 3]) + conv.bias for t in range(6)])
+    torch.testing.assert_close(seen["made"][0, :6], expected)
+    torch.testing.assert_close(seen["rows"][0, :6], expected.clamp(min=0))
+
+
+@torch.no_grad()
 def test_distances_are_symmetric():
     model = made("model.head.kind=distances", "model.head.classes=6")
     found = model(tokens(2, 7))

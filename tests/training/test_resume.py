@@ -45,6 +45,11 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "translator",
         (*ADAM, "train.tokens=512", "task.r_drop=0.5", "train.steps=9", "train.validate_every=5"),
     ),
+    "dropout": (  # several epochs, each tokenised in another way
+        "translation",
+        "translator",
+        (*ADAM, "train.tokens=512", "tokenizer.kind=bpe", "tokenizer.vocabulary=300", "tokenizer.dropout=0.3"),
+    ),
 }
 OURS = {"time", "seconds", "tokens_per_second", "memory"}  # what depends on the clock and the machine
 

@@ -99,6 +99,18 @@ def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
     assert done.out.startswith('{"text": "ACD", "states": "')
     write(tmp_path / "a.fasta", [">a", "ACDEF", ">b", "AC-EF"])
     assert len(regard("annotate", "-m", "run", "--alignment", "a.fasta").out.strip()) == 5
+    write(tmp_path / "b.fasta", ["", ">a", "ACD", "EF", ">b", "wy"])
+    assert [len(line) for line in regard("annotate", "-m", "run", "-f", "b.fasta").out.splitlines()] == [5, 2]
+    write(tmp_path / "c.fasta", [">a", "ACD", ">b", "A1"])
+    assert regard.refused("annotate", "-m", "run", "-f", "c.fasta").startswith("c.fasta: b: '1' at place 2 is not a")
+    write(tmp_path / "lines.txt", ["ACD", "", "AC*"])
+    wrong = regard("annotate", "-m", "run", "-f", "lines.txt")
+    assert wrong.code == 2
+    assert "lines.txt:3: '*' at place 3 is not a residue; use ACDEFGHIKLMNPQRSTVWY, or X for any other" in wrong.err
+    write(tmp_path / "table.tsv", ["sequence", "ACD", "A-C"])
+    assert "table.tsv: row 2: '-' at place 2" in regard("annotate", "-m", "run", "-f", "table.tsv").err
+    write(tmp_path / "none.txt", [])
+    assert regard("annotate", "-m", "run", "-f", "none.txt").code == 0
     wrong = regard("annotate", "ACD", "-m", "run", "--alignment", "a.fasta")
     assert wrong.code == 2
     assert "leave texts and --file out" in wrong.err

@@ -1,7 +1,7 @@
 """Train the runs of a comparison: several processes at a time, each the command `regard train` that the page names.
 
 A finished run is kept as it is, and one that was stopped is resumed. A signal is passed on to the processes, which save
-and stop; a second one stops them at once.
+and stop; a second one stops them at once. If this process is killed, they continue; the next one waits for them.
 """
 
 import os
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, TaskID
 from rich.text import Text
 
-from regard.atomic import make_folder
+from regard.atomic import LockedError, lock, make_folder, wait_for_lock
 from regard.errors import RegardError
 from regard.escape import escape_controls
 from regard.runs.folder import is_run
-from regard.runs.layout import METRICS
+from regard.runs.layout import LOCK, METRICS
 from regard.terminal import plain_console, progress_bars, text_column
 from regard.training.progress import duration
 from regard.training.result import read_result
@@ -86,6 +86,7 @@ def train_runs(
 
     With 0 jobs they are trained in this process, one after the other: for parts that only this process knows.
     """
+    wait_for_others(runs, console)
     left = [run for run in runs if not is_finished(run)]
     failed: dict[str, str] = {}
     with RunsDisplay(console, runs, len(runs) - len(left)) as display:
@@ -97,6 +98,20 @@ def train_runs(
                 lambda: sum(map(is_finished, runs)), len(runs)
             )
     return failed
+
+
+def wait_for_others(runs: Sequence[ComparedRun], console: "Console") -> None:
+    """Wait for processes that still train some of the runs, since the one that had started them was killed."""
+    for run in runs:
+        if not run.folder.is_dir():
+            continue
+        try:
+            with lock(run.folder / LOCK, "waiting until it ends"):
+                pass
+        except LockedError as error:
+            say(console, str(error), "yellow")
+            with wait_for_lock(run.folder / LOCK):
+                pass
 
 
 def _train_here(
