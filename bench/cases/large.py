@@ -1,6 +1,7 @@
 """Training on a GPU: our whole loop against plain PyTorch, nn.Transformer, Hugging Face, x-transformers and timm, all
 compiled, in bfloat16."""
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from bench.cases.plain import PlainGPT, PlainTranslator, training_loop, weights_
 from bench.cases.small import marian, write_images, write_pairs
 from regard.training.request import RunRequest
 
-UPDATES = 5
+UPDATES = int(os.environ.get("BENCH_UPDATES", "5"))  # of a timed run; 20 tell what its start costs
 LONG_RUN = ("train.steps=100000",)  # as Transformer base and GPT-2 were trained: long enough to compile the whole model
 
 # --- language --------------------------------------------------------------------------------------------------------

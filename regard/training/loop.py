@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Draw
 from regard.errors import RegardError
 from regard.runs.checkpoint import Checkpoint, checkpoint_steps, load_checkpoint
 from regard.runs.layout import AVERAGING, CHECKPOINTS
@@ -27,6 +26,7 @@ from regard.training.callbacks import notify
 from regard.training.checkpoint import prune_checkpoints, save_checkpoint
 from regard.training.log import Log
 from regard.training.memory import peak_memory
+from regard.training.prefetch import Draws, Prefetcher
 from regard.training.probe import Snapshots
 from regard.training.progress import Progress, Standing, duration
 from regard.training.ranks import Ranks
@@ -35,7 +35,7 @@ from regard.training.shard import local
 from regard.training.spent import Spent
 from regard.training.stop import StopError, stoppable
 from regard.training.time_left import TimeLeft, count_validations, is_validated
-from regard.training.update import Outcome, Update, seed_generators
+from regard.training.update import Outcome, Update
 from regard.training.validation import Validator
 from regard.training.window import LogWindow
 from regard.use.evaluate import Evaluation
@@ -56,6 +56,7 @@ class Trainer:
         self.config = run.config.train
         self.ranks, self.progress = ranks, progress
         self.feed = task.feed(model, self.config.tokens, self.config.seed)
+        self.batches = Prefetcher(self.feed, ranks.device, self.config.seed)
         self.update = Update(model, task, self.config, ranks, len(self.feed.order.shapes))
         self.step = self.epoch = self.drawn = 0  # updates done; epochs done; draws of this epoch done
         self.best = BestSoFar(task.metric)
@@ -109,16 +110,17 @@ class Trainer:
             self._tidy()
             return found
 
-    def advance(self, draws: Iterator[tuple[Draw, int, int]]) -> Outcome:
+    def advance(self, draws: Draws) -> Outcome:
         """Do one update."""
-        draw, epoch, drawn = next(draws)
-        seed_generators(self.ranks.device, self.config.seed, self.step + 1, part=-1)
+        batch, draw, epoch, drawn = self.batches.take(draws, self.step + 1)
         split, failure, obstacle = self.update.split, self.update.capture_failure, self.update.execution.obstacle
-        batch, started = self.feed.batch(draw, epoch), time.perf_counter()
+        started = time.perf_counter()
         outcome = self.update(batch, self.step + 1)
         self.time_left.add_update(draw.shape, time.perf_counter() - started)
         self.spent.count_flops(draw, self.task.passes())
         self.step, self.epoch, self.drawn = self.step + 1, epoch, drawn
+        if self.step < self.config.steps:
+            self.batches.prepare_next(draws, self.step + 1)
         self.bad_in_a_row = (self.bad_in_a_row + outcome.bad) * outcome.bad
         if self.update.capture_failure != failure:
             reason = f"cannot be captured as a CUDA graph ({self.update.capture_failure})"
@@ -138,7 +140,7 @@ class Trainer:
             self.task.release()
         return outcome
 
-    def draws(self) -> Iterator[tuple[Draw, int, int]]:
+    def draws(self) -> Draws:
         """Yield (draw, epoch, draws of that epoch after it), starting from the current position of the run."""
         epoch, done = self.epoch, self.drawn
         while True:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.config import from_table
 from regard.errors import ConfigError, InputError
 from regard.parts.absolute_position import LearnedConfig, LinearPositionConfig, SinusoidalConfig
-from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens, norm_images
+from regard.parts.embed import EmbedConfig, Embedding, Patches, PatchesConfig, Tokens, linear_patches, norm_images
 from regard.parts.norm import LayerNormConfig
 
 TOKENS = torch.tensor([[2, 0, 4], [1, 1, 3]])
@@ -198,6 +198,17 @@ def patches() -> Patches:
     made = PatchesConfig(height=4, width=6, patch=2, channels=3).build(5)
     fill(made)
     return made
+
+
+def test_one_product_maps_patches_as_the_convolution_does() -> None:
+    patches = Patches(8, 12, 4, 3, 5).double()
+    images = torch.randn(2, 8, 12, 3, dtype=torch.float64).permute(0, 3, 1, 2).requires_grad_()  # channels last
+    weight, bias = patches.conv.weight, patches.conv.bias
+    results = [patches(images), linear_patches(images, weight, bias)]
+    torch.testing.assert_close(*results)
+    factor = torch.randn_like(results[0])
+    gradients = [torch.autograd.grad((result * factor).sum(), (images, weight, bias)) for result in results]
+    torch.testing.assert_close(*gradients)
 
 
 def test_patches_are_cut_row_by_row_and_mapped_linearly() -> None:
