@@ -253,7 +253,7 @@ def test_eight_processes_prepare_the_same_data_on_an_empty_cache(
     alone = Forked(_prepare_with_dropout, tmp_path).end()
     assert {each.said.split()[-1] for each in ended} == {alone.said.split()[-1]}
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) == 1
-    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 8
+    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 1  # other variants are made while a model learns
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(cache: Path) -> None:
