@@ -5,7 +5,7 @@ config.json          the model's part of the recipe
 model.safetensors    the weights that did best on the validation data
 tokenizer.json
 checkpoints/         the training state after some steps, to resume from: see checkpoint.py
-averaging/           the weights at the last validations, to be averaged at the end
+averaging/           the last weights, to be averaged at the end
 probe/               attention weights on one validation row at a few steps: see training/probe.py
 metrics.jsonl, samples.jsonl, sessions.jsonl: see records.py
 evaluation.json      what the best weights measure, once the run is finished: see training/result.py

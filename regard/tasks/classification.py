@@ -27,7 +27,7 @@ from regard.tasks.labelled import Labelled
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import LEAST_ROWS, Batch, Feed, Task
+from regard.tasks.task import LEAST_ROWS, PASS_SECONDS, Batch, Feed, Task
 from regard.tasks.text import (
     flat_rows,
     hold_out,
@@ -286,6 +286,10 @@ class Classification(Task):
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the tokens that are read."""
         return float(spread(self.valid.lengths, rows).sum())
+
+    def validation_latency(self, rows: int | None = None) -> float:
+        """Return the seconds of the passes."""
+        return PASS_SECONDS * sum(1 for _ in _sorted_draws(spread(self.valid.lengths, rows)))
 
     def method(self, rows: int | None = None) -> str:
         """Return how many texts are measured, if not all."""

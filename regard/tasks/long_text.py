@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import ceil
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount, text_bytes
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import Losses
-from regard.tasks.task import Batch, Task
+from regard.tasks.task import PASS_SECONDS, Batch, Task
 from regard.tasks.text import (
     can,
     chunks_of,
@@ -329,6 +330,10 @@ class LongTextTask(Task):
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the tokens that are read."""
         return float(self.valid.tokens if rows is None else min(self.valid.tokens, rows * self.config.window))
+
+    def validation_latency(self, rows: int | None = None) -> float:
+        """Return the seconds of the passes."""
+        return PASS_SECONDS * ceil(self.validation_cost(rows) / AT_ONCE)
 
     def method(self, rows: int | None = None) -> str:
         """Return how much of the validation text is read, if not all."""

@@ -5,6 +5,7 @@ and hardly any padding; other models (recurrent ones) get rows of similar length
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,21 @@ from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.pairs import Pairs
-from regard.tasks.task import Batch, Feed, Task
+from regard.tasks.task import PASS_SECONDS, Batch, Feed, Task
 from regard.tasks.text import can, flat_rows, shortened, spread, telling
 from regard.tasks.variants import Epochs, Variants
 
 SEARCH_COST = 4  # times that of a forward pass over its tokens, for a greedy search on a CPU
+STEP_SECONDS = 0.0025  # of a step of a search on an accelerator (docs/performance.md)
+TEXT_SECONDS = 0.0004  # of scoring a text
 PACKED_WIDTH = 64  # the least width of a packed row
 
 
 class PairTask(Task):
     """L = -sum_t log p(y_t | y_<t, x), the end token included."""
+
+    least_written = 100
+    at_once = 128  # rows that a search writes together in a validation
 
     def __init__(self, config: Any, tokenizer: Tokenizer, skipped: Skipped, train: Variants, valid: Pairs) -> None:
         super().__init__(config, tokenizer, skipped)
@@ -41,7 +47,6 @@ class PairTask(Task):
             raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
         self.valid_texts = valid.texts()
-        self._valid_order: Buckets | None = None
 
     def facts(self) -> dict[str, int]:
         """Count pairs and tokens."""
@@ -172,8 +177,6 @@ class PairTask(Task):
     def measure_loss(self, model: nn.Module) -> dict[str, float]:
         """Measure loss and perplexity on all pairs."""
         sums = torch.zeros(2, device=self.device, dtype=torch.float64)
-        if self._valid_order is None:
-            self._valid_order = Buckets(self.valid.lengths, 4096, 0)
         for draw in self._valid_order.epoch(0):
             for batch in self.split_batch(self.padded(self.valid, draw)):
                 losses, _ = self.loss(model, batch)
@@ -185,6 +188,18 @@ class PairTask(Task):
         """Return the target tokens, those that a search writes several times."""
         lengths = self.valid.lengths[:, 1]
         return float(lengths.sum() + SEARCH_COST * spread(lengths, rows).sum())
+
+    def validation_latency(self, rows: int | None = None) -> float:
+        """Return the seconds of passes for the loss, of the steps of a search, and of the scores of what it writes."""
+        lengths = spread(self.valid.lengths, rows)
+        target = lengths[np.argsort(-lengths[:, 0], kind="stable"), 1]  # a search has rows of similar lengths
+        steps = sum(int(target[begin : begin + self.at_once].max()) for begin in range(0, len(target), self.at_once))
+        passes = sum(1 for _ in self._valid_order.epoch(0))
+        return PASS_SECONDS * passes + STEP_SECONDS * steps + TEXT_SECONDS * len(target)
+
+    @cached_property
+    def _valid_order(self) -> Buckets:
+        return Buckets(self.valid.lengths, 4096, 0)
 
     def validation_loss(self, model: nn.Module) -> float:
         """Measure only the loss on the validation data, without a search."""

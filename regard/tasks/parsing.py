@@ -42,7 +42,6 @@ from regard.tasks.tree_search import TreeSearch
 from regard.tasks.variants import Variants, describe_variants
 
 VARIANTS = 8  # of each tree, by substitution and BPE-dropout; later epochs repeat them
-AT_ONCE = 64  # sentences that are parsed at a time
 BASELINE_TREES = 40  # validation sentences that the grammar parses
 BASELINE_WORDS = 40  # of them, at most
 GRAMMAR_TREES = 5000  # training trees that the grammar is learned from
@@ -110,7 +109,7 @@ class ParsingConfig(FileTaskConfig):
         return "linear"
 
     def suggest_training(self) -> Table:
-        """Return averaging of the last validations."""
+        """Return averaging of the last weights."""
         return {"average": 5}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Parsing":
@@ -254,6 +253,7 @@ class Parsing(PairTask):
 
     name = "parsing"
     metric = "bracket_f1"
+    at_once = 64
 
     def __init__(
         self, config: ParsingConfig, tokenizer: Tokenizer, skipped: Skipped, train: Variants, valid: Pairs
@@ -292,7 +292,7 @@ class Parsing(PairTask):
         writer = cast(StepModel, model)  # or a module of the user with the same methods
         order = rows[np.argsort(-self.valid.lengths[rows, 1], kind="stable")]
         made: dict[int, Tree] = {}
-        size = self.rows_at_once(max(AT_ONCE // beam, 16))
+        size = self.rows_at_once(max(self.at_once // beam, 16))
         for begin in range(0, len(order), size):
             part = order[begin : begin + size].tolist()
             words = [self.valid_trees[row].words() for row in part]

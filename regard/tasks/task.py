@@ -31,6 +31,7 @@ Batch = dict[str, Tensor]  # every tensor has the rows of the batch in its first
 
 HELD_OUT = 0.05  # the share of the data kept for validation when no file is given for it
 HELD_OUT_ROWS = 2000  # and at most this many rows
+PASS_SECONDS = 0.018  # of a forward pass on an accelerator, whose kernels are launched one by one
 LEAST_ROWS = 1000  # labelled ones that compare weights: by chance, their accuracy differs by about 0.01
 
 
@@ -49,6 +50,7 @@ class Task(ABC):
     unit: ClassVar[str] = "tok"  # abbreviation of what is counted
     metric: ClassVar[str]  # compares models; `tasks/metric.py` says whether higher is better
     least_rows: int | None = None  # that compare weights well while a model is trained; None: a part is never measured
+    least_written: int | None = None  # rows that a search writes, likewise; None: there is no search
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, skipped: Skipped) -> None:
         self.config = config  # as given, with what was found in the data: classes, means of images
@@ -108,6 +110,10 @@ class Task(ABC):
 
     def validation_cost(self, rows: int | None = None) -> float:
         """Return the tokens, as `amount` counts them, whose forward pass takes as long as `measure`; 0 if not known."""
+        return 0.0
+
+    def validation_latency(self, rows: int | None = None) -> float:
+        """Return the seconds that `measure` takes on an accelerator, however fast that computes; 0 if not known."""
         return 0.0
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:

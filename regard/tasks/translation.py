@@ -33,7 +33,6 @@ from regard.tasks.variants import Variants, describe_variants
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
 BASELINE_ROWS = 1000  # sentences on which baselines are measured
-AT_ONCE = 128  # sentences that a validation translates at a time
 LONGEST = 128  # tokens of a sentence, if the model has that many positions
 HIGH_DROPOUT = 8_000_000  # target tokens; fairseq and joeynmt have 0.3 for the 4 million of IWSLT14
 
@@ -145,7 +144,7 @@ class TranslationConfig(TaskConfig):
         return "linear" if pretrained or optimizer == "muon" else "inverse-sqrt"
 
     def suggest_training(self) -> Table:
-        """Return averaging of the last validations."""
+        """Return averaging of the last weights."""
         return {"average": 5}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":
@@ -249,7 +248,7 @@ class Translation(PairTask):
         writer = cast(StepModel, model)  # or a module of the user with the same methods
         order = np.argsort(-self.valid.lengths[rows, 0], kind="stable")
         made: list[str] = [""] * len(rows)
-        size = self.rows_at_once(AT_ONCE)
+        size = self.rows_at_once(self.at_once)
         for begin in range(0, len(order), size):
             part = order[begin : begin + size]
             lengths = self.valid.lengths[rows[part], 0]

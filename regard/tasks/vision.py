@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,10 +27,11 @@ from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, mixed_cross_entropy
 from regard.tasks.metric import classification_scores
 from regard.tasks.sample import Sample
-from regard.tasks.task import LEAST_ROWS, Batch, Feed, Task
+from regard.tasks.task import LEAST_ROWS, PASS_SECONDS, Batch, Feed, Task
 from regard.tasks.text import hold_out, name_part, shown, spread
 
 CLASSES_SHOWN = 10  # in the plan
+AT_ONCE = 256  # images of a batch of validation
 PATCHES = 64  # about how many patches an image is cut into
 
 
@@ -301,6 +303,10 @@ class Vision(Task):
         """Return the patches of the images."""
         return float(len(spread(self.valid_rows, rows)) * PATCHES)
 
+    def validation_latency(self, rows: int | None = None) -> float:
+        """Return the seconds of the passes."""
+        return PASS_SECONDS * ceil(len(spread(self.valid_rows, rows)) / AT_ONCE)
+
     def method(self, rows: int | None = None) -> str:
         """Return how many images are measured, if not all."""
         return name_part(rows, len(self.valid_rows), "images")
@@ -312,8 +318,8 @@ class Vision(Task):
         guesses: list[Tensor] = []
         chosen = spread(self.valid_rows, rows)
         count = len(chosen)
-        for begin in range(0, count, 256):
-            for batch in self.split_batch(self.rows(self.valid, chosen[begin : begin + 256])):
+        for begin in range(0, count, AT_ONCE):
+            for batch in self.split_batch(self.rows(self.valid, chosen[begin : begin + AT_ONCE])):
                 logits = model(batch["images"])
                 total += float(cross_entropy(logits, batch["labels"]).loss)
                 guesses.append(logits.argmax(-1).cpu())

@@ -1,4 +1,4 @@
-"""Keep the weights of the last validations, to average them at the end (Vaswani et al. 2017)."""
+"""Keep the last weights, `validate_every` updates apart, to average them at the end (Vaswani et al. 2017)."""
 
 from pathlib import Path
 

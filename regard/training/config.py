@@ -32,13 +32,14 @@ class TrainConfig(Config):
     ema: Rate | None = None
     """Decay of a moving average of the weights, which is validated and saved instead of the weights."""
     average: Times = 0
-    """Number of last validations whose weights are averaged at the end; the average is kept if it is better."""
+    """Number of last weights, `validate_every` updates apart, whose average is measured at the end, and kept if it is
+    better."""
     validate_every: Count
     """Updates between two validations."""
     rare_until: Rate = 0.0
     """Share of the run in which only every fourth of these validations is made, while each is better than the last."""
     valid_rows: Count = 500
-    """Rows that a validation translates for BLEU while training."""
+    """Rows that a validation translates for BLEU, or parses, while training."""
     valid_part: Count | None = None
     """Rows that a validation measures while training, evenly spread: windows of a text, labelled texts, images. Absent:
     all. The evaluation at the end measures all."""

@@ -19,7 +19,7 @@ from regard.training.config import TrainConfig
 from regard.training.ranks import Ranks
 
 SPEED = 1.5e14  # FLOPs per second of kernels that are not compiled
-LEAST_SECONDS = 0.006  # that the kernels of an update take
+LEAST_SECONDS = 0.006  # that the kernels of an update take, for each pass through the model
 LAUNCH_SECONDS = 0.05  # that launching them one by one takes
 CAPTURED_SECONDS = 0.1  # of kernels, up to which a graph saves time: compiled, they take half of that
 SAVED = 0.3  # share of the time that compiling saves
@@ -40,7 +40,7 @@ class Execution(NamedTuple):
 def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: Ranks, shapes: int) -> Execution:
     """Choose how a model is trained, from its size and the length of the run, where the user leaves it open."""
     kind = ranks.device.type
-    kernels = LEAST_SECONDS + estimate_flops(model, config.tokens * task.passes()) / SPEED
+    kernels = estimate_kernels(estimate_flops(model, config.tokens * task.passes()), task.passes())
     captures = config.capture == "always" or (
         config.capture == "auto" and kernels < CAPTURED_SECONDS and can_capture(model, task)
     )
@@ -65,6 +65,11 @@ def why_compiling_failed(error: RuntimeError) -> str | None:
         return None
     inner = error.inner_exception
     return f"{type(inner).__name__}: {str(inner).strip().partition(chr(10))[0]}"
+
+
+def estimate_kernels(flops: float, passes: int = 0) -> float:
+    """Estimate the seconds of kernels that are not compiled, those of an update with this many passes over its rows."""
+    return passes * LEAST_SECONDS + flops / SPEED
 
 
 def estimate_flops(model: nn.Module, tokens: int) -> float:

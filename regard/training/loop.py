@@ -34,7 +34,7 @@ from regard.training.run import Run
 from regard.training.shard import local
 from regard.training.spent import Spent
 from regard.training.stop import StopError, stoppable
-from regard.training.time_left import TimeLeft, count_validations, is_validated
+from regard.training.time_left import TimeLeft, count_validations, is_averaged, is_validated
 from regard.training.update import Outcome, Update
 from regard.training.validation import Validator
 from regard.training.window import LogWindow
@@ -78,7 +78,7 @@ class Trainer:
             draws = self.draws()
             if obstacle := self.update.execution.obstacle:
                 self._say(f"nothing is compiled: {obstacle}; {NOT_COMPILED}", "yellow")
-            with self.window.paused():
+            with self.window.paused(self.ranks.device):
                 self._first_snapshot()
             while not self.is_done():
                 self.window.add(self.advance(draws))
@@ -86,14 +86,9 @@ class Trainer:
                     self.show(log, self.window)
                     self.window = LogWindow()
                 stopped = self.ranks.largest(stop.number or 0)  # a signal may have reached some processes only
-                with self.window.paused():
-                    if self._must_validate():
-                        started = time.perf_counter()
-                        self._validate(log)
-                        self.time_left.add_validation(time.perf_counter() - started)
-                    self._snapshot()  # before a checkpoint, so that a resumed run does not miss it
-                    if self.step % self.config.checkpoint_every == 0 or stopped:
-                        self.save()
+                if stopped or self._is_interrupted():
+                    with self.window.paused(self.ranks.device):
+                        self._interrupt(log, stopped)
                 if stopped:
                     self.files.wait()
                     raise StopError(f"stopped at step {self.step}, everything is saved", self.run.folder, stopped)
@@ -109,6 +104,23 @@ class Trainer:
             found = self._finish()
             self._tidy()
             return found
+
+    def _is_interrupted(self) -> bool:
+        """Return whether anything is done between this update and the next."""
+        saves = self.step % self.config.checkpoint_every == 0 or is_averaged(self.step, self.config)
+        return saves or self._must_validate() or self.snapshots.wanted(self.step, ends=False)
+
+    def _interrupt(self, log: Log | None, stopped: int) -> None:
+        """Do what is due after this update: a validation, a snapshot, a checkpoint."""
+        if self._must_validate():
+            started = time.perf_counter()
+            self._validate(log)
+            self.time_left.add_validation(time.perf_counter() - started)
+        elif is_averaged(self.step, self.config):
+            self.validator.keep_to_average(self.step, self.update.average)
+        self._snapshot()  # before a checkpoint, so that a resumed run does not miss it
+        if self.step % self.config.checkpoint_every == 0 or stopped:
+            self.save()
 
     def advance(self, draws: Draws) -> Outcome:
         """Do one update."""
@@ -236,7 +248,7 @@ class Trainer:
         """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
         if (averaged := self.validator.compare_average(self.step)) is not None:
             values, is_best, count = averaged
-            self._say(f"average of the last {count} validations:")
+            self._say(f"average of the last {count} weights, {self.config.validate_every} updates apart:")
             if self.ranks.first:
                 self.progress.validation(self.step, values, is_best, self.validator.method())
             if is_best:

@@ -24,6 +24,7 @@ from regard.tasks.defaults import TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.draft import COMMAND_LINE, Draft, RunPlan, Say, chosen_by
+from regard.training.interruptions import limit_checkpoints, limit_validations
 from regard.training.memory import split_to_fit
 from regard.training.model_choice import choose_architecture, choose_model, find_facts
 from regard.training.model_table import (
@@ -46,15 +47,12 @@ from regard.training.request import (
 from regard.training.suggestions import (
     count_affordable,
     suggest_intervals,
-    suggest_part,
     suggest_patience,
-    suggest_rare_until,
     suggest_recurrent_rates,
     suggest_steps,
     suggest_tokens,
 )
 from regard.training.trial import time_updates
-from regard.training.validation import measured_rows
 
 SECONDS = 1200.0  # about how long a run takes if the user does not say: twenty minutes
 UPDATE_SHARE = 0.8  # of the time that `train.minutes` asks for; the rest is for validations
@@ -233,31 +231,6 @@ def choose_training(draft: Draft) -> None:
         every = chosen_every if type(chosen_every) is int and chosen_every > 0 else every
 
 
-def limit_validations(draft: Draft) -> None:
-    """Make fewer validations, and if need be of a part of the data, where they would take long beside the updates.
-
-    The forward pass of a token costs a third of what an update does for it. What the user says of validations is kept.
-    """
-    config, task = from_table(draft.train_table, TrainConfig, "train"), draft.task
-    if config.valid_part is not None and task.least_rows is None:
-        raise ConfigError(f"{draft.kind} always measures all validation data; leave it out", "train.valid_part")
-    said = draft.given["train"].keys() | changed_keys(draft.changes["train"])
-    if said & {"validate_every", "rare_until"}:
-        return
-
-    def cost(rows: int | None) -> float:
-        return task.validation_cost(rows) / (3 * config.tokens * task.passes())
-
-    source = chosen_by("train.steps, train.tokens and the validation data", limit_validations)
-    config = replace(config, rare_until=suggest_rare_until(config, cost(measured_rows(task, config))))
-    found: Table = {"rare_until": config.rare_until}
-    if task.least_rows is not None and "valid_part" not in said:
-        part = suggest_part(config, cost, task.least_rows)
-        found |= {} if part is None else {"valid_part": part}
-    draft.note("train", found, source)
-    draft.train_table = draft.train_table | found
-
-
 def fit_to_minutes(draft: Draft) -> None:
     """If the user asked for a time, choose the number of updates from the speed of a few trial updates."""
     if draft.choices.minutes is None:
@@ -269,7 +242,7 @@ def fit_to_minutes(draft: Draft) -> None:
     steps = max(1, int(seconds / slowest))
     draft.choices = replace(draft.choices, steps=steps)
     draft.warnings.clear()
-    for stage in (choose_training, limit_validations, choose_threads, fit_to_memory):
+    for stage in (choose_training, limit_validations, limit_checkpoints, choose_threads, fit_to_memory):
         stage(draft)
     draft.note("train.steps", steps, chosen_by("train.minutes and the speed of a few updates", fit_to_minutes))
     if steps < FEW_STEPS:
@@ -314,6 +287,7 @@ STAGES: tuple[Callable[[Draft], None], ...] = (
     choose_model,
     choose_training,
     limit_validations,
+    limit_checkpoints,
     choose_threads,
     fit_to_memory,
     fit_to_minutes,

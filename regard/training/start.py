@@ -45,6 +45,7 @@ from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
 from regard.training.suggestions import suggest_intervals
+from regard.training.time_left import RARE
 from regard.training.trial import Trial, build_model, time_updates
 from regard.training.validation import measured_rows
 from regard.use.evaluate import Evaluation
@@ -296,6 +297,8 @@ def _follow_steps(train: Table, steps: int) -> Table:
     """
     old, new = suggest_intervals(train["steps"]), suggest_intervals(steps)
     followed = {key: new[key] if train[key] == old[key] else train[key] for key in new}
+    if train["checkpoint_every"] == RARE * old["checkpoint_every"]:
+        followed["checkpoint_every"] = new["checkpoint_every"]
     kind, schedule = train["schedule"]["kind"], train["schedule"]
     for pretrained in (False, True):
         if train["schedule"] == schedule | suggest_schedule(kind, train["steps"], pretrained):

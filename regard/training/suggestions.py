@@ -1,5 +1,7 @@
 """Sizes and lengths of runs that suit the data and the device, where the user says nothing."""
 
+import sys
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -9,7 +11,7 @@ from regard.errors import ConfigError, choices
 from regard.models.scale import SIZES
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.training.config import TrainConfig
-from regard.training.time_left import count_validations
+from regard.training.time_left import RARE, count_validations
 
 SPEED = {"cpu": 8e10, "cuda": 1e14}  # FLOPs per second that are assumed for it
 LEAST_STEPS = 100  # updates of a run, however little data there is
@@ -20,8 +22,9 @@ PASS_UPDATES = 40  # updates of a pass over the data that an accelerator leaves 
 LEAST_PATIENCE = 5  # validations without a better one, however few there are
 LEAST_PATIENT_STEPS = 50  # and updates, however often they are validated
 VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth update
-RARE_UNTIL = 0.6  # of a run, while the rate is high; the best weights, and those to be averaged, come after that
+RARE_UNTIL = 0.6  # of a run, while the rate is high; the best weights come after that
 VALIDATION_SHARE = 0.1  # of the cost of all updates that validations may have
+CHECKPOINT_SECONDS = 10.0  # between checkpoints on an accelerator, below which only every fourth is made
 AUTO_SIZES = {
     "tiny": 200_000,
     "small": 20_000_000,
@@ -81,27 +84,35 @@ def suggest_intervals(steps: int) -> Table:
 def suggest_rare_until(config: TrainConfig, cost: float) -> float:
     """Return the share of a run in which validations are rare: the least with which all of them cost little enough.
 
-    `cost` is that of a validation in updates. The validations whose weights are averaged at the end are never rare.
+    `cost` is that of a validation in updates.
     """
-    latest = 1 - config.average * config.validate_every / config.steps if config.average else 1.0
-    shares = [share / 10 for share in range(round(10 * RARE_UNTIL), 11) if share / 10 <= max(latest, RARE_UNTIL)]
-    cheap = (share for share in shares if _count_all(config, share) * cost <= VALIDATION_SHARE * config.steps)
+    shares = [share / 10 for share in range(round(10 * RARE_UNTIL), 11)]
+    cheap = (share for share in shares if cost <= affordable_cost(replace(config, rare_until=share)))
     return next(cheap, shares[-1])
 
 
-def suggest_part(config: TrainConfig, cost: Callable[[int | None], float], least: int) -> int | None:
-    """Return how many rows validations measure so that all of them cost little enough, at least `least`; None: all.
+def suggest_part(
+    config: TrainConfig, cost: Callable[[int | None], float], least: int, most: int | None = None
+) -> int | None:
+    """Return how many rows validations measure so that all of them cost little enough, at least `least`.
 
-    `cost` is that of measuring some rows, or all, in updates.
+    `cost` is that of measuring some rows, or all, in updates. None: they can measure `most` rows, or all.
     """
-    affordable = VALIDATION_SHARE * config.steps / count_validations(0, config)
-    if cost(None) <= max(affordable, cost(least)):
+    affordable = affordable_cost(config)
+    if cost(most) <= max(affordable, cost(least)):
         return None
-    return max(least, int(affordable / cost(least) * least))
+    return max(least, least - 1 + bisect_right(range(least, most or sys.maxsize), affordable, key=cost))
 
 
-def _count_all(config: TrainConfig, rare_until: float) -> int:
-    return count_validations(0, replace(config, rare_until=rare_until))
+def affordable_cost(config: TrainConfig) -> float:
+    """Return what a validation may cost, in updates, where the average at the end is validated, too."""
+    return VALIDATION_SHARE * config.steps / (count_validations(0, config) + (config.average > 0))
+
+
+def suggest_checkpoints(config: TrainConfig, seconds: float) -> int:
+    """Return the updates between checkpoints on an accelerator, where an update takes this long: not seconds apart."""
+    every = config.checkpoint_every
+    return every if every * seconds >= CHECKPOINT_SECONDS else RARE * every
 
 
 def suggest_patience(steps: int, every: int) -> int:

@@ -54,6 +54,11 @@ def is_validated(step: int, config: TrainConfig, rare_until: float) -> bool:
     return step == config.steps or (rest == 0 and not (rare and number % RARE))
 
 
+def is_averaged(step: int, config: TrainConfig) -> bool:
+    """Return whether the weights after a step are among the last that are averaged, validated or not."""
+    return step % config.validate_every == 0 and step > config.steps - config.average * config.validate_every
+
+
 def count_validations(step: int, config: TrainConfig) -> int:
     """Return how many validations follow after a step, if each is better than the last."""
     every = config.validate_every

@@ -60,14 +60,22 @@ class Validator:
         with self.weights(weights) as model:
             values, is_best = self._compare(model, step)
             samples = self.task.samples(model)
-            if self.config.average and self.ranks.first:
-                folder, count = self.run.folder / AVERAGING, self.config.average
-                self.files.write(tensors(model), lambda kept: keep_weights(folder, step, kept, count))
+            self._keep_to_average(model, step)
         self.best.note_validation(step, values.get("loss", inf), is_best)
         return values, is_best, samples
 
+    def keep_to_average(self, step: int, weights: Mapping[str, Tensor] | None) -> None:
+        """Keep the weights of a step, the model's own if none are given, to be averaged at the end."""
+        with self._swapped(weights) as model:
+            self._keep_to_average(model, step)
+
+    def _keep_to_average(self, model: nn.Module, step: int) -> None:
+        if self.config.average and self.ranks.first:
+            folder, count = self.run.folder / AVERAGING, self.config.average
+            self.files.write(tensors(model), lambda kept: keep_weights(folder, step, kept, count))
+
     def compare_average(self, step: int) -> tuple[Values, bool, int] | None:
-        """Measure the average of the weights of the last validations; None for fewer than two.
+        """Measure the average of the last weights that were kept; None for fewer than two.
 
         Return what it measures, whether it is the best, and how many were averaged.
         """
@@ -77,7 +85,7 @@ class Validator:
         with self.weights(mean_of(found)) as model:
             values, is_best = self._compare(model, step)
         if is_best:
-            self.best.weights = f"the average of the last {len(found)} validations"
+            self.best.weights = f"the average of the last {len(found)} weights"
         return values, is_best, len(found)
 
     def evaluate_best(self) -> Evaluation:

@@ -39,8 +39,10 @@ class LogWindow:
         return max(self._before + running, 1e-9)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Do not count the time that a validation or a checkpoint takes."""
+    def paused(self, device: torch.device) -> Iterator[None]:
+        """Do not count the time that a validation or a checkpoint takes; updates that were started before count."""
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         self._before, self._begun = self.seconds(), None
         yield
         self._begun = time.perf_counter()

@@ -11,6 +11,7 @@ from regard.errors import ConfigError, InputError
 from regard.tasks.classification import Classification, ClassificationConfig
 from regard.tasks.loss import IGNORE
 from regard.tasks.metric import classification_scores
+from regard.tasks.task import PASS_SECONDS
 
 from .corpora import model_for, nll, prepare, sentences, write
 
@@ -82,7 +83,7 @@ def test_measure_is_the_naive_one(task):
     assert values["f1"] == classification_scores(np.array(guesses), np.array(labels), ("cats", "none"))["f1"]
 
 
-def test_a_part_of_the_texts_is_evenly_spread(task):
+def test_a_part_of_the_texts_is_evenly_spread(task, monkeypatch):
     model = model_for(task, "reader", *CLASSES)
     loss, guesses, labels = naive(task, model, every=4)
     values = task.measure(model, rows=5)
@@ -90,6 +91,8 @@ def test_a_part_of_the_texts_is_evenly_spread(task):
     assert values["accuracy"] == pytest.approx(np.mean(np.array(guesses) == labels))
     assert [task.method(rows) for rows in (None, 5, 17)] == ["", "5 of 17 texts", ""]
     assert [task.validation_cost(rows) for rows in (None, 5)] == [task.valid.lengths[::n].sum() for n in (1, 4)]
+    monkeypatch.setattr("regard.tasks.classification.AT_ONCE", 1)
+    assert [task.validation_latency(rows) / PASS_SECONDS for rows in (None, 5)] == pytest.approx([17, 5])
 
 
 @torch.no_grad()

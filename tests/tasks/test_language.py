@@ -15,7 +15,7 @@ from regard.errors import ConfigError, InputError
 from regard.tasks import long_text as long_text_task
 from regard.tasks.language import Language, LanguageTaskConfig
 from regard.tasks.loss import IGNORE
-from regard.tasks.task import Feed
+from regard.tasks.task import PASS_SECONDS, Feed
 from regard.training.config import TrainConfig
 from regard.training.ranks import Ranks
 from regard.training.update import Update
@@ -250,7 +250,7 @@ def test_measure_leaves_nothing_out(tmp_path):
 
 
 @torch.no_grad()
-def test_a_part_of_the_text_is_evenly_spread_windows(tmp_path):
+def test_a_part_of_the_text_is_evenly_spread_windows(tmp_path, monkeypatch):
     valid = long_text(5 * 7 + 4, seed=1)  # seven windows of five, and three more
     task = task_of(tmp_path, long_text(40), valid=valid)
     tokens = torch.tensor(ids(task, f"|{valid}|"))
@@ -261,6 +261,8 @@ def test_a_part_of_the_text_is_evenly_spread_windows(tmp_path):
     assert task.measure(model, rows=7) == task.measure(model)
     assert [task.method(rows) for rows in (None, 3, 7, 500)] == ["", "3 of 7 windows", "", ""]
     assert [task.validation_cost(rows) for rows in (None, 3, 500)] == [39, 15, 39]
+    monkeypatch.setattr(long_text_task, "AT_ONCE", 10)
+    assert [task.validation_latency(rows) / PASS_SECONDS for rows in (None, 3)] == [4, 2]
 
 
 @torch.no_grad()

@@ -15,6 +15,8 @@ from regard.decode.beam import Hypothesis
 from regard.errors import ConfigError, InputError
 from regard.tasks import translation
 from regard.tasks.loss import IGNORE
+from regard.tasks.pair_task import STEP_SECONDS, TEXT_SECONDS
+from regard.tasks.task import PASS_SECONDS
 from regard.tasks.translation import VARIANTS, Translation, TranslationConfig
 
 from .corpora import model_for, nll, prepare, sentences, write
@@ -201,6 +203,18 @@ def test_samples_are_sentences_with_their_translations(tmp_path, recipe, valid):
 
 
 # --- what is validated on --------------------------------------------------------------------------------------------
+
+
+def test_on_an_accelerator_a_validation_takes_passes_steps_and_scores(tmp_path, monkeypatch):
+    """A search writes three pairs at a time, those with long sources first, and has as many steps as its longest."""
+    task = task_of(tmp_path)
+    monkeypatch.setattr(Translation, "at_once", 3)
+    order = sorted(range(0, 13, 3), key=lambda row: -task.valid.lengths[row, 0])
+    targets = [int(task.valid.lengths[row, 1]) for row in order]
+    steps = max(targets[:3]) + max(targets[3:])
+    passes = len(list(Buckets(task.valid.lengths, 4096, 0).epoch(0)))
+    wanted = passes * PASS_SECONDS + steps * STEP_SECONDS + 5 * TEXT_SECONDS
+    assert task.validation_latency(5) == pytest.approx(wanted)
 
 
 def test_held_out_pairs_are_not_trained_on_and_always_the_same(tmp_path):

@@ -11,6 +11,7 @@ from regard.errors import ConfigError, InputError
 from regard.models.recipe import build
 from regard.tasks.loss import IGNORE
 from regard.tasks.metric import classification_scores
+from regard.tasks.task import PASS_SECONDS
 from regard.tasks.vision import Vision, VisionTaskConfig
 
 from .corpora import nll, prepare
@@ -105,7 +106,7 @@ def naive(task: Vision, model, rows) -> tuple[float, list[int], list[int]]:
 
 
 @torch.no_grad()
-def test_measure_and_loss_are_the_naive_ones(tmp_path):
+def test_measure_and_loss_are_the_naive_ones(tmp_path, monkeypatch):
     other = archive(tmp_path / "v.npz", 31, seed=5)
     task = prepare("vision", train=archive(tmp_path / "a.npz"), valid=other, smoothing=0.2)
     model = model_for()
@@ -121,6 +122,8 @@ def test_measure_and_loss_are_the_naive_ones(tmp_path):
     assert part["accuracy"] == pytest.approx(np.mean(np.array(guesses)[::10] == np.array(labels)[::10]))
     assert [task.method(some) for some in (None, 4, 31)] == ["", "4 of 31 images", ""]
     assert [task.validation_cost(some) for some in (None, 4)] == [31 * 64, 4 * 64]
+    monkeypatch.setattr("regard.tasks.vision.AT_ONCE", 10)
+    assert [task.validation_latency(some) / PASS_SECONDS for some in (None, 4)] == [4, 1]
     losses, carried = task.loss(model, task.rows(task.valid, np.array([*rows, EMPTY, EMPTY])))
     assert float(losses.objective) == pytest.approx(loss, rel=1e-4)  # empty rows change nothing, nor does smoothing
     assert int(losses.count) == 31

@@ -19,9 +19,9 @@ from regard.models.store import tensors
 from regard.runs.checkpoint import checkpoint_steps, load_checkpoint
 from regard.runs.layout import CHECKPOINTS
 from regard.runs.records import read_metrics
-from regard.tasks import translation
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
+from regard.tasks.translation import Translation
 from regard.training.draft import RunPlan
 from regard.training.loop import Trainer
 from regard.training.trial import build_model
@@ -122,10 +122,31 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
     assert same(
         {name: found.tensors[f"model/{name}"] for name in mean}, seen[10]
     )  # and it does not continue from an average
-    assert "average of the last 2 validations:" in said.getvalue()
+    assert "average of the last 2 weights, 4 updates apart:" in said.getvalue()
     assert not (tmp_path / "run/averaging").exists()  # which only a run in progress needs
-    weights = "the average of the last 2 validations" if mean_loss < 1.5 else "step 8"
+    weights = "the average of the last 2 weights" if mean_loss < 1.5 else "step 8"
     assert (trainer.best.weights, found.facts["best_weights"]) == (weights, weights)
+
+
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_weights_are_averaged_also_where_validations_are_rare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ema: float | None
+) -> None:
+    """Validations are made at steps 8 and 16; the last three weights are those of 8, 12 and 16."""
+    changes = ["train.steps=16", *([] if ema is None else [f"train.ema={ema}"])]
+    often, _ = make_trainer(planned("language", tmp_path, *changes), tmp_path / "often")
+    rare = planned("language", tmp_path, *changes, "train.rare_until=1.0", "train.average=3")
+    rarely, _ = make_trainer(rare, tmp_path / "rarely")
+    every, few = script(often, monkeypatch, [3.0]), script(rarely, monkeypatch, [3.0, 2.0, 1.0])
+    monkeypatch.setattr("regard.training.time_left.RARE", 2)
+    often.train()
+    rarely.train()
+    assert (list(every), list(few)) == ([4, 8, 12, 16], [8, 16])
+    kept = load_file(tmp_path / "rarely/model.safetensors")
+    for name, tensor in kept.items():
+        assert torch.allclose(tensor, (every[8][name] + every[12][name] + every[16][name]) / 3, atol=1e-6)
+    assert not same(kept, every[16])
+    assert rarely.best.weights == "the average of the last 3 weights"
 
 
 def test_if_no_validation_gives_a_number_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,7 +547,7 @@ def test_validation_in_little_memory_gives_the_same_result(
         if rows[-1] > 1:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(translation, "AT_ONCE", 1)
+    monkeypatch.setattr(Translation, "at_once", 1)
     model.register_forward_pre_hook(limited)
     assert task.within_memory(lambda: task.measure(model, 2)) == pytest.approx(whole, rel=1e-5)
     assert max(rows) > 1

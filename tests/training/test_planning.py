@@ -489,7 +489,7 @@ def validated(config: TrainConfig) -> list[int]:
 
 
 def test_the_more_validations_cost_the_fewer_are_made(tmp_path):
-    """The validations of all weights that are averaged are always made; unknown costs count as none."""
+    """Unknown costs count as none; the average of the last weights is one more validation."""
     config = plan(data("language", tmp_path), "train.steps=400").config.train
     costs = [0.0, 3.6, 3.7, 5.0, 7.9, 8.0, 1000.0]
     shares = [suggest_rare_until(config, cost) for cost in costs]
@@ -498,10 +498,8 @@ def test_the_more_validations_cost_the_fewer_are_made(tmp_path):
         assert len(validated(replace(config, rare_until=share))) * cost <= 40
     assert validated(replace(config, rare_until=1.0)) == [80, 160, 240, 320, 400]
     averaging = replace(config, average=5)
-    assert suggest_rare_until(averaging, 1000.0) == 0.7
-    last = [validated(replace(averaging, rare_until=share))[-5:] for share in (0.6, 0.7)]
-    assert last == [[320, 340, 360, 380, 400]] * 2
-    assert suggest_rare_until(replace(averaging, average=15), 1000.0) == 0.6
+    assert [suggest_rare_until(averaging, cost) for cost in (3.3, 3.4)] == [0.6, 0.7]  # 12 of them, with the average
+    assert suggest_rare_until(averaging, 1000.0) == 1.0
 
 
 def test_a_validation_that_costs_too_much_measures_a_part(tmp_path):
@@ -514,6 +512,9 @@ def test_a_validation_that_costs_too_much_measures_a_part(tmp_path):
     assert suggest_part(config, cost, least=100) == 100
     assert suggest_part(config, lambda rows: cost(rows) / 12.5, least=50) is None
     assert suggest_part(config, lambda rows: cost(min(rows or 40, 40)), least=50) is None  # there are only 40
+    assert suggest_part(config, lambda rows: 2 + cost(rows), least=10, most=500) == 60  # two updates for the loss
+    assert suggest_part(config, lambda rows: 9 + cost(rows), least=10, most=500) == 10
+    assert suggest_part(config, lambda rows: cost(rows) / 10, least=10, most=500) is None
 
 
 @pytest.mark.parametrize("kind", TASKS)
@@ -523,8 +524,8 @@ def test_validations_are_a_tenth_of_a_run_or_as_few_as_are_useful(tmp_path, kind
     train, rows = found.config.train, measured_rows(found.task, found.config.train)
     cost = len(validated(train)) * found.task.validation_cost(rows) / (3 * 64)
     assert found.task.validation_cost(rows) > 0
-    fewest = {"translation": 0.6, "parsing": 0.6}.get(kind, 1.0)
-    assert cost <= 10 or (train.rare_until == fewest and rows in (None, found.task.least_rows, train.valid_rows))
+    least = found.task.least_rows or found.task.least_written
+    assert cost <= 10 or (train.rare_until == 1.0 and rows in (None, least, 500))
     assert "limit_validations" in found.sources["train.rare_until"]
     if train.valid_part is not None:
         assert "limit_validations" in found.sources["train.valid_part"]

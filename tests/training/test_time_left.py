@@ -6,7 +6,7 @@ import pytest
 
 from regard.config import from_table
 from regard.training.config import TrainConfig
-from regard.training.time_left import TimeLeft, count_validations, is_validated
+from regard.training.time_left import TimeLeft, count_validations, is_averaged, is_validated
 
 
 def test_compiling_is_not_taken_for_the_speed_of_updates():
@@ -42,8 +42,9 @@ def test_the_validations_that_are_left_are_counted():
     assert left.estimate(450, validations) == pytest.approx(240 + 20 * 4)
 
 
-def make_config(steps: int, every: int, rare_until: float = 0.0) -> TrainConfig:
+def make_config(steps: int, every: int, rare_until: float = 0.0, average: int = 0) -> TrainConfig:
     table = {
+        "average": average,
         "steps": steps,
         "tokens": 64,
         "validate_every": every,
@@ -69,6 +70,14 @@ def test_at_first_every_fourth_validation_is_made_while_they_get_better():
     assert made == [40, 80, 120, 130, 140, 150, 160, 170, 180, 190, 200, 205]
     assert [count_validations(step, config) for step in (0, 39, 40, 125, 204, 205)] == [12, 12, 11, 9, 1, 0]
     assert [step for step in range(1, 50) if is_validated(step, config, 0.0)] == [10, 20, 30, 40]  # the last was worse
+
+
+@pytest.mark.parametrize(("steps", "averaged"), [(20, [16, 18, 20]), (21, [16, 18, 20])])
+def test_the_last_weights_are_averaged(steps: int, averaged: list[int]):
+    """With 21 steps, those of the last step, which are always validated, come instead of those of step 16."""
+    config = make_config(steps, 2, average=3)
+    assert [step for step in range(steps + 1) if is_averaged(step, config)] == averaged
+    assert not any(is_averaged(step, make_config(steps, 2)) for step in range(steps + 1))
 
 
 def test_a_pause_of_the_machine_is_forgotten():
