@@ -45,7 +45,7 @@ MODELS = Kinds(
 )
 
 LARGEST = 2**24  # a number in the description of a model, which may be the size of a table in memory
-TRAINING_TABLES = ("task", "tokenizer", "train", "result")  # tables of a recipe that are not about the model
+TRAINING_TABLES = ("task", "tokenizer", "train", "result", "box")  # tables of a recipe that are not about the model
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,14 @@ class Recipe(Config):
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
     """Read a recipe by name or path, with overrides such as `model.depth=4`; tables about training are left out."""
-    table = {key: value for key, value in read_recipe(recipe).items() if key not in TRAINING_TABLES}
+    whole = read_recipe(recipe)
     with in_file(recipe, overrides):
-        return from_table(override(table, overrides), Recipe)
+        table = override({key: value for key, value in whole.items() if key not in TRAINING_TABLES}, overrides)
+        model = table.get("model", {})
+        if "task" in whole and isinstance(model, Mapping) and "kind" not in model:
+            remedy = f"`regard train {recipe} --dry-run` shows it"
+            raise ConfigError(f"this recipe describes a training whose model depends on the data; {remedy}", "model")
+        return from_table(table, Recipe)
 
 
 def caution_of_lost_keys(recipe: str | Path, model: ModelConfig) -> str:
