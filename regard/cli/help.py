@@ -23,6 +23,7 @@ RULES = {  # pydantic's rules for a value, as errors of this package state them
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
 }
+TRAIN_KEYS = ("minutes", "steps", "tokens", "seed", "patience")  # which other programs have as options
 UNKNOWN_VERB = re.compile(r"No such command '(\w+)'")
 OTHER_VERBS = {  # what other programs, or the functions of this package, call it
     "resume": "regard train --resume RUN",
@@ -158,7 +159,12 @@ def describe_usage_error(error: Any) -> str:
 
 
 def _nearest_option(option: str, ctx: Any) -> str:
-    """Return the question whether another option is meant: one that begins with this, or is spelled like it."""
+    """Return the question whether another option is meant: one that begins with this, or is spelled like it.
+
+    A setting of training is named as the override that it is: `train.minutes=N`.
+    """
+    if " train" in ctx.command_path and option.removeprefix("--") in TRAIN_KEYS:
+        return f"; write train.{option.removeprefix('--')}=N"
     known = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
     near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""

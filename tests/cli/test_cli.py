@@ -179,6 +179,15 @@ def test_a_paragraph_is_broken_between_words_only_in_a_terminal(monkeypatch, cap
             ["train", "vision", "a", "--over"],
             "no such option --over; did you mean --overwrite? (see regard train vision -h)",
         ),
+        (
+            ["train", "vision", "a", "--minutes", "1"],
+            "no such option --minutes; write train.minutes=N (see regard train vision -h)",
+        ),
+        (
+            ["train", "vision", "a", "--steps", "9"],
+            "no such option --steps; write train.steps=N (see regard train vision -h)",
+        ),
+        (["generate", "a", "--steps", "4"], "no such option --steps; did you mean --step? (see regard generate -h)"),
         (["generate", "a", "--xyz", "4"], "no such option --xyz (see regard generate -h)"),
         (["shwo"], "no such command 'shwo'; did you mean 'show'? (see regard -h)"),
         (["resume", "runs/a"], "no such command 'resume'; use `regard train --resume RUN`; see regard -h"),
