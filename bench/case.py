@@ -22,13 +22,15 @@ class Prepared:
 
     `amount` is how much useful work that is (tokens, images, updates), so that contestants may do it in other pieces.
     `facts` are numbers that must agree among the contestants before anything is timed. `updates` is how many updates of
-    a model a run has; they can be profiled.
+    a model a run has; they can be profiled. `peak_megabytes` returns the peak of memory where `run` starts a process;
+    without it, that of the contestant's own process is measured.
     """
 
     run: Callable[[], object]
     amount: float = 1.0
     facts: Mapping[str, float] = field(default_factory=dict)
     updates: int = 0
+    peak_megabytes: Callable[[], float] | None = None
 
 
 Contestant = Callable[[Setting], Prepared]

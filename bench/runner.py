@@ -323,7 +323,7 @@ def one_line(error: Exception) -> str:
 def _answer(request: str, ready: Prepared, device: str) -> object:
     """Return what the runner asks for: the peak of memory, a profile, or times of runs."""
     if request == "memory":
-        return peak_megabytes(device)
+        return ready.peak_megabytes() if ready.peak_megabytes else peak_megabytes(device)
     if request == "profile":
         return profile_updates(ready.run, ready.updates, device) if ready.updates else None
     return _turn(ready.run, device)

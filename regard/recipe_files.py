@@ -182,21 +182,44 @@ def _read(recipe: str | Path, derived: tuple[str, ...]) -> Table:
     if name in derived:
         raise ConfigError(f"inherits from itself: {' -> '.join((*derived, name))}", inheriting)
     table, folder = _parse(recipe, inheriting)
-    if "like" in table:
-        base: str | Path = str(table.pop("like"))
-        if folder is not None:
-            beside = folder / f"{str(base).removesuffix('.toml')}.toml"
-            itself = beside.resolve() == Path(name).resolve()
-            if beside.exists() and not (itself and base in recipe_names()):  # gpt2.toml may inherit the shipped gpt2
-                base = beside
-        table = _inherit(_read(base, (*derived, name)), table)
-    return table
+    base = _read_base(recipe, table, folder, derived)
+    return table if base is None else _inherit(base, {key: value for key, value in table.items() if key != "like"})
+
+
+def _read_base(recipe: str | Path, table: Table, folder: Path | None, derived: tuple[str, ...] = ()) -> Table | None:
+    """Read the recipe that a recipe inherits from, without what describes only that one; None if there is none."""
+    if "like" not in table:
+        return None
+    base: str | Path = str(table["like"])
+    if folder is not None:
+        beside = folder / f"{str(base).removesuffix('.toml')}.toml"
+        itself = beside.resolve() == Path(recipe).resolve()
+        if beside.exists() and not (itself and base in recipe_names()):  # gpt2.toml may inherit the shipped gpt2
+            base = beside
+    found = _read(base, (*derived, str(recipe)))
+    return {key: value for key, value in found.items() if key not in ABOUT_ONE_RECIPE}
+
+
+def find_lost_keys(recipe: str | Path) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of the inherited recipe, with their values, that are lost because a table has another `kind`."""
+    table, folder = _parse(recipe)
+    base = _read_base(recipe, table, folder)
+    if base is not None:
+        yield from _lost_keys(base, table, "")
+
+
+def _lost_keys(base: Mapping[str, Any], own: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    if "kind" in base and own.get("kind", base["kind"]) != base["kind"]:
+        yield from ((f"{path}{key}", value) for key, value in base.items() if key not in own)
+        return
+    for key, value in own.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), Mapping):
+            yield from _lost_keys(base[key], value, f"{path}{key}.")
 
 
 def _inherit(base: Table, own: Table) -> Table:
     """Lay a recipe over the one that it inherits from."""
-    kept = {key: value for key, value in base.items() if key not in ABOUT_ONE_RECIPE}
-    return _drop_unused_layers(merge(kept, own), own)
+    return _drop_unused_layers(merge(base, own), own)
 
 
 def _drop_unused_layers(merged: Table, own: Mapping[str, Any]) -> Table:

@@ -10,6 +10,7 @@ import pytest
 
 from bench.__main__ import chosen
 from bench.case import Case, Floor, Prepared, Setting, disagreements
+from bench.cases.startup import command
 from bench.profile import REST, group_of, grouped, profile_lines, profile_updates
 from bench.recurrences_page import RECURRENCES, read_cells, read_comparisons, render_recurrences
 from bench.report import PAGE, read_results, render
@@ -112,6 +113,19 @@ def test_contestants_that_are_not_ready_in_time_are_left_out():
 
 
 # --- profiles --------------------------------------------------------------------------------------------------------
+
+
+def test_the_memory_of_a_started_command_is_its_own():
+    holding = partial(command, ("-c", "held = bytearray(300_000_000)"))
+    found = run_case(case_of(regard=holding, peer=partial(command, ("-c", "pass"))), "cpu", 1, CEILINGS)
+    large, small = (found["contestants"][name]["memory_mb"] for name in ("regard", "peer"))
+    assert 300 < large < 400
+    assert small < 300
+
+
+def test_a_command_that_fails_is_absent():
+    found = run_case(case_of(regard=partial(command, ("-c", "exit(3)"))), "cpu", 1, CEILINGS)
+    assert "exit status 3" in found["contestants"]["regard"]["absent"]
 
 
 def multiplying(setting: Setting) -> Prepared:

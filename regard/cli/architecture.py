@@ -68,6 +68,13 @@ def open_recipe(recipe: str, overrides: list[str]) -> Recipe:
     return from_table(override(to_table(Recipe(config)), overrides), Recipe)
 
 
+def caution_of(recipe: str, opened: Recipe) -> str:
+    """Return a caution of what a recipe does not inherit; "" if there is nothing to say, or a folder was opened."""
+    from regard.models.recipe import caution_of_lost_keys
+
+    return "" if find_model(recipe).is_dir() else caution_of_lost_keys(recipe, opened.model)
+
+
 def written_for(config: ModelConfig) -> dict[str, str]:
     """Return for each format of `regard convert` the name of the model there, or "yes", or the reason why not."""
     from regard.errors import RegardError

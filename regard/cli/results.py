@@ -2,14 +2,21 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.complete import complete_result
 from regard.cli.console import make_console
 
-WIDE = 110  # columns of a terminal in which goals, times and hardware have room, too
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from regard.runs.results_table import ResultRow
+
+WIDE = 110  # columns of a terminal in which times and hardware have room, too
 
 
 def results_command(
@@ -29,7 +36,6 @@ def results_command(
       regard results
       regard results multi30k-en-de --json
     """
-    from rich.table import Table
     from rich.text import Text
 
     from regard.recipe_files import result_names
@@ -44,17 +50,32 @@ def results_command(
         return
     console = make_console()
     is_wide = console.width >= WIDE
-    more = ("goal", "", "published", "time (at once)", "hardware") if is_wide else ("published",)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("name", style="bold cyan", no_wrap=is_wide, overflow="fold")
-    for title in ("metric", "score", *more):
-        table.add_column(title, no_wrap=title in ("goal", "published"), overflow="fold")  # others may need more lines
-    last = ""
-    for row in rows:
-        shown = row.name if row.name != last else ""
-        distance = Text(row.distance, "green" if row.reached else "red")
-        rest = (row.goal, distance, row.published, row.time, row.hardware) if is_wide else (row.published,)
-        table.add_row(shown, row.metric, row.score, *rest)
-        last = row.name
-    console.print(table)
+    console.print(_table([_heading(is_wide)], is_wide), style="dim")
+    for name, group in groupby(rows, key=lambda row: row.name):  # a name has a line of its own, so that goals have room
+        console.print(Text(name, "bold cyan"))
+        console.print(_table([_cells(row, is_wide) for row in group], is_wide))
     console.print("\nregard train results/NAME trains one of them; docs/results.md has the details.", style="dim")
+
+
+def _heading(is_wide: bool) -> list["Text | str"]:
+    return ["metric", "score", "goal", "", "published", *(["time (at once)", "hardware"] if is_wide else [])]
+
+
+def _cells(row: "ResultRow", is_wide: bool) -> list["Text | str"]:
+    from rich.text import Text
+
+    distance = Text(row.distance, "green" if row.reached else "red")
+    return [row.metric, row.score, row.goal, distance, row.published, *([row.time, row.hardware] if is_wide else [])]
+
+
+def _table(lines: list[list["Text | str"]], is_wide: bool) -> "Table":
+    """Build a table whose columns have the same widths whatever is in them."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, expand=True)
+    times = (14, 13) if is_wide else ()
+    for ratio, width in (3, None), (4, None), (None, 8), (3, None), (None, 9), *((None, each) for each in times):
+        table.add_column(ratio=ratio, width=width, overflow="fold")
+    for line in lines:
+        table.add_row(*line)
+    return table

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.architecture import Architecture, describe, open_recipe, shipped_architecture
+from regard.cli.architecture import Architecture, caution_of, describe, open_recipe, shipped_architecture
 from regard.cli.complete import complete_recipe
 from regard.cli.console import make_console
 from regard.cli.keys import print_keys
@@ -68,11 +68,19 @@ def show_command(
     if as_toml:
         print(to_toml(open_recipe(recipe, changes) if found is None else found.recipe), end="")
         return
-    found = found or describe(open_recipe(recipe, changes), length)
+    caution = ""
+    if found is None:
+        opened = open_recipe(recipe, changes)
+        found, caution = describe(opened, length), caution_of(recipe, opened)
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
-    render(make_console(), recipe, found)
+    console = make_console()
+    render(console, recipe, found)
+    if caution:
+        from rich.text import Text
+
+        console.print(Text(escape_controls(caution), "yellow"))
 
 
 def render(console: "Console", name: str, found: Architecture) -> None:

@@ -1,8 +1,9 @@
 """Recipes: read a model's description by name or path, apply overrides, and build it."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -13,7 +14,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from regard.config import Config, Kinds, from_table, to_table
+from regard.config import Config, Kinds, field_types, from_table, to_table
 from regard.errors import ConfigError, at
 from regard.models.encoder import EncoderConfig
 from regard.models.evoformer import EvoformerConfig
@@ -26,7 +27,7 @@ from regard.models.seq2seq import Seq2SeqConfig
 from regard.models.trajectory import TrajectoryConfig
 from regard.models.vision import VisionConfig
 from regard.models.word2vec import Word2VecConfig
-from regard.recipe_files import in_file, override, read_recipe
+from regard.recipe_files import find_lost_keys, in_file, override, read_recipe
 
 MODELS = Kinds(
     "model",
@@ -44,7 +45,7 @@ MODELS = Kinds(
 )
 
 LARGEST = 2**24  # a number in the description of a model, which may be the size of a table in memory
-TRAINING_TABLES = ("task", "tokenizer", "train", "result")  # tables of a recipe that are not about the model
+TRAINING_TABLES = ("task", "tokenizer", "train", "result", "box")  # tables of a recipe that are not about the model
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,53 @@ class Recipe(Config):
 
 def load_recipe(recipe: str | Path, *overrides: str) -> Recipe:
     """Read a recipe by name or path, with overrides such as `model.depth=4`; tables about training are left out."""
-    table = {key: value for key, value in read_recipe(recipe).items() if key not in TRAINING_TABLES}
+    whole = read_recipe(recipe)
     with in_file(recipe, overrides):
-        return from_table(override(table, overrides), Recipe)
+        table = override({key: value for key, value in whole.items() if key not in TRAINING_TABLES}, overrides)
+        model = table.get("model", {})
+        if "task" in whole and isinstance(model, Mapping) and "kind" not in model:
+            remedy = f"`regard train {recipe} --dry-run` shows it"
+            raise ConfigError(f"this recipe describes a training whose model depends on the data; {remedy}", "model")
+        return from_table(table, Recipe)
+
+
+def caution_of_lost_keys(recipe: str | Path, model: ModelConfig) -> str:
+    """Return a caution of inherited keys of the model that a recipe loses by another `kind`, which has them, too.
+
+    "" if there are none: the other keys do not suit the new kind, or have the same value there.
+    """
+    table = to_table(Recipe(model))
+    lost = [
+        f"{path}={json.dumps(value)}"
+        for path, value in find_lost_keys(recipe)
+        if _has_field(model, path.split(".")[1:]) and not _agrees(value, _value_at(table, path.split(".")))
+    ]
+    if not lost:
+        return ""
+    again = "write it again to keep it" if len(lost) == 1 else "write them again to keep them"
+    return f"{recipe} does not inherit {', '.join(lost)}, since it changes the kind of the table; {again}"
+
+
+def _has_field(config: Any, keys: Sequence[str]) -> bool:
+    """Return whether the config at the end of this path, below another one, has the last key."""
+    key, *rest = keys
+    if not rest:
+        return is_dataclass(config) and key in field_types(type(config))
+    below = config.get(key) if isinstance(config, Mapping) else getattr(config, key, None)
+    return _has_field(below, rest)
+
+
+def _value_at(table: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        table = table.get(key) if isinstance(table, Mapping) else None
+    return table
+
+
+def _agrees(said: Any, found: Any) -> bool:
+    """Return whether a value, or every value that a table has, is also in the resolved table."""
+    if isinstance(said, Mapping) and isinstance(found, Mapping):
+        return all(_agrees(value, found.get(key)) for key, value in said.items())
+    return bool(said == found)
 
 
 def build(

@@ -86,8 +86,8 @@ def linear_pixels(
 def linear_windows(train: Sequence[Profile], valid: Sequence[Profile], reach: int, classes: int, what: str) -> Baseline:
     """Measure softmax(W x + b), where x has the tokens of a residue and of `reach` neighbours on each side.
 
-    A chain has a row of numbers for each residue, and a label, or -1 if none is known. So many linear models predict
-    secondary structure, from GOR (Garnier et al. 1978) on.
+    A chain has a row of numbers for each residue, and a label, or -1 if none is known. Secondary structure
+    has been predicted from such windows since GOR (Garnier et al. 1978).
     """
     sides = [
         [np.concatenate(each) for each in zip(*(_windows(*chain, reach) for chain in side), strict=True)]

@@ -6,7 +6,7 @@ overrides both. The source of each value is recorded, with the name of the funct
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields, replace
 from math import ceil
 from pathlib import Path
@@ -18,6 +18,7 @@ from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError
 from regard.machine import THREADS, suggest_threads
+from regard.models.recipe import caution_of_lost_keys
 from regard.models.scale import SIZES
 from regard.recipe_files import in_file, is_shipped, merge, override, read_own, read_recipe
 from regard.tasks.defaults import TaskConfig, suggest_schedule
@@ -69,7 +70,8 @@ def plan_run(request: RunRequest, ranks: Ranks, say: Say = lambda text: None) ->
     with in_file(request.what, request.overrides):
         for stage in STAGES:
             stage(draft)
-        config, warnings = _run_config(draft), tuple(draft.warnings)
+        config = _run_config(draft)
+    warnings = (*draft.warnings, *_cautions_of_recipes(draft))
     return RunPlan(
         config, draft.task, draft.size, draft.pretrained, draft.sources, request.model, warnings, not draft.named
     )
@@ -292,6 +294,13 @@ STAGES: tuple[Callable[[Draft], None], ...] = (
     fit_to_memory,
     fit_to_minutes,
 )
+
+
+def _cautions_of_recipes(draft: Draft) -> Iterator[str]:
+    """Yield cautions of the recipes that the user named."""
+    named = [recipe for recipe in (draft.request.what, draft.request.recipe) if isinstance(recipe, str | Path)]
+    if draft.model is not None:
+        yield from filter(None, (caution_of_lost_keys(recipe, draft.model) for recipe in named))
 
 
 def _run_config(draft: Draft) -> RunConfig:

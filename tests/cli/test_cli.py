@@ -16,7 +16,7 @@ from regard.cli.console import print_paragraph
 from regard.cli.help import fit_example
 from regard.cli.main import VERBS, main
 from regard.cli.task_help import TASKS
-from regard.recipe_files import recipe_names
+from regard.recipe_files import recipe_names, result_names
 
 from ..processes import PATIENCE, patient
 from .command import Command
@@ -220,15 +220,29 @@ main.main()
     assert "Traceback" not in done.stderr
 
 
-def test_a_narrow_screen_has_the_names_and_scores_of_results(regard, monkeypatch):
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_results_on_any_screen_have_names_in_one_piece_and_goals(regard, monkeypatch, columns):
     from regard.runs.results import read_result_recipe
     from regard.runs.results_table import result_rows
 
-    monkeypatch.setenv("COLUMNS", "40")
-    shown = "".join(regard("results", "multi30k-en-de").out.split())
-    (row, *_) = result_rows([read_result_recipe("multi30k-en-de")])
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = regard("results").out
+    lines = [line.rstrip() for line in shown.splitlines()]
+    for row in result_rows([read_result_recipe(name) for name in result_names()]):
+        assert row.name in lines
+        assert row.goal in shown
+        assert row.published in shown
+        assert columns < 80 or row.distance in shown or "less than" in row.distance  # in one line
+        assert not row.time or (row.time in shown) is (columns == 120)
     assert "…" not in shown
-    assert row.score.split()[0] in shown
+    assert max(map(len, lines)) <= columns
+
+
+def test_the_columns_of_all_results_are_aligned(regard, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = regard("results", "cifar10", "ptb").out.splitlines()
+    starts = {line.index(each) for line in lines for each in ("goal", "> 95.0", "< 58.8") if each in line}
+    assert len(starts) == 1
 
 
 @pytest.mark.parametrize("is_ignored", [False, True])

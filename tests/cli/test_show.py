@@ -11,6 +11,7 @@ import pytest
 from regard.cli import architecture
 from regard.cli.architecture import ARCHITECTURES, describe, open_recipe, shipped_architecture
 from regard.errors import ConfigError
+from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from regard.recipe_files import recipe_names, result_names
 from regard.training.request import check_training_tables
 from tests.processes import PATIENCE
@@ -55,6 +56,20 @@ def test_tables_about_training_are_checked_as_far_as_they_go(tmp_path: Path):
 def test_every_recipe_of_the_package_has_right_tables_about_training():
     for name in recipe_names() + [f"results/{each}" for each in result_names()]:
         check_training_tables(name)
+
+
+@pytest.mark.parametrize("name", ["results/fashion-mnist", "results/trec"])  # with a few values of a model, and none
+def test_a_model_that_depends_on_the_data_is_shown_by_a_dry_run(name):
+    with pytest.raises(ConfigError) as found:
+        open_recipe(name, [])
+    remedy = f"`regard train {name} --dry-run` shows it"
+    assert str(found.value) == f"model: this recipe describes a training whose model depends on the data; {remedy}"
+    with pytest.raises(ConfigError, match="depends on the data"):
+        open_recipe(name, ["model.depth=2"])
+
+
+def test_a_recipe_of_the_box_with_a_model_is_shown():
+    assert isinstance(open_recipe("box/en-fr-rnn", []).model, RecurrentSeq2SeqConfig)
 
 
 def test_a_folder_with_the_name_of_a_recipe_is_shown_itself(tmp_path: Path, monkeypatch):

@@ -416,6 +416,15 @@ def test_a_mistake_in_a_recipe_names_its_file(regard):
     assert regard.refused("train", "mine.toml", "task.windw=9").startswith("task.windw: unknown key")
 
 
+def test_the_plan_and_the_architecture_caution_of_keys_that_are_not_inherited(regard):
+    task = f'[task]\nkind = "translation"\nsource = ["{text("a.de")}"]\ntarget = ["{text("a.en")}"]\n'
+    mixer = '[model.encoder.layers.recurrent.mixer]\nkind = "lstm"\n'
+    Path("mine.toml").write_text(f'like = "rnn-attention"\n{task}{mixer}')
+    rule = "mine.toml does not inherit model.encoder.layers.recurrent.mixer.bidirectional=true"
+    assert rule in " ".join(regard("train", "mine.toml", "--dry-run", "model.dim=16", "train.steps=3").out.split())
+    assert rule in " ".join(regard("show", "mine.toml").out.split())
+
+
 def test_a_misspelt_task(regard):
     found = regard.refused("train", "langauge", text())
     assert found == "'langauge' is neither a task nor a recipe; did you mean the task 'language'?"

@@ -8,7 +8,7 @@ import torch
 import regard
 from regard.config import to_toml
 from regard.errors import ConfigError, InputError
-from regard.models.recipe import load_recipe
+from regard.models.recipe import caution_of_lost_keys, load_recipe
 from regard.parts.state import check_lengths
 from regard.recipe_files import recipe_names
 from tests.laws.cases import SHRINK
@@ -246,3 +246,25 @@ def test_a_variant_with_a_new_layer_says_how_to_remove_the_old_one_and_claims_no
     path.write_text(text + '[model]\npattern = ["mine"]\n')
     found = load_recipe(path)
     assert (list(found.model.layers), found.about, found.paper) == (["mine"], "", "")
+
+
+def caution_of(path, text: str, *changes: str) -> str:
+    path.write_text(f'like = "rnn-attention"\n{text}')
+    return caution_of_lost_keys(path, load_recipe(path, *changes).model)
+
+
+def test_a_recipe_that_changes_a_kind_cautions_of_inherited_keys_that_the_new_kind_has(tmp_path):
+    path, mixer = tmp_path / "mine.toml", "model.encoder.layers.recurrent.mixer"
+    found = caution_of(path, f'[{mixer}]\nkind = "lstm"\n')
+    rule = "since it changes the kind of the table; write it again to keep it"
+    assert found == f"{path} does not inherit {mixer}.bidirectional=true, {rule}"
+    assert caution_of(path, f'[{mixer}]\nkind = "lstm"\nbidirectional = true\n') == ""
+    assert caution_of(path, f'[{mixer}]\nkind = "lstm"\n', f"{mixer}.bidirectional=true") == ""
+    assert caution_of(path, f'[{mixer}]\nkind = "lstm"\nbidirectional = false\n') == ""  # as the user wants it
+    assert caution_of(path, f'[{mixer}]\nkind = "gru"\n') == caution_of(path, "") == ""  # the same kind
+    assert caution_of(path, f'[{mixer}]\nkind = "conv"\n') == ""  # which has no such key
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_recipes_of_the_package_inherit_what_they_mean_to(name):
+    assert caution_of_lost_keys(name, load_recipe(name).model) == ""
