@@ -1,8 +1,8 @@
 """Tracks: where agents (pedestrians, players) are at equal steps of time, from text files with frame, agent, x and y.
 
 A row of a file is `frame agent x y`, separated by blanks, tabs or commas, as in the ETH and UCY recordings (Pellegrini
-et al. 2009; Lerner et al. 2007). A window is a number of consecutive steps; it holds the agents that are present at the
-last observed step.
+et al. 2009; Lerner et al. 2007). The first row may be a header with these names. A window is a number of consecutive
+steps; it holds the agents that are present at the last observed step.
 """
 
 from __future__ import annotations
@@ -94,11 +94,15 @@ def _most_frequent(numbers: Int[np.ndarray, "_"]) -> int:
 
 
 def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[int, int, str, float, float]]:
+    begun = False
     for place, line in enumerate(lines, 1):
         if not line.strip():
             skipped.note("blank line", f"{name}:{place}")
             continue
         cells = re.split(r"\s*,\s*" if "," in line else r"\s+", line.strip())
+        is_first, begun = not begun, True
+        if is_first and _is_header(cells, f"{name}:{place}"):
+            continue
         if len(cells) != len(COLUMNS):
             raise InputError(f"{name}:{place}: has {len(cells)} columns instead of 4; {REMEDY}")
         frame, x, y = (_number(cells[column], COLUMNS[column], f"{name}:{place}") for column in (0, 2, 3))
@@ -107,6 +111,16 @@ def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[i
         if max(abs(x), abs(y)) > FARTHEST:
             raise InputError(f"{name}:{place}: {cells[2]} {cells[3]} is too far away; positions are in metres")
         yield place, int(frame), re.sub(r"^(\d+)\.0*$", r"\1", cells[1]), x, y
+
+
+def _is_header(cells: Sequence[str], place: str) -> bool:
+    """Return whether a row has the names of the columns; raise an error if they are in another order."""
+    names = [cell.strip("\"'").lower() for cell in cells]
+    if sorted(names) != sorted(COLUMNS):
+        return False
+    if names != list(COLUMNS):
+        raise InputError(f"{place}: the columns are {' '.join(names)}; reorder them, since {REMEDY}")
+    return True
 
 
 def _number(cell: str, column: str, place: str) -> float:

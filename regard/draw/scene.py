@@ -12,9 +12,13 @@ from regard.draw.style import SMALL, Look, current_look, new_figure, regard_styl
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
 
 SIDE = 5.0  # of the picture, in inches
 FAINTEST = 0.15
+DISTANCES = (3, 9)  # of a name from its agent, in points
+DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))  # to the right and up
 
 
 def scene(
@@ -42,6 +46,7 @@ def scene(
         axes.set_ylabel("y in metres")
         axes.grid(color=look.line, linewidth=0.8)
         axes.set_aspect("equal", adjustable="datalim")
+        labels = []
         for number, name in enumerate(names):
             colour = series_colour(number, look)
             last = seen[number, -1]
@@ -53,8 +58,33 @@ def scene(
             axes.plot(*seen[number].T, color=colour, linewidth=1.6, marker="o", markersize=2.5)
             if truth is not None and not np.isnan(truth[number]).all():
                 axes.plot(*np.concatenate((last[None], truth[number])).T, color=look.ink, linewidth=0.9, linestyle="--")
-            axes.annotate(visible(name), last, (3, 3), textcoords="offset points", size=SMALL, color=look.ink)
+            label = axes.annotate(visible(name), last, (0, 0), textcoords="offset points", size=SMALL, color=look.ink)
+            labels.append(label)
+        figure.draw_without_rendering()  # decides where the points are in the picture
+        _place(labels)
     return figure
+
+
+def _place(labels: Sequence[Annotation]) -> None:
+    """Move each label to the first position around its point at which it overlaps no label before it, if any."""
+    taken: list[Bbox] = []
+    for label in labels:
+        free = (
+            box
+            for distance in DISTANCES
+            for direction in DIRECTIONS
+            if not (box := _move(label, distance, direction)).count_overlaps(taken)
+        )
+        taken.append(next(free, None) or _move(label, DISTANCES[0], DIRECTIONS[0]))
+
+
+def _move(label: Annotation, distance: int, direction: tuple[int, int]) -> Bbox:
+    """Move a label to one side of its point; return the space that it takes."""
+    right, up = direction
+    label.set_position((distance * right, distance * up))
+    label.set_horizontalalignment(("center", "left", "right")[right])
+    label.set_verticalalignment(("center", "bottom", "top")[up])
+    return label.get_window_extent()
 
 
 def _shape(*positions: np.ndarray) -> float:

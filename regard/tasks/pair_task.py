@@ -37,6 +37,7 @@ PACKED_WIDTH = 64  # the least width of a packed row
 class PairTask(Task):
     """L = -sum_t log p(y_t | y_<t, x), the end token included."""
 
+    row_name = "pair"  # what messages call a row of the data
     least_written = 100
     at_once = 128  # rows that a search writes together in a validation
 
@@ -44,7 +45,8 @@ class PairTask(Task):
         super().__init__(config, tokenizer, skipped)
         if valid.count == 0:
             left_out = "; ".join(skipped.report())
-            raise InputError(f"no pair is left to validate on; give more pairs{left_out and f' ({left_out})'}")
+            rule = f"no {self.row_name} is left to validate on; give more {self.row_name}s"
+            raise InputError(f"{rule}{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
         self.valid_texts = valid.texts()
 
@@ -57,7 +59,14 @@ class PairTask(Task):
         """Yield what is wrong with the validation pairs."""
         train, valid = self.train[0], self.valid
         seen = hash_pairs(train.corpus, compared(train.pairs))
-        return caution_validation("pair", seen, hash_pairs(valid.corpus, valid.pairs))
+        return caution_validation(self.row_name, seen, hash_pairs(valid.corpus, valid.pairs))
+
+    def method(self, rows: int | None = None) -> str:
+        """Return how sentences are written in a validation, and of how many rows."""
+        total = self.valid.count
+        count = total if rows is None else min(rows, total)
+        of = "" if count == total else f"{count:,} of "
+        return f"greedy, {of}{total:,} {self.row_name}{'s' if total > 1 else ''}"
 
     def tokens_read(self) -> Indices:
         """Return the tokens of the sources."""

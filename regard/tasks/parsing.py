@@ -253,6 +253,7 @@ class Parsing(PairTask):
 
     name = "parsing"
     metric = "bracket_f1"
+    row_name = "tree"
     at_once = 64
 
     def __init__(
@@ -280,12 +281,6 @@ class Parsing(PairTask):
 
     def _scores(self, model: nn.Module, rows: Indices, beam: int) -> dict[str, float]:
         return bracketing_scores(self.parsed(model, rows, beam), [self.valid_trees[row] for row in rows])
-
-    def method(self, rows: int | None = None) -> str:
-        """Return how trees are made, and of how many sentences."""
-        total = self.valid.count
-        count = total if rows is None else min(rows, total)
-        return f"greedy, {total:,} trees" if count == total else f"greedy, {count:,} of {total:,} trees"
 
     def parsed(self, model: nn.Module, rows: Indices, beam: int) -> list[Tree]:
         """Parse validation sentences."""

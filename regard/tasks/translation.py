@@ -237,12 +237,6 @@ class Translation(PairTask):
             self._scorer = TranslationScorer(wanted)
         return self._scorer(made)
 
-    def method(self, rows: int | None = None) -> str:
-        """Return how translations are made, and of how many pairs."""
-        total = self.valid.count
-        count = total if rows is None else min(rows, total)
-        return f"greedy, {total:,} pairs" if count == total else f"greedy, {count:,} of {total:,} pairs"
-
     def translations(self, model: nn.Module, rows: Indices) -> tuple[list[str], list[str]]:
         """Translate validation rows greedily; return the translations and the references."""
         writer = cast(StepModel, model)  # or a module of the user with the same methods

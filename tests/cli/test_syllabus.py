@@ -1,6 +1,6 @@
-"""Every command of docs/syllabus.md runs: on small files with the names of the page, with small models.
+"""Every command of docs/syllabus.md runs: on small data sets, which its first commands make, and with small models.
 
-Experiments are not run again, since tests/lab runs all of them: here their commands are parsed, their names looked up.
+Experiments run with one seed and `--scale tiny`, which takes a second each; tests/lab checks what they measure.
 """
 
 import re
@@ -8,20 +8,15 @@ import shlex
 from itertools import chain, pairwise, takewhile
 from pathlib import Path
 
-import numpy as np
 import pytest
-import typer
 
-from regard.cli.main import app
-from regard.lab.experiments import find_experiment
 from regard.runs.layout import REPORT
 from regard.tasks.kinds import TASKS
 from regard.training import start
 
-from ..data.test_image_arrays import write_idx
-from ..tasks.corpora import sentences, write, write_chains, write_structures
 from ..training.tiny import shrunk
 from .command import Command
+from .small_downloads import write_downloads
 
 PAGE = Path(__file__).parents[2] / "docs" / "syllabus.md"
 ROWS = {"A": range(1, 10), "B": range(1, 6), "C": range(1, 10), "D": range(1, 12), "E": range(1, 11)}
@@ -63,40 +58,34 @@ def test_every_row_has_a_command():
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write small files with the names of the page."""
-    folder = tmp_path_factory.mktemp("syllabus")
-    lines = sentences(80)
-    for name in ("tinyshakespeare", "multi30k", "sst2", "fashion-mnist"):
-        (folder / "data" / name).mkdir(parents=True)
-    write(folder / "data/tinyshakespeare/input.txt", [*lines, *["the king and the man and the woman"] * 20])
-    (folder / "data/treebank-sample").mkdir()
-    trees = [f"(S (NP (NN {letter})) (VP (VBZ runs)))" for letter in "abcdefgh" * 4]
-    write(folder / "data/treebank-sample/train.mrg", trees)
-    for language in ("en", "de", "fr"):
-        write(folder / f"data/multi30k/train.{language}", [f"{line} {language}" for line in lines])
-    write(folder / "data/sst2/train.tsv", ["text\tlabel", *(f"{line}\t{line[0]}" for line in lines)])
-    for part in ("train", "val", "test"):
-        (folder / "data/ethucy/zara1" / part).mkdir(parents=True)
-        steps = [f"{10 * step} {agent} {step + agent} {agent}" for step in range(12) for agent in (1, 2)]
-        write(folder / "data/ethucy/zara1" / part / "crowds_zara01.txt", steps)
-    for name in ("cb513", "structures"):
-        (folder / "data" / name).mkdir()
-    write_chains(folder / "data/cb513/chains.tsv")
-    write_structures(folder / "data/structures/structures.jsonl")
-    chance = np.random.default_rng(0)
-    for name in ("train-", "t10k-"):
-        images, labels = chance.integers(0, 255, (40, 8, 12), dtype=np.uint8), chance.integers(0, 3, 40, dtype=np.uint8)
-        write_idx(folder / "data/fashion-mnist", name, images, labels)
-    return folder
+    """The folder in which the commands run."""
+    return tmp_path_factory.mktemp("syllabus")
 
 
 @pytest.fixture
 def regard(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], world: Path) -> Command:
-    """The command in the folder with the files, without reports, which take longer than a tiny run."""
+    """The command in the folder with the data sets, without reports, which take longer than a tiny run."""
     monkeypatch.chdir(world)
     monkeypatch.setenv("REGARD_CACHE", str(world / "cache"))
     monkeypatch.setattr(start, "finish", lambda run, *rest: (run.folder / REPORT).write_text("left out by a test"))
-    return Command(monkeypatch, capsys)
+    command = Command(monkeypatch, capsys)
+    if not Path("data").exists():
+        make_data_sets(command, monkeypatch)
+    return command
+
+
+def make_data_sets(regard: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the commands at the top of the page, on small files instead of downloads."""
+    small = write_downloads(Path("downloads"))
+    monkeypatch.setattr("regard.data.known_datasets.DATASETS", small)
+    commands = re.findall(r"^regard data .*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(command.split()[2] for command in commands) == sorted(small)
+    for command in commands:
+        done = regard(*command.removesuffix("--from FOLDER").split()[1:], "--from", "downloads")
+        assert done.code == 0, f"{command}\n{done.err}"
+        made = done.out.partition("\n\n")[0].splitlines()
+        assert made
+        assert all(Path(path).is_file() for path in made), made
 
 
 @pytest.mark.parametrize("row", COMMANDS)
@@ -108,9 +97,6 @@ def test_every_command_of_a_row_works(row: str, regard: Command):
 def run(command: str, regard: Command) -> None:
     """Run a command, after the one that trains the model that it uses; not again what has run before."""
     _, *words = shlex.split(command)
-    if words[0] == "lab":
-        find_experiment(parse(words)["name"])
-        return
     options = dict(pairwise(words))
     if "-m" in options:
         earlier = takewhile(lambda each: each != command, chain(*COMMANDS.values()))
@@ -119,6 +105,10 @@ def run(command: str, regard: Command) -> None:
         run(trains[0], regard)
     if "--run" in options and Path(options["--run"]).exists():
         return
+    if words[0] == "lab":
+        if Path("lab-tiny", words[1]).exists():
+            return
+        words += ["--scale", "tiny", "--seeds", "1"]
     if words[0] == "train":
         recipe = options.get("--recipe") or TASKS[words[1]].recipe
         other = tuple(word.partition("kind=")[0] for word in words if ".kind=" in word)  # tables of another kind
@@ -128,10 +118,3 @@ def run(command: str, regard: Command) -> None:
         words += [*smaller, *SHORT, *FOR_TASK.get(words[1], WORDS)]
     done = regard(*words)
     assert done.code == 0, f"{command}\n{done.err}"
-
-
-def parse(words: list[str]) -> dict[str, object]:
-    """Return the values of a command's parameters, without running it."""
-    group = typer.main.get_command(app)
-    name, command, rest = group.resolve_command(typer.Context(group), words)
-    return command.make_context(name, rest).params

@@ -62,6 +62,30 @@ def test_mistakes_name_file_and_line(row: str, message: str):
         tracks("5 b 0 0", row)
 
 
+@pytest.mark.parametrize("header", ["frame,agent,x,y", "frame agent x y", '"Frame", "Agent", "X", "Y"'])
+def test_the_first_row_may_name_the_columns(header: str):
+    found = tracks("", header, *ROWS)
+    assert found.labels == ("a", "b", "c")
+    assert found.positions.tolist() == tracks().positions.tolist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            ("agent,frame,x,y",),
+            "walk.txt:1: the columns are agent frame x y; reorder them, since a row is: frame agent x y",
+        ),
+        (("id,name,x,y",), "walk.txt:1: frame 'id' must be a number; a row is: frame agent x y"),
+        (("frame,agent,x,y", "frame,agent,x,y"), "walk.txt:2: frame 'frame' must be a number"),
+        (("frame,agent,x,y",), "walk.txt: holds no rows"),
+    ],
+)
+def test_other_names_of_columns_are_an_error(rows: tuple[str, ...], message: str):
+    with pytest.raises(InputError, match=f"^{message}"):
+        tracks(*rows)
+
+
 def test_a_file_without_rows():
     with pytest.raises(InputError, match=r"^walk.txt: holds no rows; a row is: frame agent x y"):
         tracks(" ", "")

@@ -157,6 +157,14 @@ def test_mistakes(tmp_path):
         prepare("parsing", BPE, train=(write(tmp_path / "train.mrg", ["plain text"]),))
 
 
+def test_messages_speak_of_trees(tmp_path):
+    with pytest.raises(InputError, match="no tree is left to validate on; give more trees$"):
+        task_of(tmp_path, count=1, valid=None)
+    task = task_of(tmp_path, count=40, valid=1)
+    assert task.method() == "greedy, 1 tree"
+    assert any(caution.startswith("1 validation tree: the score is mostly chance") for caution in task.cautions())
+
+
 @pytest.mark.unchecked
 def test_a_small_model_learns_the_bank(tmp_path):
     train_file, valid = write(tmp_path / "train.mrg", bank(200)), write(tmp_path / "valid.mrg", bank(20, 1))
