@@ -35,7 +35,7 @@ def extents(figure) -> list:
 
 @pytest.mark.parametrize("side", [2.0, 8.0])
 def test_names_of_near_agents_do_not_overlap(side: float):
-    """Eight agents stand within half a metre, and one stands alone, whose name is where a name is by default."""
+    """Eight agents lie within half a metre, and one lies alone, whose name is where a name is by default."""
     where = np.array([*np.random.default_rng(0).uniform(0, 0.5, (8, 2)), [side, side]])
     seen, paths = np.tile(where[:, None], (1, 3, 1)), np.tile(where[:, None, None], (1, 2, 2, 1))
     figure = scene(seen, paths, np.full((9, 2), 0.5), [f"{number}" for number in range(101, 110)])
