@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from io import StringIO
 from math import isnan
@@ -30,6 +30,7 @@ COUNTS = (27, 9, 3)  # settings of a search: the most for which each gets enough
 ENOUGH = 30.0  # seconds of a run in the first rung
 STARTING = 15.0  # seconds that a run takes to start and to measure, until that is known
 LEAST_UPDATES = 20
+SAVED_EVERY = 5.0  # seconds of a rung, so that little time is forgotten if the search is killed
 LEAST_SHARE = 0.05  # of the time that must be left for another rung
 SUGGESTED = "as suggested"
 
@@ -45,11 +46,21 @@ class TunedSetting:
     updates: list[int] = field(default_factory=list)  # at the end of each rung that was begun
     scores: list[float] = field(default_factory=list)  # at the end of each rung that is finished
     failure: str = ""
+    retried: bool = False  # whether it failed before, and was tried once more
+
+    @property
+    def state(self) -> str:
+        """Why its last rung has no score."""
+        return f"failed{' twice' * self.retried}: {self.failure}" if self.failure else "not finished"
 
     @property
     def words(self) -> str:
         """What was drawn, in words."""
         return ", ".join(_setting_words(name, value) for name, value in self.settings.items()) or SUGGESTED
+
+    def updating(self, rung: int) -> float:
+        """Return the seconds of its updates in a rung."""
+        return (self.updates[rung] - sum(self.updates[rung - 1 : rung])) * self.seconds
 
 
 def _setting_words(name: str, value: str | float) -> str:
@@ -68,14 +79,12 @@ class Search:
     starting: float = STARTING  # seconds of a run that are not for updates
 
     def members(self, rung: int) -> list[TunedSetting]:
-        """Return the candidates of a rung: all, or the best third of the rung before."""
+        """Return the candidates of a rung: all, or the best of those that finished the rung before."""
         if rung == 0:
             return self.candidates
-        before = [candidate for candidate in self.candidates if len(candidate.updates) >= rung]
-        ranked = sorted(
-            (each for each in before if len(each.scores) >= rung), key=lambda each: self.rank(each, rung - 1)
-        )
-        return ranked[: -(-len(before) // KEPT)]
+        finished = [candidate for candidate in self.candidates if len(candidate.scores) >= rung]
+        ranked = sorted(finished, key=lambda each: self.rank(each, rung - 1))
+        return ranked[: rung_sizes(len(self.candidates))[rung]]
 
     def rank(self, candidate: TunedSetting, rung: int) -> float:
         """Return a number that is lower for a better score."""
@@ -86,6 +95,13 @@ class Search:
         """Return the candidate that came furthest, and of these the best."""
         known = [candidate for candidate in self.candidates if candidate.scores]
         return min(known, key=lambda each: (-len(each.scores), self.rank(each, -1)), default=None)
+
+    def retry_failed(self) -> int:
+        """Mark candidates that failed once to be trained again, in the rung where they failed; return their number."""
+        failed = [candidate for candidate in self.candidates if candidate.failure and not candidate.retried]
+        for candidate in failed:
+            candidate.failure, candidate.retried = "", True
+        return len(failed)
 
 
 @dataclass(frozen=True)
@@ -124,58 +140,72 @@ class Halving:
         sizes = rung_sizes(len(self.search.candidates))
         for rung in range(len(sizes)):
             members = self.search.members(rung)
-            if not members:
-                failure = next((each.failure for each in self.search.candidates if each.failure), "")
-                raise RegardError(f"{self.folder}: no setting could be trained: {failure}")
-            if any(len(member.updates) <= rung for member in members):
-                if rung and self.seconds - self.search.spent < LEAST_SHARE * self.seconds:
-                    say(self.console, f"the time is over after {rung} of {len(sizes)} rungs", "yellow")
-                    return
-                self._plan(len(sizes) - rung, members)
+            if not members:  # all have failed
+                break
+            begun = [each for each in self.search.candidates if len(each.updates) > rung]
+            if rung and not begun and self.seconds - self.search.spent < LEAST_SHARE * self.seconds:
+                say(self.console, f"the time is over after {rung} of {len(sizes)} rungs", "yellow")
+                return
+            new = [member for member in members if member not in begun]
+            if new:
+                self._plan(new, begun[0].updating(rung) if begun else self._time(len(sizes) - rung, len(members)))
             if any(len(member.scores) <= rung and not member.failure for member in members):
                 say(self.console, f"rung {rung + 1} of {len(sizes)}: {len(members)} setting{'s' * (len(members) > 1)}")
-                self._train(rung, members)
+                seconds = self._train(rung, members)
+                if not begun:
+                    self._note_starting(seconds, rung, members)
+        if self.search.best() is None:
+            failed = next(each for each in self.search.candidates if each.failure)
+            remedy = "choose another --out" if failed.retried else "the same command tries once more"
+            raise RegardError(f"{self.folder}: no setting could be trained: {failed.failure}; {remedy}")
 
-    def _plan(self, left: int, members: Sequence[TunedSetting]) -> None:
-        """Choose the updates of a rung: an even share of the time that is left, the same time for each setting."""
+    def _time(self, left: int, count: int) -> float:
+        """Return the seconds of updates of a setting in a rung, which gets an even share of the time that is left."""
         share = (self.seconds - self.search.spent) / left
-        each = share * min(self.jobs, len(members)) / len(members) - self.search.starting
+        return share / rounds(count, self.jobs) - self.search.starting
+
+    def _plan(self, members: Sequence[TunedSetting], seconds: float) -> None:
+        """Choose the updates of a rung: the same time for each setting."""
         for member in members:
             before = member.updates[-1] if member.updates else 0
-            member.updates.append(before + max(LEAST_UPDATES, int(each / member.seconds)))
+            member.updates.append(before + max(LEAST_UPDATES, int(seconds / member.seconds)))
         self._save()
 
-    def _train(self, rung: int, members: Sequence[TunedSetting]) -> None:
-        runs = {member.number: self._run(member, rung) for member in members if not member.failure}
-        trained = [member for member in members if not member.failure and not is_finished(runs[member.number])]
-        began, failures = monotonic(), {}
+    def _train(self, rung: int, members: Sequence[TunedSetting]) -> float:
+        """Train the members of a rung that have not failed, and note their scores; return the seconds that it took."""
+        runs = [(member, self._run(member, rung)) for member in members if not member.failure]
+        before, began = self.search.spent, monotonic()
+
+        def note(failures: Mapping[str, str]) -> None:
+            """Save failures and time regularly, since this process may be killed."""
+            for member, run in runs:
+                member.failure = failures.get(run.title, "")
+            spent = before + monotonic() - began
+            if spent - self.search.spent >= SAVED_EVERY:
+                self.search.spent = spent
+                self._save()
+
+        imported = list(map(str, IMPORTED))
         try:
-            failures = train_runs(list(runs.values()), self.jobs, self.devices, list(map(str, IMPORTED)), self.console)
+            note(train_runs([run for _, run in runs], self.jobs, self.devices, imported, self.console, note))
         except ComparisonStopError as stopped:
             stopped.args = (f"{stopped}: {self.folder}",)
             raise
         finally:
-            self._note_time(monotonic() - began, rung, trained)
-            for member in members:
-                run = runs.get(member.number)
-                if run is None or len(member.scores) > rung:
-                    continue
-                member.failure = failures.get(run.title, "")
+            for member, run in runs:
                 result = read_result(run.folder)
-                if not member.failure and is_finished(run) and result is not None:
+                if len(member.scores) == rung and not member.failure and result is not None and is_finished(run):
                     member.scores.append(result.evaluation[self.search.metric])
+            self.search.spent = before + monotonic() - began
             self._save()
+        return self.search.spent - before
 
-    def _note_time(self, seconds: float, rung: int, members: Sequence[TunedSetting]) -> None:
-        """Note the time of a rung, and what the runs that were trained took besides updates."""
-        self.search.spent += seconds
-        if not members:
-            return
-        each = seconds * min(self.jobs, len(members)) / len(members)
-        updating = [
-            (member.updates[rung] - sum(member.updates[rung - 1 : rung])) * member.seconds for member in members
-        ]
-        self.search.starting = max(each - sum(updating) / len(members), 0.0)
+    def _note_starting(self, seconds: float, rung: int, members: Sequence[TunedSetting]) -> None:
+        """Note what the runs of a rung, which took `seconds`, needed besides updates."""
+        trained = [member for member in members if len(member.scores) > rung]
+        if trained:
+            updating = sum(member.updating(rung) for member in trained) / len(trained)
+            self.search.starting = max(seconds / rounds(len(trained), self.jobs) - updating, 0.0)
 
     def _run(self, member: TunedSetting, rung: int) -> TunedRun:
         name = f"trial-{member.number:02d}"
@@ -199,7 +229,7 @@ class Halving:
 def count_settings(seconds: float, jobs: int) -> int:
     """Return how many settings are searched: as many as get enough time in the first rung."""
     for count in COUNTS:
-        if seconds / len(rung_sizes(count)) * min(jobs, count) / count >= ENOUGH:
+        if seconds / len(rung_sizes(count)) / rounds(count, jobs) >= ENOUGH:
             return count
     return COUNTS[-1]
 
@@ -212,6 +242,11 @@ def rung_sizes(count: int) -> list[int]:
     return sizes
 
 
+def rounds(count: int, jobs: int) -> int:
+    """Return how many runs follow each other, if `jobs` are trained at a time and all take the same time."""
+    return -(-count // jobs)
+
+
 def trials_table(search: Search) -> str:
     """Return all measurements as CSV: a row for each setting and rung."""
     names = list(dict.fromkeys(name for candidate in search.candidates for name in candidate.settings))
@@ -221,8 +256,7 @@ def trials_table(search: Search) -> str:
     for candidate in search.candidates:
         for rung, updates in enumerate(candidate.updates):
             done = rung < len(candidate.scores)
-            state = "done" if done else f"failed: {candidate.failure}" if candidate.failure else "not finished"
-            score = f"{candidate.scores[rung]:.6g}" if done else ""
+            state, score = ("done", f"{candidate.scores[rung]:.6g}") if done else (candidate.state, "")
             own = [candidate.settings.get(name, "") for name in names]
             writer.writerow([candidate.number, rung + 1, updates, score, state, *own])
     return text.getvalue()

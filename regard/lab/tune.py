@@ -87,8 +87,11 @@ def tune(
                 request = RunRequest(folder / TASK, tuple(overrides), size)
                 count = count_settings(60 * minutes, at_once)
                 search = _begin(request, recipe is not None, count, at_once, ranks, status)
+        retried = search.retry_failed()
         length = f"about {minutes:g} minute{'s' * (minutes != 1)}"
         say(console, f"{len(search.candidates)} settings, {at_once} at a time, {length}: {folder}")
+        if retried:
+            say(console, f"{retried} setting{'s' * (retried > 1)} that failed before: trying once more")
         try:
             Halving(folder, search, 60 * minutes, at_once, devices, console).run()
         finally:  # also of a search that is stopped
@@ -179,9 +182,11 @@ def print_search(console: "Console", search: Search, folder: Path) -> None:
         row = candidate.number, rung, f"{candidate.updates[rung - 1]:,}", f"{candidate.scores[-1]:.4g}"
         grid.add_row(*map(str, row), candidate.words)
     console.print(grid)
-    failed = sum(bool(each.failure) for each in search.candidates)
+    failed = [each.retried for each in search.candidates if each.failure]
     if failed:
-        say(console, f"{failed} setting{'s' * (failed > 1)} failed; {folder / TRIALS} says why", "yellow")
+        what = f"{len(failed)} setting{'s' * (len(failed) > 1)} failed{' twice' * all(failed)}"
+        remedy = "" if all(failed) else "; the same command tries once more"
+        say(console, f"{what}; {folder / TRIALS} says why{remedy}", "yellow")
     last = ranked[0].updates[len(ranked[0].scores) - 1]
     if last < SHORT * search.steps:
         remedy = "a setting that wins early need not win then; search for longer (--minutes)"

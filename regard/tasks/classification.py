@@ -46,8 +46,10 @@ WORDS = 10_000  # the vocabulary of little text, at most
 BYTES_PER_WORD = 100  # of text, so that rare words are unknown ones
 LEAST_WORDS = 1000
 LONGEST = 256  # tokens of a text, if the model has that many positions
-UNKNOWN = 0.1  # share of the words of little text that are hidden while training
-DROPOUT = 0.1
+# Share of the words of little text that are hidden while training. SST-2 (size tiny, 150 updates, one seed): loss 0.428
+# at 0, 0.421 at 0.1, 0.444 at 0.3; accuracy 0.817, 0.814 and 0.806. On TREC there is no clear difference.
+UNKNOWN = 0.1
+DROPOUT = 0.1  # that of BERT (Devlin et al. 2018); not compared
 AT_ONCE = 8192  # tokens of a batch of validation
 HEAD: Table = {"kind": "classes", "dropout": 0.1}
 
@@ -62,7 +64,7 @@ class ClassificationConfig(FileTaskConfig):
     after_reading = ("longest", "classes", "smoothing", "unknown", "r_drop")
     length_key = "longest"
     roles = LABELLED
-    passes = 5
+    passes = 5  # on TREC, accuracy falls afterwards
 
     text: ColumnName | None = None
     """The column with the text, by name or number; absent: the one named text, or the only one that can be text."""

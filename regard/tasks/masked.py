@@ -36,7 +36,7 @@ class MaskedConfig(TextConfig):
     """Share of the tokens that are chosen to be predicted (Devlin et al. 2018)."""
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
-        """Return the dropout."""
+        """Return the dropout of BERT (Devlin et al. 2018)."""
         return {"layers": {"block": {"dropout": 0.1}}}
 
     def validate(self) -> None:

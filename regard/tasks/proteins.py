@@ -36,7 +36,7 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
 
     recipe = "annotator"
     models = ("evoformer",)
-    passes = 60
+    passes = 60  # not compared; the best weights come earlier (docs/proteins.md)
 
     folds: Count = 7
     """Number of folds of a cross-validation."""

@@ -144,7 +144,7 @@ class TranslationConfig(TaskConfig):
         return "linear" if pretrained or optimizer == "muon" else "inverse-sqrt"
 
     def suggest_training(self) -> Table:
-        """Return averaging of the last weights."""
+        """Return averaging of the last weights, as many as Vaswani et al. 2017 average for their base model."""
         return {"average": 5}
 
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> "Translation":

@@ -1,6 +1,10 @@
 """Tuning: what is searched, successive halving on validation data, continuing, and the recipe that is found."""
 
 import csv
+import os
+import signal
+import sys
+import time
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +27,7 @@ from regard.training.ranks import join_ranks
 from regard.training.request import RunRequest
 from regard.training.trial import Trial
 from tests.cli.command import Command
+from tests.processes import PATIENCE, Forked
 from tests.tasks.corpora import sentences, write
 
 QUIET = Console(quiet=True)
@@ -111,7 +116,7 @@ def test_what_the_task_suggests_is_a_setting_of_the_space(text) -> None:
 def test_a_third_of_a_rung_continues() -> None:
     assert rung_sizes(27) == [27, 9, 3, 1]
     assert rung_sizes(7) == [7, 3, 1]
-    assert [count_settings(60.0 * minutes, 2) for minutes in (1, 7, 28)] == [3, 9, 27]
+    assert [count_settings(60.0 * minutes, 2) for minutes in (1, 8, 28)] == [3, 9, 27]
     search = Search("loss", [TunedSetting(n, {}, [], 1.0, [10], [score]) for n, score in enumerate((3.0, 1.0, 2.0), 1)])
     assert [each.number for each in search.members(1)] == [2]  # a low loss is better
     search.metric = "accuracy"
@@ -131,7 +136,9 @@ class Trainer:
 
     def __call__(self, runs: list[TunedRun], *facts: object) -> dict[str, str]:
         failed = {}
+        watch = facts[-1]
         for run in runs:
+            watch(failed)
             if is_finished(run):
                 continue
             if len(self.begun) == self.stop_before:
@@ -203,22 +210,114 @@ def test_a_rung_gets_an_even_share_of_the_time_and_every_setting_the_same() -> N
     search = Search("loss", [slow, fast], starting=10.0)
     rungs = Halving(Path(), search, 200.0, 2, ["cpu"], QUIET)
     rungs._save = lambda: None
-    rungs._plan(2, [slow, fast])
-    assert (slow.updates, fast.updates) == ([450], [900])  # 100 s for the rung, of which starting takes 10
-    rungs._note_time(120.0, 0, [slow, fast])
-    assert (search.spent, search.starting) == (120.0, pytest.approx(30.0))
-    rungs._plan(1, [fast])
+    assert rungs._time(2, 2) == 90.0  # 100 s for the rung, of which starting takes 10
+    assert rungs._time(2, 3) == 40.0  # two at a time, so the third follows
+    rungs._plan([slow, fast], 90.0)
+    assert (slow.updates, fast.updates) == ([450], [900])
+    slow.scores, fast.scores, search.spent = [1.0], [2.0], 120.0
+    rungs._note_starting(120.0, 0, [slow, fast])
+    assert search.starting == pytest.approx(30.0)
+    rungs._plan([fast], rungs._time(1, 1))
     assert fast.updates == [900, 900 + 500]
 
 
-def test_runs_that_were_finished_before_an_interruption_took_no_time_of_a_rung(text, short, monkeypatch) -> None:
+def test_a_part_of_a_rung_does_not_say_what_starting_takes(text, short, monkeypatch) -> None:
     noted = []
-    monkeypatch.setattr(Halving, "_note_time", lambda rungs, seconds, rung, members: noted.append((rung, len(members))))
+    monkeypatch.setattr(Halving, "_note_starting", lambda rungs, seconds, rung, members: noted.append(rung))
     for trainer in (Trainer(stop_before=2), Trainer()):
         monkeypatch.setattr(halving, "train_runs", trainer)
         with suppress(ComparisonStopError):
             tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
-    assert noted == [(0, 3), (0, 1), (1, 1)]
+    assert noted == [1]  # the first rung was interrupted
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_that_failed_is_tried_once_more(text, short, monkeypatch, capsys) -> None:
+    def search(trainer: Trainer) -> Search:
+        monkeypatch.setattr(halving, "train_runs", trainer)
+        return module._open(tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=Console(width=200), out="b"))
+
+    assert not search(Trainer(fails="trial-02")).candidates[1].retried
+    assert "1 setting failed; b/trials.csv says why; the same command tries once more" in capsys.readouterr().out
+    second = Trainer(fails="trial-02")
+    found = search(second)
+    assert [words[-1] for words in second.begun] == ["b/trial-02"]  # nothing else is trained
+    said = capsys.readouterr().out
+    assert "1 setting that failed before: trying once more" in said
+    assert "1 setting failed twice; b/trials.csv says why\n" in said
+    assert ",failed twice: not enough memory," in trials_table(found)
+    third = Trainer()
+    assert search(third).candidates[1].failure == "not enough memory"
+    assert third.begun == []
+
+
+def test_a_setting_that_failed_before_an_interruption_is_tried_only_once_more(text, short, monkeypatch) -> None:
+    retried = []
+    for trainer in (Trainer(stop_before=2, fails="trial-02"), Trainer(fails="trial-02")):
+        monkeypatch.setattr(halving, "train_runs", trainer)
+        with suppress(ComparisonStopError):
+            tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+        retried.append((module._open(Path("b")).candidates[1].failure, module._open(Path("b")).candidates[1].retried))
+    assert retried == [("not enough memory", False), ("not enough memory", True)]
+
+
+def test_a_setting_that_succeeds_late_gets_the_time_of_the_others(text, short, monkeypatch) -> None:
+    monkeypatch.setattr(Search, "rank", lambda search, each, rung: (2, 1, 3).index(each.number))
+    monkeypatch.setattr(halving, "train_runs", Trainer(fails="trial-02"))
+    tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    monkeypatch.setattr(halving, "train_runs", Trainer())
+    found = module._open(tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b"))
+    assert [each.updates for each in found.candidates] == [[2, 4], [2, 4], [2]]  # the first continued meanwhile
+    assert found.best() is found.candidates[1]
+
+
+def fail(runs: list[TunedRun], *facts: object) -> dict[str, str]:
+    return {run.title: "not enough memory" for run in runs}
+
+
+def test_if_all_settings_fail_the_error_says_what_to_do(text, short, monkeypatch) -> None:
+    monkeypatch.setattr(halving, "train_runs", fail)
+    for remedy in ("the same command tries once more", "choose another --out"):
+        with pytest.raises(RegardError, match=f"b: no setting could be trained: not enough memory; {remedy}$"):
+            tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+
+
+def search_until_killed(here: Path, what: dict[str, object], changes: list[str], program: Path) -> None:
+    """Search with runs that never end, in a process that the test kills."""
+    os.chdir(here)
+    sys.executable = str(program)
+    halving.SAVED_EVERY = 0.0
+    module.time_updates = lambda *facts: Trial(1e9, 0)
+    tune(what, *changes, minutes=0.1, jobs=1, device="cpu", console=QUIET, out="b")
+
+
+def test_time_before_a_kill_counts(text, short, monkeypatch, tmp_path) -> None:
+    program, process = tmp_path / "train.sh", tmp_path / "process"
+    program.write_text(f"#!/bin/sh\necho $$ > {process}\nexec sleep 600\n")
+    program.chmod(0o755)
+    killed = Forked(search_until_killed, tmp_path, text, short, program)
+    try:
+        last = time.monotonic() + PATIENCE
+        while not ((found := _saved()) and found.spent > 0.3 and process.exists()):
+            assert time.monotonic() < last, killed.abort()
+            time.sleep(0.01)
+    finally:
+        killed.kill()
+        if process.exists():
+            os.kill(int(process.read_text()), signal.SIGKILL)
+    before = _saved()
+    assert [each.scores for each in before.candidates] == [[], [], []]
+    assert before.spent > 0.3
+    monkeypatch.setattr(halving, "train_runs", fail)
+    with pytest.raises(RegardError, match="no setting could be trained"):
+        tune(text, *short, minutes=0.1, jobs=1, device="cpu", console=QUIET, out="b")
+    assert before.spent < _saved().spent < before.spent + 0.3  # it is added to, and counted once
+
+
+def _saved() -> Search | None:
+    return module._open(Path("b"))
 
 
 def test_a_search_that_is_much_shorter_than_a_run_says_so(tmp_path, capsys) -> None:

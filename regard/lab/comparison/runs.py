@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,11 +80,17 @@ def is_finished(run: ComparedRun) -> bool:
 
 
 def train_runs(
-    runs: Sequence[ComparedRun], jobs: int, devices: Sequence[str], imported: Sequence[str], console: "Console"
+    runs: Sequence[ComparedRun],
+    jobs: int,
+    devices: Sequence[str],
+    imported: Sequence[str],
+    console: "Console",
+    watch: Callable[[Mapping[str, str]], None] = lambda failed: None,
 ) -> dict[str, str]:
     """Train all runs that are not finished; return why runs failed, by their titles.
 
-    With 0 jobs they are trained in this process, one after the other: for parts that only this process knows.
+    With 0 jobs they are trained in this process, one after the other: for parts that only this process knows. While
+    other processes train them, `watch` is called regularly, with the runs that have failed so far.
     """
     wait_for_others(runs, console)
     left = [run for run in runs if not is_finished(run)]
@@ -94,7 +100,7 @@ def train_runs(
             for run in left:
                 _train_here(run, devices[0], display, failed, runs)
         else:
-            Processes(left, jobs, devices, imported, display, failed).train(
+            Processes(left, jobs, devices, imported, display, failed, watch).train(
                 lambda: sum(map(is_finished, runs)), len(runs)
             )
     return failed
@@ -161,6 +167,7 @@ class Processes:
     imported: Sequence[str]  # files of the user that register parts
     display: "RunsDisplay"
     failed: dict[str, str]
+    watch: Callable[[Mapping[str, str]], None]
     running: dict[ComparedRun, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     signalled: int | None = None
 
@@ -172,6 +179,7 @@ class Processes:
                 while waiting and len(self.running) < self.jobs and self.signalled is None:
                     self._start(waiting.popleft())
                 self._look()
+                self.watch(self.failed)
                 if self.running:
                     time.sleep(POLL)
         if self.signalled is not None:
