@@ -84,8 +84,8 @@ def _check_picture(svg: Path | None, texts: list[str] | None) -> None:
         return
     if svg.suffix.lower() != ".svg":
         raise InputError(f"{svg}: --svg writes an SVG file; name one that ends in .svg")
-    if len(texts or ()) != 1:
-        raise InputError(f"--svg {svg}: is for the tree of one text; give one text")
+    if len(texts or ()) != 1 or not "".join(texts or ()).strip():
+        raise InputError(f"--svg {svg}: is for the tree of one text; give one text that is not blank")
 
 
 def _write_picture(tree: "Tree", path: Path) -> None:

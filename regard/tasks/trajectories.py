@@ -31,7 +31,7 @@ from regard.errors import InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
 from regard.tasks.defaults import Amount
-from regard.tasks.files import FileTaskConfig
+from regard.tasks.files import FileTaskConfig, name_files
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.metric import displacement_errors
 from regard.tasks.sample import Sample
@@ -95,7 +95,7 @@ class TrajectoriesConfig(FileTaskConfig):
             split = [hold_out_end(windows, length, HELD_OUT) for windows in found]
             train, valid = (join_windows(side, length) for side in zip(*split, strict=True))
         for windows, names in ((train, self.train), (valid, self.valid or self.train)):
-            self._check(windows, names)
+            self._check(windows, names, ", or lower task.observed and task.predicted")
         return Trajectories(self, skipped, train, valid)
 
     def evaluation(self, tokenizer: Tokenizer | None, files: list[str]) -> "Trajectories":
@@ -111,13 +111,14 @@ class TrajectoriesConfig(FileTaskConfig):
         """The observed and the predicted steps."""
         return self.observed, self.predicted
 
-    def _check(self, windows: TrackWindows, names: Sequence[str]) -> None:
+    def _check(self, windows: TrackWindows, names: Sequence[str], remedy: str = "") -> None:
         if not len(windows):
             length = self.observed + self.predicted
-            where = f"{', '.join(names)}: no agent is present for {length} consecutive steps"
+            where = f"{name_files(names)}: no agent is present for {length} consecutive steps"
             if names == self.train and not self.valid:
                 where += " both before and after the part that is held out"
-            raise InputError(f"{where}; give longer recordings, or fewer task.observed and task.predicted")
+                remedy = f", others with --valid{remedy}"
+            raise InputError(f"{where}; give longer recordings{remedy}")
 
 
 def read_recordings(names: Sequence[str], skipped: Skipped) -> list[Tracks]:

@@ -84,6 +84,7 @@ def test_a_picture(regard):
         (["a", "--grammar", "nowhere.mrg"], "nowhere.mrg: no such file"),
         (["a", "--grammar", "in.txt"], "in.txt:1: 'one' is outside of any bracket"),
         (["a", "b", "--grammar", "trees.mrg", "--svg", "t.svg"], "is for the tree of one text"),
+        ([" ", "--grammar", "trees.mrg", "--svg", "t.svg"], "is for the tree of one text; give one text that is not"),
         (["a", "--grammar", "trees.mrg", "--svg", "t.png"], "name one that ends in .svg"),
         (["a " * 1001, "--grammar", "trees.mrg"], "a line of 1,001 words cannot be parsed"),
     ],

@@ -82,8 +82,15 @@ def test_too_few_chains(tmp_path: Path):
     with pytest.raises(InputError, match="none of the 1 chains are in fold|all of the 1 chains are in fold"):
         prepare("residues", CHAR, train=(path,), fold=1)
     unknown = write(tmp_path / "unknown.tsv", ["sequence\tstructure", "ACDEFGH\t???????", "WWYYWWY\t???????"])
-    with pytest.raises(InputError, match="no chain with known states is left to validate on"):
-        prepare("residues", CHAR, train=(unknown,))
+    known = write(tmp_path / "known.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH", "WWYYWWY\tEEEEEEE"])
+    rule = r"unknown\.tsv: no chain with known states is left to {}; give more chains, with states other than \?$"
+    with pytest.raises(InputError, match=rule.format("train on")):
+        prepare("residues", CHAR, train=(unknown,), valid=(known,))
+    with pytest.raises(InputError, match=rule.format("validate on")):
+        prepare("residues", CHAR, train=(known,), valid=(unknown,))
+    task = prepare("residues", CHAR, train=(known,))
+    with pytest.raises(InputError, match=rule.format("measure")):
+        task.config.evaluation(task.learned, [unknown])
     with pytest.raises(RegardError, match="is not for proteins, whose tokens are residues"):
         prepare("residues", TokenizerConfig("word", 50), train=(path,))
 
