@@ -1,8 +1,11 @@
 """Scenes in the viewer: tokens are named agent@step, and the answers are where agents may be."""
 
+from pathlib import Path
+
 import pytest
 
 from regard.errors import InputError
+from regard.viewer.model_handle import ModelHandle
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
@@ -52,6 +55,14 @@ def test_files_frames_and_many_agents(tmp_path):
     manifest = recording.manifest()
     assert len(manifest["sequences"]["steps"]) == 9
     assert manifest["notes"] == ["Cut to the first 3 of 5 agents; the viewer does not show more."]
+
+
+def test_a_model_of_scenes_without_snapshots_asks_for_tracks():
+    handle = ModelHandle(Path("walkers"), "walkers")
+    handle.hold(loaded("trajectories").bundle)
+    handle.training = lambda: None
+    with pytest.raises(InputError, match="walkers: has no snapshots of its training; give a file of tracks to look at"):
+        handle.recordings(None)
 
 
 def test_what_a_scene_is_not(tmp_path):
