@@ -75,6 +75,9 @@ def test_what_is_refused(regard, folder):
         "forecast", "a.txt", "-m", "run", "--frame", "5"
     )
     assert "unknown picture format '.gif'" in regard.refused("forecast", "a.txt", "-m", "run", "--picture", "x.gif")
+    picture = ("--picture", "nowhere/x.svg", "-o", "futures.csv")
+    assert "the folder nowhere does not exist" in regard.refused("forecast", "a.txt", "-m", "run", *picture)
+    assert not (folder / "futures.csv").exists()
     assert "nowhere.txt" in regard.refused("forecast", "nowhere.txt", "-m", "run")
     assert "words.txt:1" in regard.refused("train", "trajectories", "words.txt")
     assert "cannot classify; use `forecast`" in regard.refused("classify", "a", "-m", "run")

@@ -36,7 +36,7 @@ def test_letters_of_residues_and_states():
     ("text", "rule"),
     [
         ("AC1", "'1' at place 3 is not a residue; use ACDEFGHIKLMNPQRSTVWY, or X"),
-        ("A-C", "'-' at place 2 is not a residue; gaps belong into alignments"),
+        ("A-C", "'-' at place 2 is not a residue; remove gaps, which only alignments have"),
         (" ", "has no residues; write them as letters"),
         ("AÖ", "'Ö' at place 2"),
     ],
