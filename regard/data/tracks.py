@@ -26,6 +26,7 @@ COLUMNS = ("frame", "agent", "x", "y")
 LARGEST_FRAME = 2**40
 FARTHEST = 1e6  # from the origin, in metres
 SHOWN = 24  # characters of a value in a message
+LONGEST_NAME = 80  # characters of the name of a file that does not exist
 REMEDY = "a row is: frame agent x y"
 
 
@@ -272,7 +273,18 @@ def parse_scene(text: str, observed: int, predicted: int) -> ObservedScene:
     if holds_rows(text):
         rows = [row for row in re.split(r"[;\n]", text) if row.strip()]
         return observe_scene(parse_tracks(rows, "the text", skipped), None, observed, predicted)
+    path, number = Path(text.strip()), None
     name, at, frame = text.strip().rpartition("@")
-    if at and re.fullmatch(r"-?\d{1,12}", frame) and not Path(text.strip()).exists():
-        return observe_scene(read_tracks(Path(name), skipped), int(frame), observed, predicted)
-    return observe_scene(read_tracks(Path(text.strip()), skipped), None, observed, predicted)
+    if at and re.fullmatch(r"-?\d{1,12}", frame) and not _exists(path):
+        path, number = Path(name), int(frame)
+    if not _exists(path):
+        remedy = "give FILE, FILE@FRAME, or rows such as 0 a 1.5 2; 10 a 1.6 2"
+        raise InputError(f"{shorten(str(path), LONGEST_NAME)}: no such file; {remedy}")
+    return observe_scene(read_tracks(path, skipped), number, observed, predicted)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False

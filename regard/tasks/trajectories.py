@@ -27,7 +27,7 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.data.tracks import Tracks, TrackWindows, find_windows, hold_out_end, join_windows, read_tracks
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
 from regard.tasks.defaults import Amount
@@ -73,6 +73,12 @@ class TrajectoriesConfig(FileTaskConfig):
     """Share of the distance at the last step in the error of a future; the rest is the mean over all steps."""
     choice: Rate = 0.1
     """Weight of the cross-entropy between the probabilities of the futures and the best one."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.observed < 2:
+            raise ConfigError(f"{self.observed} must be at least 2, since a velocity needs two steps", "observed")
 
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return None: positions have no tokenizer."""

@@ -11,7 +11,7 @@ from regard.models.trajectory import Futures
 from regard.tasks.baselines import constant_velocity, constant_velocity_samples, linear_motion
 from regard.tasks.kinds import TASKS
 from regard.tasks.loss import IGNORE
-from regard.tasks.trajectories import best_of_futures, nearest_agents, vary
+from regard.tasks.trajectories import TrajectoriesConfig, best_of_futures, nearest_agents, vary
 
 from ..laws.cases import SHRINK
 from .corpora import prepare, walks, write
@@ -160,6 +160,11 @@ def test_without_validation_files_the_end_is_held_out(tmp_path):
     assert found.facts()["windows"] == 47
     same = prepare("trajectories", train=(str(tmp_path),), **STEPS)
     assert same.fingerprint() == found.fingerprint()
+
+
+def test_a_model_sees_at_least_two_steps():
+    with pytest.raises(ConfigError, match="observed: 1 must be at least 2, since a velocity needs two steps"):
+        TrajectoriesConfig(train=("a.txt",), observed=1)
 
 
 def test_recordings_that_are_too_short(tmp_path):

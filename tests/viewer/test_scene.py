@@ -70,5 +70,9 @@ def test_what_a_scene_is_not(tmp_path):
         record(loaded("trajectories"), Query(" "))
     with pytest.raises(InputError, match="reads tracks; leave the image out"):
         record(loaded("trajectories"), Query(ROWS, image="a.png"))
+    with pytest.raises(InputError, match=r"^no\.txt: no such file; give FILE, FILE@FRAME, or rows such as 0 a 1"):
+        record(loaded("trajectories"), Query("no.txt@30"))
+    with pytest.raises(InputError, match=r"^x{77}\.\.\.: no such file; give FILE"):
+        record(loaded("trajectories"), Query("x" * 5000))
     with pytest.raises(InputError, match="the text:1: has 2 columns"):
         record(loaded("trajectories"), Query("1 2; 3 4"))
