@@ -22,6 +22,7 @@ from regard.data.device import to_device
 from regard.data.proteins import Structure, read_structures
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
+from regard.errors import ConfigError
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -55,6 +56,12 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
     """Files to train on, or folders of them: lines of JSON with seq and CA."""
     valid: tuple[str, ...] = ()
     """Files to validate on; by default a part of the training data is held out."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.crop < 2:
+            raise ConfigError(f"{self.crop} must be at least 2, since distances are those of pairs", "crop")
 
     def open(
         self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Structure], valid: Sequence[Structure]

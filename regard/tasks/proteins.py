@@ -121,7 +121,8 @@ def in_fold(sequences: Sequence[str], folds: int, fold: int) -> list[bool]:
     found = [fold_of(sequences[first], folds) == fold for first in related_groups(sequences)]
     if all(found) or not any(found):
         what = "all" if all(found) else "none"
-        raise InputError(f"{what} of the {len(found)} chains are in fold {fold} of {folds}; give more, or fewer folds")
+        rule = f"{what} of the {len(found)} chains are in fold {fold} of {folds}"
+        raise InputError(f"{rule}; give more chains, or change task.fold or task.folds")
     return found
 
 

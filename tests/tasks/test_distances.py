@@ -9,7 +9,7 @@ import torch
 
 from regard.data.proteins import Structure
 from regard.data.tokenizer import TokenizerConfig
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.tasks.distances import (
     EDGES,
     NEAR,
@@ -145,3 +145,8 @@ def test_a_file_without_usable_structures_says_why(tmp_path: Path):
     blank = write(tmp_path / "b.jsonl", ["", ""])
     with pytest.raises(InputError, match=r"b\.jsonl, \.\.\.: no protein is left; give other files$"):
         prepare("distances", CHAR, train=(blank, blank))
+
+
+def test_a_part_has_at_least_one_pair():
+    with pytest.raises(ConfigError, match="crop: 1 must be at least 2, since distances are those of pairs"):
+        DistancesConfig(train=("a.jsonl",), crop=1)

@@ -79,7 +79,9 @@ def test_too_few_chains(tmp_path: Path):
     path = write(tmp_path / "one.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH"])
     with pytest.raises(InputError, match="there is only one chain, so none can be held out"):
         prepare("residues", CHAR, train=(path,))
-    with pytest.raises(InputError, match="none of the 1 chains are in fold|all of the 1 chains are in fold"):
+    with pytest.raises(
+        InputError, match=r"(none|all) of the 1 chains are in fold 1 of 7; give more chains, or change task\.fold or"
+    ):
         prepare("residues", CHAR, train=(path,), fold=1)
     unknown = write(tmp_path / "unknown.tsv", ["sequence\tstructure", "ACDEFGH\t???????", "WWYYWWY\t???????"])
     known = write(tmp_path / "known.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH", "WWYYWWY\tEEEEEEE"])
