@@ -45,8 +45,8 @@ regard generate "To be" -m runs/rwkv
 regard show linear-attention model.layers.block.mixer.kind=rwkv4
 ```
 
-A mixer is one table of a recipe, so any layer of any language model can have one. Generation, beams, the laws of
-`tests/laws` and the viewer need nothing of their own for them. RWKV-4 is read from and written for Hugging Face
+A mixer is one table of a recipe, so any layer of any language model can have one. Generation, beam search, the laws in
+`tests/laws` and the viewer work with all of them. RWKV-4 can be imported from Hugging Face and exported to it
 ([hugging-face.md](hugging-face.md)).
 
 ## How they are computed
@@ -58,8 +58,8 @@ S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t',    o_t = S_t r_t
 ```
 
 In training it is computed in chunks of up to 64 tokens. Inside a chunk everything is a product of matrices (the
-corrections a b' are a triangular system); only from chunk to chunk there is a loop. One token is one step of the
-equation. It is compared with a loop over time in float64, the mixers with loops over their papers' equations, and
+corrections a b' are a triangular system); the only loop is over chunks. Decoding a token is one step of the
+equation. Tests compare it with a loop over time in float64, the mixers with loops over their papers' equations, and
 RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
 
 RWKV-4 is a softmax with weights that decay. On CUDA it is a Triton kernel, which runs over time with its sums in
@@ -76,13 +76,13 @@ width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache
 
 Each table is one `regard compare` ([compare.md](compare.md)): equal data, tokenizer, number of parameters and budget,
 one run each, so small differences mean nothing. These are short runs; what a model reaches in hours is another
-question. With `--minutes`, the updates are those that fit into the time by a trial before the first run; where other
+question. With `--minutes`, a trial before the first run decides how many updates fit into the time; where other
 work slowed the machine later, a run took longer than the others, as its last column shows.
 
 On one H200, models of 12 M parameters (`bench/recurrences`) on WikiText-2. First a budget of nine seconds for each,
 alone on the GPU: the Transformer learns most, since it sees two to nine times as many tokens per second. Then 400
-updates for each, of which not all ended: after as many tokens, RWKV, gated DeltaNet and the hybrid are close to the
-Transformer; Mamba-2, the mixture of experts (deepseek) and the LSTM are far behind.
+updates for each, though not all runs ended: after the same number of tokens, RWKV, gated DeltaNet and the hybrid are
+close to the Transformer; Mamba-2, the mixture of experts (deepseek) and the LSTM are far behind.
 
 <picture>
   <source media="(prefers-color-scheme: dark)" srcset="pictures/recurrences-time-dark.svg">
@@ -97,11 +97,11 @@ Transformer; Mamba-2, the mixture of experts (deepseek) and the LSTM are far beh
 {comparisons}
 ## Against plain torch
 
-Each recurrent recipe beside the same cell in some lines of plain torch, at equal width, depth, data and updates
+Each recurrent recipe compared with the same cell in a few lines of plain torch, at equal width, depth, data and updates
 (`bench/cells.py`): validation loss in nats per token. The plain model is trained by Adam with clipping and a schedule,
 at the best of four rates, chosen by the very loss that is shown. The cells write letters of Tiny Shakespeare, in 600
 updates of 2,048 letters on a CPU; `rnn-attention` translates Multi30k from German to English, in 300 updates of 2,048
-tokens. All cells are better than their plain form; `rnn-attention` is 0.05 behind its own at the highest rate.
+tokens. All cells are better than their plain form; `rnn-attention` is 0.05 behind its plain form at the highest rate.
 
 {cells}
 ## Measure it yourself

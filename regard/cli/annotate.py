@@ -1,6 +1,5 @@
 """`regard annotate`: print the secondary structure of proteins, or their contacts."""
 
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,8 +14,6 @@ from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.use.annotate import Annotation, ContactMap
-    from regard.use.batches import Chunks
-    from regard.use.loaded_model import LoadedModel
 
 
 @expand_groups
@@ -43,6 +40,8 @@ def annotate_command(
       regard annotate -m runs/residues-1 -f sequences.txt --three
       regard annotate -m runs/residues-1 --alignment family.fasta --json
     """
+    from regard.models.residues import clean_sequence
+
     if alignment is not None and (given.texts or given.file is not None):
         raise InputError("--alignment names the sequence already; leave texts and --file out")
     lines = _read(given) if alignment is None else Lines([""], None)
@@ -58,7 +57,8 @@ def annotate_command(
             found = loaded.annotate_alignment(alignment)
             sink.write(f"{show(1, found.sequence, found)}\n")
             return
-        answers = loaded.annotate_lines(_checked(lines, loaded), lines.feedback(), running.batch_tokens)
+        sequences = lines.checked(clean_sequence, loaded)
+        answers = loaded.annotate_lines(sequences, lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
 
 
@@ -72,25 +72,3 @@ def _read(given: TextArguments) -> Lines:
         if file is not None and not given.texts and given.column is None and is_fasta(file):
             return Lines(read_sequences(file), None)
     return given.lines()
-
-
-def _checked(lines: Lines, loaded: "LoadedModel") -> "Chunks":
-    """Return the lines of the input, in which a letter that is not a residue is an error with its line."""
-    from regard.data.tables import is_table
-    from regard.models.residues import clean_sequence
-    from regard.use.batches import Chunks
-
-    where = "text " if lines.texts else "line "
-    if lines.file is not None:
-        where = f"{lines.file}: row " if is_table(lines.file) else f"{lines.file}:"
-
-    def each() -> Iterator[Sequence[str]]:
-        before = 0
-        for chunk in lines.chunks(loaded).lists:
-            for number, line in enumerate(chunk, before + 1):
-                if line.strip():
-                    clean_sequence(line, f"{where}{number}")
-            before += len(chunk)
-            yield chunk
-
-    return Chunks(each())

@@ -70,11 +70,11 @@ def forecast_command(
             frame = tracks.frame(int(tracks.times.max()) - predicted) if frame is None else frame
             complain(f"the scene is {tracks.name}, frame {frame}; name a FILE for another")
         found = loaded.forecast(observe_scene(tracks, frame, observed, predicted))
+        if picture is not None:  # before the table, so that a picture that cannot be written leaves none
+            seen = found.scene
+            title = f"{Path(tracks.name).name}, frame {seen.frame}"
+            figure = draw_scene(
+                seen.positions, found.paths, found.probabilities, seen.agents, truth=seen.truth, title=title
+            )
+            write_figure(figure, picture)
         sink.write(found.to_csv())
-    if picture is not None:
-        seen = found.scene
-        title = f"{Path(tracks.name).name}, frame {seen.frame}"
-        figure = draw_scene(
-            seen.positions, found.paths, found.probabilities, seen.agents, truth=seen.truth, title=title
-        )
-        write_figure(figure, picture)

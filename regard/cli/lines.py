@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,6 +82,25 @@ class Lines:
         columns = loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
         lines = _lines_of(self.file, self._cut) if columns is None else _cells_of(self.file, columns)
         return Chunks(self._read(chunk_lines(lines)))
+
+    def checked(self, check: "Callable[[str, str], object]", loaded: "LoadedModel | None" = None) -> "Chunks":
+        """Return the lines as `chunks` does, after `check` was called with each that is not blank, and its place."""
+        from regard.use.batches import Chunks
+
+        where = "text " if self.texts else "line "
+        if self.file is not None:
+            where = f"{self.file}: row " if self._is_table() else f"{self.file}:"
+
+        def each() -> Iterator[Sequence[str]]:
+            before = 0
+            for chunk in self.chunks(loaded).lists:
+                for number, line in enumerate(chunk, before + 1):
+                    if line.strip():
+                        check(line, f"{where}{number}")
+                before += len(chunk)
+                yield chunk
+
+        return Chunks(each())
 
     def _warn_of_files(self, loaded: "LoadedModel | None") -> None:
         """Say it if a text is the name of a file, which a model of texts reads as a text."""

@@ -74,8 +74,11 @@ def parse_command(
         if grammar is not None:
             answer_all(lines, _parse_with_grammar(lines, grammar), sink, show)
             return
+        from regard.use.parse import check_sentence
+
         loaded = running.open(given, "parse", engine, allow_pickle)
-        answers = loaded.parse_lines(lines.chunks(loaded), beam, lines.feedback(), running.batch_tokens)
+        sentences = lines.checked(check_sentence, loaded)
+        answers = loaded.parse_lines(sentences, beam, lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
 
 
@@ -84,8 +87,8 @@ def _check_picture(svg: Path | None, texts: list[str] | None) -> None:
         return
     if svg.suffix.lower() != ".svg":
         raise InputError(f"{svg}: --svg writes an SVG file; name one that ends in .svg")
-    if len(texts or ()) != 1:
-        raise InputError(f"--svg {svg}: is for the tree of one text; give one text")
+    if len(texts or ()) != 1 or not "".join(texts or ()).strip():
+        raise InputError(f"--svg {svg}: is for the tree of one text; give one text that is not blank")
 
 
 def _write_picture(tree: "Tree", path: Path) -> None:
@@ -98,15 +101,16 @@ def _write_picture(tree: "Tree", path: Path) -> None:
 def _parse_with_grammar(lines: Lines, path: Path) -> Iterator[tuple[str, "Tree | None"]]:
     """Yield each line with its tree by the grammar of a file; None for a blank line."""
     from regard.data.read import Skipped
-    from regard.data.trees import read_trees, tree_files
     from regard.tasks.grammar import learn_grammar
-    from regard.use.parse import sentence_rows
+    from regard.tasks.parsing import TreeFiles
+    from regard.use.parse import check_sentence, sentence_rows
 
-    skipped = Skipped()
-    learned = learn_grammar(tree for file in tree_files(path) for tree in read_trees(file, skipped))
+    skipped, files = Skipped(), TreeFiles((str(path),))
+    files.check_any("learn a grammar from")
+    learned = learn_grammar(files.trees(skipped))
     for line in skipped.report():
         complain(line)
-    for chunk in lines.chunks().lists:
+    for chunk in lines.checked(check_sentence).lists:
         for line, rows in zip(chunk, sentence_rows(chunk), strict=True):
             (tree,) = learned.parse(rows) if rows else (None,)
             lines.feedback().done(1)

@@ -56,8 +56,10 @@ def file_key(path: Path) -> list[Any]:
     try:
         inside = [file_key(each) for each in sorted(path.iterdir())] if path.is_dir() else []
         return [os.path.abspath(path), *_identity(path), *inside]
+    except FileNotFoundError:
+        raise RegardError(f"{path}: no such file; check the path") from None
     except OSError as error:
-        raise RegardError(f"{path}: cannot be read: {error.strerror}") from None
+        raise RegardError(f"{path}: cannot be read: {error.strerror}; check its name and permissions") from None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ alignments: further sequences with gaps, separated by blanks, each as long as th
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -17,13 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.columns import PROTEIN, ColumnOptions
-from regard.data.lines import read_lines
+from regard.data.columns import PROTEIN, ColumnOptions, shorten
+from regard.data.lines import content_suffix, read_lines
 from regard.data.read import Skipped
-from regard.data.tables import read_columns
+from regard.data.tables import is_table, read_columns, read_reading
 from regard.errors import InputError
-from regard.models.residues import GAP, clean_sequence, clean_states
-from regard.untrusted import parse_json
+from regard.models.residues import GAP, SHOWN, clean_sequence, clean_states
+from regard.untrusted import JsonError, parse_json
+
+FARTHEST = 1e5  # from the origin, in angstrom
+OBJECT = '{"seq": "AC", "CA": [[0, 0, 0], [3.8, 0, 0]]}'  # an example of a structure
 
 
 @dataclass(frozen=True)
@@ -48,19 +52,39 @@ def read_chains(path: Path, columns: ColumnOptions, alignment: str | None, skipp
     """Yield the chains of a table; `alignment` is the column with alignments, if they are read."""
     if alignment is not None:
         columns = ColumnOptions(PROTEIN, (*columns.chosen, alignment), columns.header)
-    for place, cells in read_columns(path, columns):
-        if not cells[0].strip():
+    for number, (place, cells) in enumerate(read_columns(path, columns)):
+        if not any(cell.strip() for cell in cells[:2]):
             skipped.note("blank sequence", place)
             continue
-        sequence = clean_sequence(cells[0], place)
-        states = clean_states(cells[1].strip("\r\n"), place)
-        if len(states) != len(sequence):
-            counts = f"{len(sequence)} residues but {len(states)} states"
-            raise InputError(f"{place}: the sequence has {counts}; give one state for each residue, ? if unknown")
+        if cells[1].lstrip().startswith("["):
+            rule = "the structure is a list, not letters of DSSP"
+            raise InputError(f"{place}: {rule}; structures with coordinates are for `regard train distances`")
+        try:
+            sequence, states = _read_chain(cells[0], cells[1], place)
+        except InputError as error:
+            if number:
+                raise
+            raise InputError(f"{error}{_columns_read(path, columns)}") from None
         rows = read_rows(cells[2], len(sequence), place) if alignment is not None else ()
         if alignment is not None and not rows:
             skipped.note("alignment of no other sequence", place)
         yield Chain(sequence, states, rows)
+
+
+def _read_chain(sequence: str, structure: str, place: str) -> tuple[str, str]:
+    """Return the residues and their states."""
+    residues, states = clean_sequence(sequence, place), clean_states(structure.strip("\r\n"), place)
+    if len(states) != len(residues):
+        counts = f"the sequence has length {len(residues)} but the structure {len(states)}"
+        raise InputError(f"{place}: {counts}; give one state for each residue, ? where it is unknown")
+    return residues, states
+
+
+def _columns_read(path: Path, columns: ColumnOptions) -> str:
+    """Return how a table is read, for the message about its first row: other columns may be meant, or a header."""
+    reading = read_reading(path, columns)
+    other = reading.doubt or "others: task.sequence=... task.structure=..."
+    return f" (read as: {reading.how}; {other})"
 
 
 def read_rows(text: str, length: int, place: str) -> tuple[str, ...]:
@@ -124,18 +148,25 @@ def _read_records(path: Path) -> list[tuple[str, str]]:
 
 def read_structures(path: Path, skipped: Skipped) -> Iterator[Structure]:
     """Yield the structures of a file with a JSON object in each line: `seq`, and `CA` with x, y, z of each residue."""
+    if is_table(path) and content_suffix(path) not in (".jsonl", ".ndjson"):
+        rule = f"is a table, but structures are lines of JSON such as {OBJECT}"
+        raise InputError(f"{path}: {rule}; tables of sequences and states are for `regard train residues`")
     for number, line in enumerate(read_lines(path, longest=1 << 24), 1):
         place = f"{path}:{number}"
         if not line.strip():
             continue
-        found = parse_json(line, place)
+        try:
+            found = parse_json(line, place)
+        except JsonError as error:
+            raise InputError(f"{place}: {error.reason}; write one object in each line, such as {OBJECT}") from None
         if not isinstance(found, dict) or not isinstance(found.get("seq"), str) or "CA" not in found:
-            raise InputError(f"{place}: must be an object with seq (letters) and CA (x, y, z of each residue)")
+            rule = "must be an object with seq (letters) and CA (x, y, z of each residue)"
+            raise InputError(f"{place}: {rule}, such as {OBJECT}")
         sequence = clean_sequence(found["seq"], place)
         places = _coordinates(found["CA"], place)
         if len(places) != len(sequence):
-            counts = f"{len(sequence)} residues but {len(places)} places of CA"
-            raise InputError(f"{place}: the sequence has {counts}; give one for each, null where it is unknown")
+            counts = f"seq has length {len(sequence)} but CA {len(places)}"
+            raise InputError(f"{place}: {counts}; give one position for each residue, null where it is unknown")
         name = f"{found.get('id', number)}{found.get('chain', '')}"
         if np.isfinite(places).all(1).sum() < 2:
             skipped.note("structure of fewer than 2 known residues", place)
@@ -144,17 +175,20 @@ def read_structures(path: Path, skipped: Skipped) -> Iterator[Structure]:
 
 
 def _coordinates(value: Any, place: str) -> NDArray[np.float32]:
-    rule = f"{place}: CA must be a list with [x, y, z], in angstrom, or null for each residue"
     if not isinstance(value, list):
-        raise InputError(rule)
-    nothing = [np.nan] * 3
-    try:
-        found = np.array([nothing if each is None else each for each in value], np.float64)
-    except (TypeError, ValueError):
-        raise InputError(rule) from None
-    if found.shape != (len(value), 3) or not len(value):
-        raise InputError(rule)
-    return found.astype(np.float32)
+        raise InputError(f"{place}: CA must be a list with [x, y, z], in angstrom, or null for each residue")
+    for number, each in enumerate(value, 1):
+        if each is not None and not (isinstance(each, list) and len(each) == 3 and all(map(_is_coordinate, each))):
+            rule = f"must be [x, y, z] in angstrom, numbers of at most {FARTHEST:,.0f}, or null if it is unknown"
+            raise InputError(f"{place}: CA of residue {number} is {shorten(json.dumps(each), SHOWN)}; it {rule}")
+    return np.array([[np.nan] * 3 if each is None else each for each in value], np.float32).reshape(-1, 3)
+
+
+def _is_coordinate(value: Any) -> bool:
+    """Return whether a value of JSON is a number in range; NaN is one that is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return value != value or abs(value) <= FARTHEST
 
 
 def fold_of(sequence: str, folds: int) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isinf, isnan
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from regard.data.batches import Indices
+from regard.data.columns import shorten
 from regard.data.lines import read_lines
 from regard.data.read import Skipped
 from regard.errors import InputError
@@ -24,6 +25,8 @@ from regard.errors import InputError
 COLUMNS = ("frame", "agent", "x", "y")
 LARGEST_FRAME = 2**40
 FARTHEST = 1e6  # from the origin, in metres
+SHOWN = 24  # characters of a value in a message
+LONGEST_NAME = 80  # characters of the name of a file that does not exist
 REMEDY = "a row is: frame agent x y"
 
 
@@ -75,7 +78,7 @@ def parse_tracks(lines: Iterable[str], name: str, skipped: Skipped) -> Tracks:
     together = agents[1:] == agents[:-1]
     if (twice := np.flatnonzero(together & (frames[1:] == frames[:-1]))).size:
         row = int(twice[0]) + 1
-        trouble = f"agent {labels[agents[row]]} is in frame {frames[row]} twice"
+        trouble = f"agent {shorten(labels[agents[row]], SHOWN)} is in frame {frames[row]} twice"
         raise InputError(f"{name}:{places[row]}: {trouble}; remove one of the rows")
     step = _most_frequent(np.diff(frames)[together])
     phase = _most_frequent(frames % step)
@@ -106,10 +109,18 @@ def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[i
         if len(cells) != len(COLUMNS):
             raise InputError(f"{name}:{place}: has {len(cells)} columns instead of 4; {REMEDY}")
         frame, x, y = (_number(cells[column], COLUMNS[column], f"{name}:{place}") for column in (0, 2, 3))
-        if frame != int(frame) or abs(frame) > LARGEST_FRAME:
-            raise InputError(f"{name}:{place}: frame {cells[0]} must be a whole number of at most {LARGEST_FRAME}")
-        if max(abs(x), abs(y)) > FARTHEST:
-            raise InputError(f"{name}:{place}: {cells[2]} {cells[3]} is too far away; positions are in metres")
+        if abs(frame) > LARGEST_FRAME:
+            rule = f"frame {shorten(cells[0], SHOWN)} is larger than {LARGEST_FRAME:,}"
+            raise InputError(f"{name}:{place}: {rule}; count frames from the start of the recording")
+        if frame != int(frame):
+            rule = f"frame {shorten(cells[0], SHOWN)} must be a whole number"
+            raise InputError(f"{name}:{place}: {rule}; write the number of the frame, not its time")
+        if not cells[1].strip("\"'"):
+            raise InputError(f"{name}:{place}: the agent has no name; give each agent a number or a name")
+        for column, number in ((2, x), (3, y)):
+            if abs(number) > FARTHEST:
+                rule = f"{COLUMNS[column]} {shorten(cells[column], SHOWN)} is more than {FARTHEST:,.0f} metres away"
+                raise InputError(f"{name}:{place}: {rule}; write metres from a point near the scene")
         yield place, int(frame), re.sub(r"^(\d+)\.0*$", r"\1", cells[1]), x, y
 
 
@@ -124,11 +135,12 @@ def _is_header(cells: Sequence[str], place: str) -> bool:
 
 
 def _number(cell: str, column: str, place: str) -> float:
+    """Return the number that a cell holds; infinity, if it has more digits than a number can have."""
     try:
-        number = float(cell)
+        number = float(cell.replace("_", "?"))  # Python reads 1_0 as 10
     except ValueError:
-        raise InputError(f"{place}: {column} {cell[:40]!r} must be a number; {REMEDY}") from None
-    if not isfinite(number):
+        raise InputError(f"{place}: {column} {shorten(cell, SHOWN)!r} must be a number; {REMEDY}") from None
+    if isnan(number) or (isinf(number) and not any(map(str.isdigit, cell))):
         raise InputError(f"{place}: {column} {cell} must be a finite number; remove the row")
     return number
 
@@ -242,7 +254,7 @@ def observe_scene(tracks: Tracks, frame: int | None, observed: int, predicted: i
         time, between = divmod(frame - tracks.first, tracks.step)
         if between or not np.any(tracks.times == time):
             known = f"frames {tracks.first} to {tracks.frame(last)}, every {tracks.step}"
-            raise InputError(f"{tracks.name}: no agent is in frame {frame}; it has {known}, some without agents")
+            raise InputError(f"{tracks.name}: no agent is in frame {frame}; choose one of {known} (some are empty)")
     agents = tracks.agents[tracks.times == time]
     times = np.arange(time - observed + 1, time + predicted + 1)
     positions = tracks.at(agents, np.broadcast_to(times, (len(agents), len(times))))
@@ -261,7 +273,18 @@ def parse_scene(text: str, observed: int, predicted: int) -> ObservedScene:
     if holds_rows(text):
         rows = [row for row in re.split(r"[;\n]", text) if row.strip()]
         return observe_scene(parse_tracks(rows, "the text", skipped), None, observed, predicted)
+    path, number = Path(text.strip()), None
     name, at, frame = text.strip().rpartition("@")
-    if at and re.fullmatch(r"-?\d{1,12}", frame) and not Path(text.strip()).exists():
-        return observe_scene(read_tracks(Path(name), skipped), int(frame), observed, predicted)
-    return observe_scene(read_tracks(Path(text.strip()), skipped), None, observed, predicted)
+    if at and re.fullmatch(r"-?\d{1,12}", frame) and not _exists(path):
+        path, number = Path(name), int(frame)
+    if not _exists(path):
+        remedy = "give FILE, FILE@FRAME, or rows such as 0 a 1.5 2; 10 a 1.6 2"
+        raise InputError(f"{shorten(str(path), LONGEST_NAME)}: no such file; {remedy}")
+    return observe_scene(read_tracks(path, skipped), number, observed, predicted)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False

@@ -54,6 +54,8 @@ class Evoformer(TokenModel):
 
     head: ResidueStates | PairDistances
 
+    has_words = False  # residues are not pieces of words
+
     def __init__(
         self,
         embed: Embedding,

@@ -30,10 +30,10 @@ def clean_sequence(text: str, place: str = "the sequence", aligned: bool = False
     for number, letter in enumerate(written, 1):
         if letter not in letters:
             gap = letter in GAPS and not aligned
-            remedy = "gaps belong into alignments" if gap else f"use {AMINO_ACIDS}, or X for any other"
+            remedy = "remove gaps, which only alignments have" if gap else f"use {AMINO_ACIDS}, or X for any other"
             raise InputError(f"{place}: {letter!r} at place {number} is not a residue; {remedy}")
     if not written:
-        raise InputError(f"{place}: is empty; write residues as letters, such as {AMINO_ACIDS[:4]}")
+        raise InputError(f"{place}: has no residues; write them as letters, such as {AMINO_ACIDS[:4]}")
     return "".join(letters[letter] for letter in written)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.config import Config, Count, Rate
-from regard.errors import InputError, at
+from regard.errors import ConfigError, InputError, at
 from regard.models.init import InitConfig, XavierConfig
 from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
 from regard.models.model import Model, ModelConfig, Verb
@@ -259,6 +259,8 @@ class TrajectoryConfig(StackConfig, ModelConfig):
     def validate(self) -> None:
         """Check the rules between values."""
         super().validate()
+        if self.observed < 2:
+            raise ConfigError(f"{self.observed} must be at least 2, since a velocity needs two steps", "observed")
         self.check(one_way=False, memory=False)
 
     def build(self) -> TrajectoryModel:

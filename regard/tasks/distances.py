@@ -22,7 +22,7 @@ from regard.data.device import to_device
 from regard.data.proteins import Structure, read_structures
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
-from regard.errors import InputError
+from regard.errors import ConfigError
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
@@ -57,6 +57,12 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
     valid: tuple[str, ...] = ()
     """Files to validate on; by default a part of the training data is held out."""
 
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.crop < 2:
+            raise ConfigError(f"{self.crop} must be at least 2, since distances are those of pairs", "crop")
+
     def open(
         self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Structure], valid: Sequence[Structure]
     ) -> "Distances":
@@ -65,7 +71,7 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Structure]:
         """Read all structures of files."""
-        return read_all(files, lambda path: read_structures(path, skipped))
+        return read_all(files, lambda path: read_structures(path, skipped), skipped)
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how files are read."""
@@ -88,8 +94,6 @@ class Distances(Task):
         valid: Sequence[Structure],
     ) -> None:
         super().__init__(config, tokenizer, skipped)
-        if not train or not valid:
-            raise InputError("no structure is left to train or to validate on; give more")
         self.learned = tokenizer
         self.train, self.valid = list(train), list(valid)
         self.maps = [distance_map(each) for each in self.train]

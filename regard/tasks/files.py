@@ -35,3 +35,8 @@ class FileTaskConfig(TaskConfig):
     def training_files(self) -> tuple[str, ...]:
         """Return the names of the files to train on."""
         return self.train
+
+
+def name_files(files: Sequence[str]) -> str:
+    """Name files by the first one, for messages."""
+    return files[0] if len(files) == 1 else f"{files[0]}, ..."

@@ -4,7 +4,7 @@ Several pairs are packed into a row where the model can tell them apart (attenti
 and hardly any padding; other models (recurrent ones) get rows of similar lengths.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,16 +22,39 @@ from regard.errors import InputError
 from regard.tasks.cautions import caution_validation, compared, hash_pairs
 from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount
+from regard.tasks.files import name_files
 from regard.tasks.loss import IGNORE, Losses, r_drop
 from regard.tasks.pairs import Pairs
 from regard.tasks.task import PASS_SECONDS, Batch, Feed, Task
-from regard.tasks.text import can, flat_rows, shortened, spread, telling
+from regard.tasks.text import can, flat_rows, hold_out, shortened, spread, telling
 from regard.tasks.variants import Epochs, Variants
 
 SEARCH_COST = 4  # times that of a forward pass over its tokens, for a greedy search on a CPU
 STEP_SECONDS = 0.0025  # of a step of a search on an accelerator (docs/performance.md)
 TEXT_SECONDS = 0.0004  # of scoring a text
 PACKED_WIDTH = 64  # the least width of a packed row
+
+
+def check_pairs(pairs: Pairs, purpose: str, files: Sequence[str], skipped: Skipped, name: str = "pair") -> None:
+    """Raise an error if there is no pair; `name` is what messages call one."""
+    if pairs.count == 0:
+        raise nothing_left(name, purpose, files, skipped)
+
+
+def nothing_left(name: str, purpose: str, files: Sequence[str], skipped: Skipped) -> InputError:
+    """Return the error for files of which nothing can be used, with the reasons."""
+    left_out = "; ".join(skipped.report())
+    rule = f"no {name} is left to {purpose}; give other files"
+    return InputError(f"{name_files(files)}: {rule}{left_out and f' ({left_out})'}")
+
+
+def hold_out_pairs(pairs: Pairs, files: Sequence[str], name: str = "pair") -> tuple[Indices, Pairs]:
+    """Return the rows of pairs to train on, and the pairs that are held out to validate on."""
+    if pairs.count < 2:
+        rule = f"only one {name} is left, so none can be held out"
+        raise InputError(f"{name_files(files)}: {rule}; give more {name}s, or others with --valid")
+    rows, held_out = hold_out(pairs.count)
+    return rows, pairs.take(held_out)
 
 
 class PairTask(Task):
@@ -43,10 +66,6 @@ class PairTask(Task):
 
     def __init__(self, config: Any, tokenizer: Tokenizer, skipped: Skipped, train: Variants, valid: Pairs) -> None:
         super().__init__(config, tokenizer, skipped)
-        if valid.count == 0:
-            left_out = "; ".join(skipped.report())
-            rule = f"no {self.row_name} is left to validate on; give more {self.row_name}s"
-            raise InputError(f"{rule}{left_out and f' ({left_out})'}")
         self.train, self.valid = train, valid
         self.valid_texts = valid.texts()
 

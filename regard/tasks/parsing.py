@@ -24,7 +24,6 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.data.trees import Tree, parse_tree, read_trees, tree_files, trees_reading
 from regard.decode.static import KeptEngine
-from regard.errors import InputError
 from regard.models.model import StepModel
 from regard.models.template import text_template
 from regard.tasks.baselines import Baseline
@@ -33,11 +32,11 @@ from regard.tasks.defaults import Amount
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.grammar import learn_grammar, right_branching
 from regard.tasks.linear_trees import TreeSymbols, linearise, symbol_names
-from regard.tasks.pair_task import PairTask
+from regard.tasks.pair_task import PairTask, check_pairs, hold_out_pairs, nothing_left
 from regard.tasks.pairs import Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.substitution import Substitutes, substituted
-from regard.tasks.text import chunks_of, hold_out, learn_tokenizer, shown, skips, spread, text_key, with_skips
+from regard.tasks.text import chunks_of, learn_tokenizer, shown, skips, spread, text_key, with_skips
 from regard.tasks.tree_search import TreeSearch
 from regard.tasks.variants import Variants, describe_variants
 
@@ -116,21 +115,20 @@ class ParsingConfig(FileTaskConfig):
         """Read the trees, learn the tokenizer, tokenise."""
         files, key, skipped = TreeFiles(self.train), text_key_of_trees(self, self.train), Skipped()
 
+        files.check_any("train on")
         say("learning the tokenizer")
         learned = learn_tokenizer(tokenizer, key, lambda: (f" {text}" for text, _ in files.read(Skipped())))
         if not TreeSymbols.of(learned):
             learned = learned.adding(symbol_names(files.trees(Skipped())))
         say("tokenising")
         first = self._open(files, key, learned, skipped, 0)
-        if first.count == 0:
-            left_out = "; ".join(skipped.report())
-            raise InputError(f"{self.train[0]}: no tree is left to train on; give other files ({left_out})")
+        check_pairs(first, "train on", self.train, skipped, "tree")
         if self.valid:
             held = self._open(TreeFiles(self.valid), text_key_of_trees(self, self.valid), learned, skipped)
+            check_pairs(held, "validate on", self.valid, skipped, "tree")
             rows = np.arange(first.count)
         else:
-            rows, held_out = hold_out(first.count)
-            held = first.take(held_out)
+            rows, held = hold_out_pairs(first, self.train, "tree")
         if not (tokenizer.dropout or self.substitute):
             return Parsing(self, learned, skipped, Variants(first.take(rows)), held)
         widest = first.widest(self.longest)
@@ -146,6 +144,7 @@ class ParsingConfig(FileTaskConfig):
         """Open other trees to measure a parser on."""
         skipped = Skipped()
         valid = self._open(TreeFiles(tuple(files)), text_key_of_trees(self, files), tokenizer, skipped)
+        check_pairs(valid, "measure", files, skipped, "tree")
         return Parsing(self, tokenizer, skipped, Variants(valid), valid)
 
     def _open(
@@ -177,6 +176,12 @@ class TreeFiles:
         for name in self.names:
             for path in tree_files(Path(name)):
                 yield from read_trees(path, skipped)
+
+    def check_any(self, purpose: str) -> None:
+        """Raise an error if there is no tree with words."""
+        skipped = Skipped()
+        if not any(True for _ in self.trees(skipped)):
+            raise nothing_left("tree", purpose, self.names, skipped)
 
     def read(self, skipped: Skipped) -> Iterator[tuple[str, str]]:
         """Read the words of each tree, and the tree in brackets."""

@@ -15,7 +15,7 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, InputError
 from regard.models.residues import ALPHABET, GAP
-from regard.tasks.files import FileTaskConfig
+from regard.tasks.files import FileTaskConfig, name_files
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import Task
 from regard.tasks.text import paths
@@ -64,8 +64,12 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
         learned = protein_tokenizer(tokenizer)
         found, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
         if self.valid:
-            return self.open(learned, skipped, found, self.read(self.valid, skipped))
-        return self.open(learned, skipped, *hold_out_chains(found, self.train[0]))
+            train, valid = found, self.read(self.valid, skipped)
+        else:
+            train, valid = hold_out_chains(found, self.train[0])
+        self.check(train, "train on", self.train)
+        self.check(valid, "validate on", self.valid or self.train)
+        return self.open(learned, skipped, train, valid)
 
     def evaluation(self, tokenizer: Tokenizer, files: list[str]) -> ProteinTask:
         """Open other files to measure a model on: of a run that left out a fold, only the proteins of this fold."""
@@ -74,11 +78,15 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
         _, inside = by_fold(found, self.folds, self.fold)
         if others := len(found) - len(inside):
             skipped.note(f"protein of another fold than {self.fold}", files[0], others)
+        self.check(inside, "measure", files)
         return self.open(tokenizer, skipped, inside, inside)
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Protein]:
         """Read all proteins of files."""
         raise NotImplementedError
+
+    def check(self, found: Sequence[Protein], purpose: str, files: Sequence[str]) -> None:
+        """Raise an error if nothing can be learned from these proteins, or measured on them."""
 
     def open(
         self, tokenizer: Tokenizer, skipped: Skipped, train: Sequence[Protein], valid: Sequence[Protein]
@@ -96,11 +104,12 @@ def protein_tokenizer(config: TokenizerConfig) -> Tokenizer:
     return train_tokenizer([ALPHABET], config)
 
 
-def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]]) -> list[Item]:
+def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]], skipped: Skipped) -> list[Item]:
     """Read all files; at least one item must be there."""
     found = [item for path in paths(files) for item in read(path)]
     if not found:
-        raise InputError(f"{files[0]}: holds no chain; give a file that does")
+        left_out = "; ".join(skipped.report())
+        raise InputError(f"{name_files(files)}: no protein is left; give other files{left_out and f' ({left_out})'}")
     return found
 
 
@@ -112,7 +121,8 @@ def in_fold(sequences: Sequence[str], folds: int, fold: int) -> list[bool]:
     found = [fold_of(sequences[first], folds) == fold for first in related_groups(sequences)]
     if all(found) or not any(found):
         what = "all" if all(found) else "none"
-        raise InputError(f"{what} of the {len(found)} chains are in fold {fold} of {folds}; give more, or fewer folds")
+        rule = f"{what} of the {len(found)} chains are in fold {fold} of {folds}"
+        raise InputError(f"{rule}; give more chains, or change task.fold or task.folds")
     return found
 
 

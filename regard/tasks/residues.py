@@ -27,6 +27,7 @@ from regard.errors import ConfigError, InputError
 from regard.models.residues import CLASSES, STATES, STRICT_CLASSES, UNKNOWN
 from regard.tasks.baselines import Baseline, linear_windows, majority_class
 from regard.tasks.defaults import Amount
+from regard.tasks.files import name_files
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
@@ -88,7 +89,13 @@ class ResiduesConfig(ProteinTaskConfig[Chain, "Residues"]):
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Chain]:
         """Read all chains of tables."""
         options = self.column_options()
-        return read_all(files, lambda path: read_chains(path, options, self.alignment, skipped))
+        return read_all(files, lambda path: read_chains(path, options, self.alignment, skipped), skipped)
+
+    def check(self, found: Sequence[Chain], purpose: str, files: Sequence[str]) -> None:
+        """Raise an error if no state of these chains is known."""
+        if not any(set(chain.structure) - {"?"} for chain in found):
+            rule = f"no chain with known states is left to {purpose}"
+            raise InputError(f"{name_files(files)}: {rule}; give more chains, with states other than ?")
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how each table is read."""
@@ -111,9 +118,6 @@ class Residues(Task):
         valid: Sequence[Chain],
     ) -> None:
         super().__init__(config, tokenizer, skipped)
-        if not valid or not any(set(chain.structure) - {"?"} for chain in valid):
-            left_out = "; ".join(skipped.report())
-            raise InputError(f"no chain with known states is left to validate on; give other files ({left_out})")
         self.learned = tokenizer
         self.chains, self.valid_chains = list(train), list(valid)
         self.train = [self._encode(chain) for chain in self.chains]

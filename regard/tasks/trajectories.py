@@ -27,11 +27,11 @@ from regard.data.device import to_device
 from regard.data.read import Skipped, files_below
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.data.tracks import Tracks, TrackWindows, find_windows, hold_out_end, join_windows, read_tracks
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
 from regard.tasks.defaults import Amount
-from regard.tasks.files import FileTaskConfig
+from regard.tasks.files import FileTaskConfig, name_files
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.metric import displacement_errors
 from regard.tasks.sample import Sample
@@ -74,6 +74,12 @@ class TrajectoriesConfig(FileTaskConfig):
     choice: Rate = 0.1
     """Weight of the cross-entropy between the probabilities of the futures and the best one."""
 
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        if self.observed < 2:
+            raise ConfigError(f"{self.observed} must be at least 2, since a velocity needs two steps", "observed")
+
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return None: positions have no tokenizer."""
         return None
@@ -95,7 +101,7 @@ class TrajectoriesConfig(FileTaskConfig):
             split = [hold_out_end(windows, length, HELD_OUT) for windows in found]
             train, valid = (join_windows(side, length) for side in zip(*split, strict=True))
         for windows, names in ((train, self.train), (valid, self.valid or self.train)):
-            self._check(windows, names)
+            self._check(windows, names, ", or lower task.observed and task.predicted")
         return Trajectories(self, skipped, train, valid)
 
     def evaluation(self, tokenizer: Tokenizer | None, files: list[str]) -> "Trajectories":
@@ -111,13 +117,14 @@ class TrajectoriesConfig(FileTaskConfig):
         """The observed and the predicted steps."""
         return self.observed, self.predicted
 
-    def _check(self, windows: TrackWindows, names: Sequence[str]) -> None:
+    def _check(self, windows: TrackWindows, names: Sequence[str], remedy: str = "") -> None:
         if not len(windows):
             length = self.observed + self.predicted
-            where = f"{', '.join(names)}: no agent is present for {length} consecutive steps"
+            where = f"{name_files(names)}: no agent is present for {length} consecutive steps"
             if names == self.train and not self.valid:
                 where += " both before and after the part that is held out"
-            raise InputError(f"{where}; give longer recordings, or fewer task.observed and task.predicted")
+                remedy = f", others with --valid{remedy}"
+            raise InputError(f"{where}; give longer recordings{remedy}")
 
 
 def read_recordings(names: Sequence[str], skipped: Skipped) -> list[Tracks]:

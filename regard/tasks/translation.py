@@ -25,10 +25,10 @@ from regard.models.model import StepModel
 from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
 from regard.tasks.defaults import Amount, TaskConfig, is_little
 from regard.tasks.metric import TranslationScorer, bleu, translation_scores
-from regard.tasks.pair_task import PairTask
+from regard.tasks.pair_task import PairTask, check_pairs, hold_out_pairs
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
-from regard.tasks.text import flat_rows, hold_out, learn_tokenizer, shown, spread, text_key
+from regard.tasks.text import flat_rows, learn_tokenizer, shown, spread, text_key
 from regard.tasks.variants import Variants, describe_variants
 
 VARIANTS = 8  # of a text that is tokenised with BPE-dropout; later epochs repeat them
@@ -160,16 +160,14 @@ class TranslationConfig(TaskConfig):
         learned = learn_tokenizer(tokenizer, key, texts)
         say("tokenising")
         first = Pairs.open(files, key, learned, self.longest, skipped, 0)
-        if first.count == 0:
-            left_out = "; ".join(skipped.report())
-            raise InputError(f"{self.source[0]}: no pair is left to train on; give other files ({left_out})")
+        check_pairs(first, "train on", self.source, skipped)
         if self.valid_source:
             held = self.pair_files(self.valid_source, self.valid_target)
             held_key = text_key(self, source=self.valid_source, target=self.valid_target)
             rows, valid = np.arange(first.count), Pairs.open(held, held_key, learned, self.longest, skipped)
+            check_pairs(valid, "validate on", self.valid_source, skipped)
         else:
-            rows, held_out = hold_out(first.count)
-            valid = first.take(held_out)
+            rows, valid = hold_out_pairs(first, self.source)
         if not tokenizer.dropout:
             return Translation(self, learned, skipped, Variants(first.take(rows)), valid)
         widest = first.widest(self.longest)
@@ -188,6 +186,7 @@ class TranslationConfig(TaskConfig):
         source, target = _sides(files)
         key = text_key(self, source=source, target=target)
         valid = Pairs.open(self.pair_files(source, target), key, tokenizer, self.longest, skipped)
+        check_pairs(valid, "measure", source, skipped)
         return Translation(self, tokenizer, skipped, Variants(valid), valid)
 
 

@@ -39,9 +39,14 @@ def parse_lines(
 
 def sentence_rows(lines: Sequence[str]) -> list[list[list[str]]]:
     """Return the words of each line as one row; a blank line has none."""
-    found = [split_words(line) for line in lines]
-    for words in found:
-        if len(words) > MOST_WORDS:
-            rule = f"a line of {len(words):,} words cannot be parsed"
-            raise InputError(f"{rule}; give one sentence in each line, of at most {MOST_WORDS:,} words")
+    found = [check_sentence(line) for line in lines]
     return [[words] if words else [] for words in found]
+
+
+def check_sentence(line: str, place: str = "the text") -> list[str]:
+    """Return the words of a line; too many are an error with its place."""
+    words = split_words(line)
+    if len(words) > MOST_WORDS:
+        rule = f"{len(words):,} words are too many for a sentence"
+        raise InputError(f"{place}: {rule}; give one sentence in each line, of at most {MOST_WORDS:,} words")
+    return words

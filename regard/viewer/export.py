@@ -195,7 +195,8 @@ def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> 
     """Find an attention by its id, and a head of it counted from 1; return the head counted from 0."""
     present = {one["id"]: one for one in manifest["attentions"]}
     if not present:
-        raise InputError(f"{manifest['title']}: has no attention to draw")
+        remedy = "--export NAME.html writes a page with its vectors and states"
+        raise InputError(f"{manifest['title']}: has no attention to draw; {remedy}")
     begin = manifest["begin"] or {"attention": next(iter(present)), "head": 0, "query": 0, "key": 0}
     chosen = present.get(begin["attention"] if attention is None else attention)
     if chosen is None:

@@ -99,7 +99,8 @@ class ModelHandle:
         answer = None if query is None else self.record(query)
         found = [recording for recording in (answer, training) if recording is not None]
         if not found:
-            raise InputError(f"{self.name}: has no snapshots of its training; give a text to look at")
+            wanted = "an image" if self.reads_images else "a file of tracks" if self.reads_tracks else "a text"
+            raise InputError(f"{self.name}: has no snapshots of its training; give {wanted} to look at")
         return found
 
     def info(self) -> ModelInfo:

@@ -10,8 +10,11 @@ from regard.use.stream import BROKEN, CONTEXT
 from regard.viewer.manifest import Token
 
 
-def describe_tokens(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Token]:
-    """Describe token ids; without a tokenizer, the text of a token is its id."""
+def describe_tokens(tokenizer: Tokenizer | None, ids: Sequence[int], has_words: bool = True) -> list[Token]:
+    """Describe token ids; without a tokenizer, the text of a token is its id.
+
+    Without words, as in a protein, every token is a word of its own.
+    """
     if tokenizer is None:
         return [Token(text=str(id), id=id, special=False, word=index) for index, id in enumerate(ids)]
     special = [is_special(tokenizer, id) for id in ids]
@@ -23,7 +26,7 @@ def describe_tokens(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[Tok
         indices = list(run)
         if kind == "text":
             texts = added_texts(tokenizer, [ids[index] for index in indices])
-            words += [count + number for number in number_words(texts)]
+            words += [count + number for number in (number_words(texts) if has_words else range(len(texts)))]
         else:
             words += [-1] * len(indices) if kind == "special" else range(count, count + len(indices))
         count = max([count, *(word + 1 for word in words[-len(indices) :])])

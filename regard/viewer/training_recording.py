@@ -59,7 +59,7 @@ class TrainingRecording(ComputedRecording):
         ids = {name: tensor[0].tolist() for name, tensor in self.probe.inputs.items()}
         if "target" in ids and self.tokenizer is not None:
             ids["written"] = [*ids["target"][1:], self.tokenizer.end]
-        return {name: describe_tokens(self.tokenizer, row) for name, row in ids.items()}
+        return {name: describe_tokens(self.tokenizer, row, self.model.has_words) for name, row in ids.items()}
 
     def _attentions(self) -> list[AttentionShape]:
         """Describe the attentions in the snapshots, which hold only some layers or heads of a large model."""

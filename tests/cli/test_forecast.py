@@ -71,10 +71,13 @@ def test_it_is_measured_and_shown(regard, folder):
 def test_what_is_refused(regard, folder):
     write(folder / "words.txt", ["0 a x 1"])
     assert regard.refused("forecast", "words.txt", "-m", "run").startswith("words.txt:1: x 'x' must be a number")
-    assert "no agent is in frame 5; it has frames 0 to 290" in regard.refused(
+    assert "no agent is in frame 5; choose one of frames 0 to 290" in regard.refused(
         "forecast", "a.txt", "-m", "run", "--frame", "5"
     )
     assert "unknown picture format '.gif'" in regard.refused("forecast", "a.txt", "-m", "run", "--picture", "x.gif")
+    picture = ("--picture", "nowhere/x.svg", "-o", "futures.csv")
+    assert "the folder nowhere does not exist" in regard.refused("forecast", "a.txt", "-m", "run", *picture)
+    assert not (folder / "futures.csv").exists()
     assert "nowhere.txt" in regard.refused("forecast", "nowhere.txt", "-m", "run")
     assert "words.txt:1" in regard.refused("train", "trajectories", "words.txt")
     assert "cannot classify; use `forecast`" in regard.refused("classify", "a", "-m", "run")

@@ -84,11 +84,19 @@ def test_a_picture(regard):
         (["a", "--grammar", "nowhere.mrg"], "nowhere.mrg: no such file"),
         (["a", "--grammar", "in.txt"], "in.txt:1: 'one' is outside of any bracket"),
         (["a", "b", "--grammar", "trees.mrg", "--svg", "t.svg"], "is for the tree of one text"),
+        ([" ", "--grammar", "trees.mrg", "--svg", "t.svg"], "is for the tree of one text; give one text that is not"),
         (["a", "--grammar", "trees.mrg", "--svg", "t.png"], "name one that ends in .svg"),
-        (["a " * 1001, "--grammar", "trees.mrg"], "a line of 1,001 words cannot be parsed"),
+        (["a", "a " * 1001, "--grammar", "trees.mrg"], "text 2: 1,001 words are too many for a sentence; give one"),
+        (["-f", "long.txt", "-m", "RUNS/parsing"], "long.txt:3: 1,001 words are too many for a sentence"),
+        (
+            ["a", "--grammar", "traces.mrg"],
+            "traces.mrg: no tree is left to learn a grammar from; give other files (1 tree",
+        ),
     ],
 )
 def test_mistakes_are_one_line(regard, folder, arguments, rule):
+    Path("long.txt").write_text(f"one dog\n\n{'a ' * 1001}\n", encoding="utf-8")
+    Path("traces.mrg").write_text("(S (-NONE- *))\n", encoding="utf-8")
     assert rule in regard.refused("parse", *(word.replace("RUNS", str(folder)) for word in arguments))
 
 

@@ -74,7 +74,7 @@ def test_a_folder_is_identified_by_the_files_inside(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"b.txt: cannot be read: No such file or directory"):
+    with pytest.raises(RegardError, match=r"b.txt: no such file; check the path$"):
         CacheKey({"files": [tmp_path / "b.txt"]}, {})
 
 

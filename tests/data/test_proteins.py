@@ -36,8 +36,8 @@ def test_letters_of_residues_and_states():
     ("text", "rule"),
     [
         ("AC1", "'1' at place 3 is not a residue; use ACDEFGHIKLMNPQRSTVWY, or X"),
-        ("A-C", "'-' at place 2 is not a residue; gaps belong into alignments"),
-        (" ", "is empty; write residues as letters"),
+        ("A-C", "'-' at place 2 is not a residue; remove gaps, which only alignments have"),
+        (" ", "has no residues; write them as letters"),
         ("AÖ", "'Ö' at place 2"),
     ],
 )
@@ -60,7 +60,7 @@ def test_chains_of_a_table(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "rule"),
     [
-        ("ACD\tHE\t", "3 residues but 2 states; give one state for each residue"),
+        ("ACD\tHE\t", "the sequence has length 3 but the structure 2; give one state for each residue"),
         ("ACD\tHE1\t", "'1' at place 3 is not a state"),
         ("AC*\tHEE\t", r"'\*' at place 3 is not a residue"),
         ("ACD\tHEE\tACD AC", "row 2 of the alignment has 2 letters but the sequence 3; write - for gaps"),
@@ -73,8 +73,28 @@ def test_mistakes_in_a_table_are_named_with_their_line(tmp_path: Path, row: str,
         chains(path, "alignment")
 
 
+def test_a_sequence_or_a_structure_alone_is_an_error(tmp_path: Path):
+    for row, rule in (("\tHE", ":3: has no residues; write them"), ("AC\t", ":3: the sequence has length 2 but the")):
+        with pytest.raises(InputError, match=rule):
+            chains(Path(write(tmp_path / "a.tsv", ["sequence\tstructure", "ACD\tHEE", row])))
+
+
+def test_a_first_row_that_does_not_fit_tells_how_the_columns_are_read(tmp_path: Path):
+    unnamed = Path(write(tmp_path / "a.tsv", ["foo\tbar", "ACD\tHEE"]))
+    how = r"no header, sequence = column 1, structure = column 2; its first row may name the columns: task\.header=true"
+    with pytest.raises(InputError, match=rf"a\.tsv:1: 'A' at place 2 is not a state.* \(read as: {how}\)$"):
+        chains(unnamed)
+    swapped = Path(write(tmp_path / "b.tsv", ["sequence\tstructure", "HEE\tACD"]))
+    how = r"with header, sequence = .*, structure = column 2 \(structure\); others: task\.sequence=\.\.\. task\.str"
+    with pytest.raises(InputError, match=rf"b\.tsv:2: 'A' at place 1 is not a state.* \(read as: {how}"):
+        chains(swapped)
+    coordinates = Path(write(tmp_path / "c.jsonl", ['{"seq": "AC", "CA": [[0, 0, 0], [3, 0, 0]]}']))
+    with pytest.raises(InputError, match=r"c\.jsonl:1: the structure is a list, .*; .* `regard train distances`"):
+        chains(coordinates)
+
+
 def test_a_blank_sequence_is_skipped_and_a_missing_column_named(tmp_path: Path):
-    path = Path(write(tmp_path / "a.tsv", ["sequence\tstructure", "\tHE", "AC\tHE"]))
+    path = Path(write(tmp_path / "a.tsv", ["sequence\tstructure", "\t ", "AC\tHE"]))
     skipped = Skipped()
     assert len(chains(path, skipped=skipped)) == 1
     assert skipped.counts == {"blank sequence": 1}
@@ -116,18 +136,29 @@ def test_structures(tmp_path: Path):
     ("line", "rule"),
     [
         ("7", "must be an object with seq"),
-        ("{", "is not valid JSON"),
+        ("{", r"is not valid JSON: .*; write one object in each line, such as \{"),
         ('{"seq": "AC"}', "must be an object with seq"),
-        ('{"seq": "AC", "CA": [[0, 0, 0]]}', "2 residues but 1 places of CA"),
-        ('{"seq": "AC", "CA": [[0, 0], [1, 1]]}', r"CA must be a list with \[x, y, z\]"),
+        ('{"seq": "AC", "CA": [[0, 0, 0]]}', "seq has length 2 but CA 1; give one position for each residue, null"),
+        ('{"seq": "AC", "CA": []}', "seq has length 2 but CA 0"),
+        ('{"seq": "AC", "CA": [[0, 0, 0], [1, 1]]}', r"CA of residue 2 is \[1, 1\]; it must be \[x, y, z\] in ang"),
         ('{"seq": "AC", "CA": "no"}', "CA must be a list"),
-        ('{"seq": "AC", "CA": [[0, 0, "x"], [1, 1, 1]]}', "CA must be a list"),
+        ('{"seq": "AC", "CA": [[0, 0, "1"], [1, 1, 1]]}', r'CA of residue 1 is \[0, 0, "1"\]'),
+        ('{"seq": "AC", "CA": [[true, 0, 0], [1, 1, 1]]}', r"CA of residue 1 is \[true, 0, 0\]"),
+        ('{"seq": "AC", "CA": [[Infinity, 0, 0], [1, 1, 1]]}', r"CA of residue 1 is \[Infinity, 0, 0\]"),
+        ('{"seq": "AC", "CA": [[1e200, 0, 0], [1, 1, 1]]}', "numbers of at most 100,000"),
+        (f'{{"seq": "AC", "CA": [[{10**400}, 0, 0], [1, 1, 1]]}}', r"is \[10{19}\.\.\.; it must"),
         ('{"seq": "A?", "CA": [[0, 0, 0], [1, 1, 1]]}', r"'\?' at place 2"),
     ],
 )
 def test_mistakes_in_structures(tmp_path: Path, line: str, rule: str):
     with pytest.raises(RegardError, match=rf"a\.jsonl:1: .*{rule}"):
         list(read_structures(Path(write(tmp_path / "a.jsonl", [line])), Skipped()))
+
+
+def test_a_table_is_not_a_file_of_structures(tmp_path: Path):
+    path = Path(write(tmp_path / "a.tsv", ["sequence\tstructure", "ACD\tHEE"]))
+    with pytest.raises(InputError, match=r"a\.tsv: is a table, .* are for `regard train residues`"):
+        list(read_structures(path, Skipped()))
 
 
 def test_folds_are_a_function_of_the_sequence():

@@ -52,8 +52,15 @@ def test_the_step_is_the_usual_distance_and_frames_between_are_skipped():
         ("0 a nan 2", "walk.txt:2: x nan must be a finite number; remove the row"),
         ("0 a 1 inf", "walk.txt:2: y inf must be a finite number"),
         ("0.5 a 1 2", "walk.txt:2: frame 0.5 must be a whole number"),
-        ("1e30 a 1 2", "walk.txt:2: frame 1e30 must be a whole number of at most"),
-        ("0 a 1e9 2", "walk.txt:2: 1e9 2 is too far away; positions are in metres"),
+        ("0.5 a 1 2", "walk.txt:2: frame 0.5 must be a whole number; write the number of the frame, not its time$"),
+        ("1e30 a 1 2", "walk.txt:2: frame 1e30 is larger than 1,099,511,627,776; count frames from the start"),
+        (f"{'9' * 5000} a 1 2", r"walk.txt:2: frame 9{21}\.\.\. is larger than 1,099,511,627,776"),
+        (f"{'x' * 5000} a 1 2", r"walk.txt:2: frame 'x{21}\.\.\.' must be a number"),
+        ("0 a 1e9 2", "walk.txt:2: x 1e9 is more than 1,000,000 metres away; write metres from a point near the scene"),
+        ("0 a 0 -1e999", "walk.txt:2: y -1e999 is more than 1,000,000 metres away"),
+        ("0 a 1_0 2", "walk.txt:2: x '1_0' must be a number"),
+        ("0,,1,2", "walk.txt:2: the agent has no name; give each agent a number or a name"),
+        ('0,"",1,2', "walk.txt:2: the agent has no name"),
         ("5 b 1 2", "walk.txt:2: agent b is in frame 5 twice; remove one of the rows"),
     ],
 )
@@ -147,7 +154,8 @@ def test_a_scene_is_what_is_seen_at_a_frame():
     last = observe_scene(tracks(), None, 3, 1)
     assert last.agents == ("a", "b", "c")
     assert np.isnan(last.truth).all()
-    with pytest.raises(InputError, match=r"walk.txt: no agent is in frame 15; it has frames 0 to 30, every 10"):
+    rule = r"walk.txt: no agent is in frame 15; choose one of frames 0 to 30, every 10 \(some are empty\)$"
+    with pytest.raises(InputError, match=rule):
         observe_scene(tracks(), 15, 3, 1)
 
 

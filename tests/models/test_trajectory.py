@@ -5,7 +5,8 @@ from math import cos, pi, sin
 import pytest
 import torch
 
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
+from regard.models.recipe import build
 from regard.models.trajectory import agent_frames, token_places, velocities
 
 from ..laws.cases import SHRINK, Case, batch, call
@@ -84,3 +85,8 @@ def test_what_it_says_of_itself():
         "tracks",
     )
     assert [role.queries for role in model.attentions()] == ["steps", "steps"]
+
+
+def test_one_observed_step_is_too_few():
+    with pytest.raises(ConfigError, match=r"model\.observed: 1 must be at least 2, since a velocity needs two steps"):
+        build("forecaster", "model.observed=1")

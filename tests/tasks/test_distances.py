@@ -9,7 +9,7 @@ import torch
 
 from regard.data.proteins import Structure
 from regard.data.tokenizer import TokenizerConfig
-from regard.errors import InputError
+from regard.errors import ConfigError, InputError
 from regard.tasks.distances import (
     EDGES,
     NEAR,
@@ -132,3 +132,21 @@ def test_relatives_only(tmp_path: Path):
     line = json.dumps({"seq": "ACDEFGH", "CA": [[number, 0, 0] for number in range(7)]})
     with pytest.raises(InputError, match="all chains are related"):
         prepare("distances", CHAR, train=(write(tmp_path / "a.jsonl", [line, line]),))
+
+
+def test_a_file_without_usable_structures_says_why(tmp_path: Path):
+    row = json.dumps({"seq": "ACD", "CA": [None, [0, 0, 0], None]})
+    path = write(tmp_path / "a.jsonl", [row, row])
+    rule = (
+        r"a\.jsonl: no protein is left; give other files \(2 structures of fewer than 2 known residues skipped \(first"
+    )
+    with pytest.raises(InputError, match=rule):
+        prepare("distances", CHAR, train=(path,))
+    blank = write(tmp_path / "b.jsonl", ["", ""])
+    with pytest.raises(InputError, match=r"b\.jsonl, \.\.\.: no protein is left; give other files$"):
+        prepare("distances", CHAR, train=(blank, blank))
+
+
+def test_a_part_has_at_least_one_pair():
+    with pytest.raises(ConfigError, match="crop: 1 must be at least 2, since distances are those of pairs"):
+        DistancesConfig(train=("a.jsonl",), crop=1)

@@ -102,6 +102,19 @@ def test_long_trees_are_left_out_of_training_but_not_of_validation(tmp_path):
         prepare("parsing", BPE, train=files["valid"], longest=5)
 
 
+def test_files_without_a_tree_say_why(tmp_path):
+    empty = write(tmp_path / "empty.mrg", ["(S (-NONE- *T*))", ""])
+    rule = r"empty\.mrg: no tree is left to {}; give other files \(1 tree without a word skipped \(first: .*:1\)\)$"
+    with pytest.raises(InputError, match=rule.format("train on")):
+        prepare("parsing", BPE, train=(empty,))
+    some = write(tmp_path / "some.mrg", bank(5))
+    with pytest.raises(InputError, match=rule.format("validate on")):
+        prepare("parsing", BPE, train=(some,), valid=(empty,))
+    task = prepare("parsing", BPE, train=(some,))
+    with pytest.raises(InputError, match=rule.format("measure")):
+        task.config.evaluation(task.tokenizer, [empty])
+
+
 def test_some_trees_are_held_out_and_a_folder_is_read(tmp_path):
     (tmp_path / "trees").mkdir()
     for number in (1, 2):
@@ -158,7 +171,8 @@ def test_mistakes(tmp_path):
 
 
 def test_messages_speak_of_trees(tmp_path):
-    with pytest.raises(InputError, match="no tree is left to validate on; give more trees$"):
+    rule = r"train\.mrg: only one tree is left, so none can be held out; give more trees, or others with --valid$"
+    with pytest.raises(InputError, match=rule):
         task_of(tmp_path, count=1, valid=None)
     task = task_of(tmp_path, count=40, valid=1)
     assert task.method() == "greedy, 1 tree"

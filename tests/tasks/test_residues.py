@@ -79,11 +79,20 @@ def test_too_few_chains(tmp_path: Path):
     path = write(tmp_path / "one.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH"])
     with pytest.raises(InputError, match="there is only one chain, so none can be held out"):
         prepare("residues", CHAR, train=(path,))
-    with pytest.raises(InputError, match="none of the 1 chains are in fold|all of the 1 chains are in fold"):
+    with pytest.raises(
+        InputError, match=r"(none|all) of the 1 chains are in fold 1 of 7; give more chains, or change task\.fold or"
+    ):
         prepare("residues", CHAR, train=(path,), fold=1)
     unknown = write(tmp_path / "unknown.tsv", ["sequence\tstructure", "ACDEFGH\t???????", "WWYYWWY\t???????"])
-    with pytest.raises(InputError, match="no chain with known states is left to validate on"):
-        prepare("residues", CHAR, train=(unknown,))
+    known = write(tmp_path / "known.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH", "WWYYWWY\tEEEEEEE"])
+    rule = r"unknown\.tsv: no chain with known states is left to {}; give more chains, with states other than \?$"
+    with pytest.raises(InputError, match=rule.format("train on")):
+        prepare("residues", CHAR, train=(unknown,), valid=(known,))
+    with pytest.raises(InputError, match=rule.format("validate on")):
+        prepare("residues", CHAR, train=(known,), valid=(unknown,))
+    task = prepare("residues", CHAR, train=(known,))
+    with pytest.raises(InputError, match=rule.format("measure")):
+        task.config.evaluation(task.learned, [unknown])
     with pytest.raises(RegardError, match="is not for proteins, whose tokens are residues"):
         prepare("residues", TokenizerConfig("word", 50), train=(path,))
 

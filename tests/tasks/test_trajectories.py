@@ -11,7 +11,7 @@ from regard.models.trajectory import Futures
 from regard.tasks.baselines import constant_velocity, constant_velocity_samples, linear_motion
 from regard.tasks.kinds import TASKS
 from regard.tasks.loss import IGNORE
-from regard.tasks.trajectories import best_of_futures, nearest_agents, vary
+from regard.tasks.trajectories import TrajectoriesConfig, best_of_futures, nearest_agents, vary
 
 from ..laws.cases import SHRINK
 from .corpora import prepare, walks, write
@@ -162,9 +162,15 @@ def test_without_validation_files_the_end_is_held_out(tmp_path):
     assert same.fingerprint() == found.fingerprint()
 
 
+def test_a_model_sees_at_least_two_steps():
+    with pytest.raises(ConfigError, match="observed: 1 must be at least 2, since a velocity needs two steps"):
+        TrajectoriesConfig(train=("a.txt",), observed=1)
+
+
 def test_recordings_that_are_too_short(tmp_path):
     alone = write(tmp_path / "a.txt", ["0 a 0 0", "10 b 1 1", "20 c 2 2"])  # every agent for one step only
-    with pytest.raises(InputError, match=r"a.txt: no agent is present for 5 consecutive steps both before and after"):
+    rule = r"a.txt: no agent is present for 5 consecutive steps both before .*, others with --valid, or lower task"
+    with pytest.raises(InputError, match=rule):
         prepare("trajectories", train=(alone,), **STEPS)
     with pytest.raises(InputError, match=r"a.txt: no agent is present for 5 consecutive steps; give longer recordings"):
         prepare("trajectories", train=(walks(tmp_path / "b.txt"),), valid=(alone,), **STEPS)

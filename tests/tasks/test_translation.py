@@ -362,10 +362,11 @@ def test_nothing_is_left(tmp_path):
     with pytest.raises(InputError, match=rule):
         prepare("translation", source=(source,), target=(target,), longest=2)
     one = (write(tmp_path / "b.de", ["red dog"]),)
-    with pytest.raises(InputError, match="no pair is left to validate on; give more pairs$"):
+    with pytest.raises(InputError, match=r"b\.de: only one pair is left, so none can be held out; give more pairs, or"):
         prepare("translation", source=one, target=one)
     blank = write(tmp_path / "c.de", [" "])
-    with pytest.raises(InputError, match=r"no pair is left to validate on; give more pairs \(1 blank line skipped \("):
+    rule = r"c\.de: no pair is left to measure; give other files \(1 blank line skipped \("
+    with pytest.raises(InputError, match=rule):
         TranslationConfig(source=one).evaluation(
             prepare("translation", source=(source,), target=(target,)).tokenizer, [blank, *one]
         )

@@ -262,7 +262,7 @@ def test_a_missing_head(chosen, message):
 
 
 def test_no_attention_to_draw():
-    with pytest.raises(InputError, match="a run: has no attention to draw"):
+    with pytest.raises(InputError, match="a run: has no attention to draw; --export NAME.html writes a page"):
         read_head_weights(recording(manifest(attentions=[])))
 
 

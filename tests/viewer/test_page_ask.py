@@ -111,6 +111,7 @@ def test_the_sample_is_there_while_the_model_loads_and_then_its_answer(loading: 
     tab.page.goto(tab.address)
     expect(tab.page.locator(".sentence")).to_contain_text("looks mostly at")
     expect(tab.page.get_by_text("The model is loading …")).to_be_visible()
+    expect(tab.field("Model").locator("option")).to_have_text(model.name)
     run = tab.page.get_by_role("button", name="Run", exact=True)
     expect(run).to_be_disabled()
     model.may_load.set()

@@ -74,6 +74,11 @@ def test_both_directions_of_an_encoder_and_a_decoder_that_attends(tab: Tab, show
     expect(tab.page.get_by_role("group", name="Tokens of target")).to_be_visible()
 
 
+def test_a_model_without_attention_begins_with_its_states(tab: Tab, shown: Shown):
+    tab.page.goto(f"{tab.address}/#recording={shown.ids['recurrent']}&view=look")
+    expect(tab.main("states")).to_be_visible()
+
+
 def test_a_model_without_recurrence_says_so(tab: Tab, shown: Shown):
     tab.open(shown.ids["writer"], "look")
     tab.press("9")

@@ -1,8 +1,11 @@
 """Scenes in the viewer: tokens are named agent@step, and the answers are where agents may be."""
 
+from pathlib import Path
+
 import pytest
 
 from regard.errors import InputError
+from regard.viewer.model_handle import ModelHandle
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
@@ -54,10 +57,22 @@ def test_files_frames_and_many_agents(tmp_path):
     assert manifest["notes"] == ["Cut to the first 3 of 5 agents; the viewer does not show more."]
 
 
+def test_a_model_of_scenes_without_snapshots_asks_for_tracks():
+    handle = ModelHandle(Path("walkers"), "walkers")
+    handle.hold(loaded("trajectories").bundle)
+    handle.training = lambda: None
+    with pytest.raises(InputError, match="walkers: has no snapshots of its training; give a file of tracks to look at"):
+        handle.recordings(None)
+
+
 def test_what_a_scene_is_not(tmp_path):
     with pytest.raises(InputError, match="needs tracks; give a file, or rows"):
         record(loaded("trajectories"), Query(" "))
     with pytest.raises(InputError, match="reads tracks; leave the image out"):
         record(loaded("trajectories"), Query(ROWS, image="a.png"))
+    with pytest.raises(InputError, match=r"^no\.txt: no such file; give FILE, FILE@FRAME, or rows such as 0 a 1"):
+        record(loaded("trajectories"), Query("no.txt@30"))
+    with pytest.raises(InputError, match=r"^x{77}\.\.\.: no such file; give FILE"):
+        record(loaded("trajectories"), Query("x" * 5000))
     with pytest.raises(InputError, match="the text:1: has 2 columns"):
         record(loaded("trajectories"), Query("1 2; 3 4"))

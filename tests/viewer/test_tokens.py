@@ -111,6 +111,13 @@ def test_without_a_tokenizer_tokens_are_numbers():
     ]
 
 
+def test_residues_are_words_of_their_own():
+    residues = tokenizer_of("residues")
+    ids = residues.encode("MKTAY").tolist()
+    assert [token["word"] for token in describe_tokens(residues, ids)] == [0] * 5
+    assert [token["word"] for token in describe_tokens(residues, ids, has_words=False)] == [0, 1, 2, 3, 4]
+
+
 def test_a_model_may_have_more_tokens_than_its_tokenizer():
     words = tokenizer_of("bpe")
     assert token_text(words, words.size + 3) == f"<unused {words.size + 3}>"

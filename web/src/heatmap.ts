@@ -26,9 +26,15 @@ export interface Heat {
 /** The fixed convention: rows are queries, columns are keys. */
 export type Axes = [rows: string, columns: string];
 
-/** The captions of the axes: which words look at which. */
+const LOOKERS: Partial<Record<string, string>> = {
+  written: "to write this, it looks …",
+  patches: "this patch looks …",
+  steps: "this step looks …",
+};
+
+/** The captions of the axes: what looks at which. */
 export function axesOf(queries: string): Axes {
-  return [queries === "written" ? "to write this, it looks …" : "this word looks …", "… at these"];
+  return [LOOKERS[queries] ?? "this word looks …", "… at these"];
 }
 
 const LABELLED = 12;

@@ -72,7 +72,8 @@ export function QueryForm() {
         <select value={model.name} onChange={(event) => (name.value = event.currentTarget.value)}>
           {models.map((each) => (
             <option key={each.name} value={each.name}>
-              {each.name} ({each.what})
+              {each.name}
+              {each.what && ` (${each.what})`}
             </option>
           ))}
         </select>

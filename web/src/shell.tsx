@@ -54,8 +54,9 @@ function Opened({ recording }: { recording: Recording }) {
   const { selection } = useApp();
   const { manifest } = recording;
   const fitting = views.filter((view) => view.whyNot(manifest) === null);
-  const view = fitting.find((each) => each.name === selection.view.value) ?? fitting[0];
   const attends = manifest.attentions.length > 0;
+  const first = fitting.find((each) => each.name === (attends ? "look" : "states")) ?? fitting[0];
+  const view = fitting.find((each) => each.name === selection.view.value) ?? first;
   return (
     <>
       <Tabs recording={recording} current={view?.name ?? ""} />
@@ -135,11 +136,12 @@ function Recordings() {
 /** Options for pieces of words and special tokens. */
 function Options() {
   const { selection, recording } = useApp();
-  const tokens = Object.values(recording.value?.manifest.sequences ?? {}).flat();
+  const sequences = recording.value?.manifest.sequences ?? {};
+  const tokens = Object.values(sequences).flat();
   const pieces = tokens.some((token, index) => token.word >= 0 && token.word === tokens[index + 1]?.word);
   const specials = tokens.some((token) => token.special);
   const flags = [
-    { name: "merge", title: "Merge pieces into words", shown: pieces },
+    { name: "merge", title: "steps" in sequences ? "Merge steps into agents" : "Merge pieces into words", shown: pieces },
     { name: "hide", title: "Hide special tokens", shown: specials },
     { name: "renormalise", title: "Renormalise the rest to 1", shown: specials && selection.hide.value },
   ] as const;

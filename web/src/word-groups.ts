@@ -16,6 +16,12 @@ export function readable(text: string): string {
   return bare === "" ? "∅" : bare.trim().replace(/\n/g, "⏎");
 }
 
+/** The text of a word and a further piece of it; the steps of an agent, a@1 and a@2, are the agent: a. */
+function joined(word: string, piece: string): string {
+  const agent = /^(.+)@\d+$/u.exec(piece)?.[1];
+  return agent !== undefined && (word === agent || /^(.+)@\d+$/u.exec(word)?.[1] === agent) ? agent : word + piece;
+}
+
 export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Group[] {
   const groups: Group[] = [];
   let word = -1;
@@ -27,7 +33,7 @@ export function groupTokens(tokens: Token[], merge: boolean, hide: boolean): Gro
     const last = groups[groups.length - 1];
     if (merge && !token.special && token.word >= 0 && token.word === word) {
       last.tokens.push(index);
-      last.text += readable(token.text);
+      last.text = joined(last.text, readable(token.text));
       return;
     }
     word = token.special ? -1 : token.word;

@@ -43,6 +43,13 @@ describe("groupTokens", () => {
     expect(groups[1].tokens).toEqual([1, 2]);
   });
 
+  it("names the steps of an agent by the agent", () => {
+    const steps = ["a@1", "a@2", "a@3", "b@1", "b@2"].map((text, id) => ({ text, id, special: false, word: text[0] === "a" ? 0 : 1 }));
+    expect(groupTokens(steps, true, false).map((group) => group.text)).toEqual(["a", "b"]);
+    const address = ["me@1", ".org"].map((text, id) => ({ text, id, special: false, word: 0 }));
+    expect(groupTokens(address, true, false).map((group) => group.text)).toEqual(["me@1.org"]);
+  });
+
   it("hides special tokens", () => {
     expect(groupTokens(tokens, false, true).map((group) => group.tokens)).toEqual([[1], [2], [3]]);
   });

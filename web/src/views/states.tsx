@@ -12,7 +12,7 @@ import type { Manifest, RecurrenceInfo, SignalInfo } from "../types";
 import { orderUnits, transpose, valuesAt, type UnitOrder } from "../unit-order";
 import { useToken } from "../use-token";
 import { reach } from "../vector-strip";
-import { groupTokens } from "../word-groups";
+import { groupTokens, readable } from "../word-groups";
 import { WordLine } from "../word-line";
 import "./states.css";
 
@@ -130,14 +130,14 @@ function describe(layer: RecurrenceInfo, signal: SignalInfo, now: Float32Array, 
     const open = now.filter((value) => value > 0.5).length;
     return (
       <>
-        At <em>{token}</em>, the {what} is open (above 0.5) in {open} of {now.length} {layer.unit}s
+        At <em>{readable(token)}</em>, the {what} is open (above 0.5) in {open} of {now.length} {layer.unit}s
       </>
     );
   }
   const most = largest(now);
   return (
     <>
-      At <em>{token}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
+      At <em>{readable(token)}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
     </>
   );
 }
