@@ -56,14 +56,21 @@ class BPEDropout:
         with self._lock:
             if len(self._splits.ids) > KEPT:
                 self._forget()
-            if self._pieces is None:
-                rows = self._words(texts)
-                words, counts = np.concatenate(rows), np.array([len(row) for row in rows])
-            else:
-                words, counts = self._pieces.look_up(texts)
-            found = self._draw_splits(words, np.random.Philox(np.random.SeedSequence(seed)))
-            lengths = np.concatenate(([0], np.cumsum(self._splits.lengths.values[found])))
-            return split_rows(self._splits.gather(found), np.diff(lengths[np.concatenate(([0], np.cumsum(counts)))]))
+            try:
+                return self._encode(texts, np.random.Philox(np.random.SeedSequence(seed)))
+            except BaseException:  # also an interrupt: a word may have a number, but no split
+                self._forget()
+                raise
+
+    def _encode(self, texts: Sequence[str], chance: np.random.Philox) -> list[np.ndarray]:
+        if self._pieces is None:
+            rows = self._words(texts)
+            words, counts = np.concatenate(rows), np.array([len(row) for row in rows])
+        else:
+            words, counts = self._pieces.look_up(texts)
+        found = self._draw_splits(words, chance)
+        lengths = np.concatenate(([0], np.cumsum(self._splits.lengths.values[found])))
+        return split_rows(self._splits.gather(found), np.diff(lengths[np.concatenate(([0], np.cumsum(counts)))]))
 
     def _forget(self) -> None:
         self._splits = WordSplits(self._merges)

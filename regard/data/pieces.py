@@ -49,25 +49,28 @@ class PieceTable:
         with self._lock:
             if self._characters > KEPT:
                 self.clear()
-            pieces = [CUT.split(text) for text in texts]
-            counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
-            found = map(self._numbers.__getitem__, chain.from_iterable(pieces))
-            numbers = np.fromiter(found, np.int64, int(counts.sum()))
-            if self._numbers.new:
-                self._add()
-            lengths = self._lengths.values[numbers]
-            values = self._values.values[places_of(self._starts.values[numbers], lengths)]
-            totals = np.concatenate(([0], np.cumsum(lengths)))[np.concatenate(([0], np.cumsum(counts)))]
-            return values, np.diff(totals)
+            try:
+                return self._look_up(texts)
+            except BaseException:  # also an interrupt: a piece may have a number, but no values
+                self.clear()
+                raise
+
+    def _look_up(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        pieces = [CUT.split(text) for text in texts]
+        counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        found = map(self._numbers.__getitem__, chain.from_iterable(pieces))
+        numbers = np.fromiter(found, np.int64, int(counts.sum()))
+        if self._numbers.new:
+            self._add()
+        lengths = self._lengths.values[numbers]
+        values = self._values.values[places_of(self._starts.values[numbers], lengths)]
+        totals = np.concatenate(([0], np.cumsum(lengths)))[np.concatenate(([0], np.cumsum(counts)))]
+        return values, np.diff(totals)
 
     def _add(self) -> None:
         """Encode the pieces that were not in the table."""
         new, self._numbers.new = self._numbers.new, []
-        try:
-            rows = self._encode(new)
-        except BaseException:
-            self.clear()
-            raise
+        rows = self._encode(new)
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         self._starts.extend(len(self._values) + np.cumsum(lengths) - lengths)
         self._lengths.extend(lengths)

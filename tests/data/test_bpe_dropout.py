@@ -13,6 +13,7 @@ from tokenizers import models, pre_tokenizers
 from regard.data import bpe_dropout
 from regard.data.bpe_dropout import BPEDropout
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
+from regard.data.word_splits import WordSplits
 from regard.errors import ConfigError
 
 MERGES = [("a", "b"), ("b", "c"), ("ab", "c"), ("c", "d"), ("abc", "d"), ("a", "a")]
@@ -129,6 +130,19 @@ def test_what_was_encoded_before_changes_nothing(monkeypatch) -> None:
     assert lists(varied.encode(texts, [1])) == first
     monkeypatch.setattr(varied, "_pieces", None)  # words of whole texts instead of those of pieces
     assert lists(varied.encode(texts, [1])) == first
+
+
+def test_an_interrupt_changes_no_later_ids(monkeypatch) -> None:
+    def interrupted(self: WordSplits, ids: np.ndarray, lengths: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    varied = BPEDropout(LEARNED._plain, 0.3)
+    with monkeypatch.context() as patch:
+        patch.setattr(WordSplits, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            varied.encode(["mat the cat"], [1])
+    for text in ("on the mat", "the cat"):
+        assert LEARNED.decode(varied.encode([text], [1])) == [text]
 
 
 def test_dropout_is_for_bpe_only() -> None:

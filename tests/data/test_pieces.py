@@ -9,6 +9,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 
 from regard.data import pieces
 from regard.data.pieces import PieceTable, can_cut
+from regard.data.ragged import GrowingArray
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, train_tokenizer
 from regard.errors import InputError
 
@@ -60,6 +61,22 @@ def test_a_piece_that_cannot_be_encoded_is_not_kept() -> None:
         with pytest.raises(InputError, match="a lone surrogate"):
             LEARNED.encode(["the \ud800"])
     assert LEARNED.decode(LEARNED.encode(["the cat"])) == ["the cat"]
+
+
+def test_after_an_interrupt_the_table_begins_again(monkeypatch) -> None:
+    learned = Tokenizer(LEARNED._backend)
+    extend = GrowingArray.extend
+
+    def interrupted(self: GrowingArray, values: np.ndarray) -> None:
+        if self is learned._pieces._values:
+            raise KeyboardInterrupt
+        extend(self, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GrowingArray, "extend", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            learned.encode(["sat on"])
+    assert learned.decode(learned.encode(["the cat", "sat on"])) == ["the cat", "sat on"]
 
 
 def test_only_tokenizers_that_can_be_cut_have_a_table() -> None:
