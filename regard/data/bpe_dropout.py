@@ -47,7 +47,12 @@ class BPEDropout:
         self._limits = np.array(chances, np.uint64)
         self._pieces = PieceTable(self._words) if can_cut(backend) else None
         self._lock = Lock()
+        self._made_from = (backend, dropout)
         self._forget()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how a copy is made: it begins without splits, with a lock of its own."""
+        return type(self), self._made_from
 
     def encode(self, texts: Sequence[str], seed: Sequence[int]) -> list[Int[np.ndarray, " tokens"]]:
         """Return the ids of each text, int32; `seed` is a list of numbers, none of them negative."""

@@ -44,6 +44,10 @@ class PieceTable:
         self._values = GrowingArray(np.int32)
         self._starts, self._lengths = GrowingArray(np.int64), GrowingArray(np.int64)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how a copy is made: it begins empty, with a lock of its own."""
+        return type(self), (self._encode,)
+
     def look_up(self, texts: Sequence[str]) -> tuple[Int[np.ndarray, " values"], Int[np.ndarray, " texts"]]:
         """Return the values of all texts, one after the other, int32, and how many each text has."""
         with self._lock:

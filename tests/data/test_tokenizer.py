@@ -1,6 +1,9 @@
 """Tokenizers: no text is lost, no text becomes a special token, and a saved file is complete."""
 
 import json
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -171,6 +174,16 @@ def test_dropout_varies_the_pieces_but_not_the_text() -> None:
     assert lists(tokenizer.encode([text])) == lists(learned("bpe").encode([text]))
     assert tokenizer.fingerprint() == learned("bpe").fingerprint()
     assert set(np.concatenate(tokenizer.encode_varied(INJECTIONS * 5, [1])).tolist()).isdisjoint({0, 2, 3, 4})
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda own: pickle.loads(pickle.dumps(own))], ids=["copy", "pickle"])
+def test_a_copy_gives_the_same_ids(copied: Callable[[Tokenizer], Tokenizer]) -> None:
+    """A model is copied with its tokenizer, and sent to other processes."""
+    own = train_tokenizer(TEXTS, TokenizerConfig("bpe", 300, dropout=0.5))
+    plain, varied = own.encode(TEXTS), own.encode_varied(TEXTS, [1])
+    other = copied(own)
+    for found, wanted in ((other.encode(TEXTS), plain), (other.encode_varied(TEXTS, [1]), varied)):
+        assert [row.tolist() for row in found] == [row.tolist() for row in wanted]
 
 
 def test_full_dropout_leaves_bytes() -> None:
