@@ -7,6 +7,7 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from regard.atomic import explain_write_errors, make_folder, sha256, write_file
@@ -107,7 +108,9 @@ def _local_copy(source: Path, name: str, file: DatasetFile) -> Path | None:
 
 def _packed_copy(folder: Path, file: DatasetFile) -> Path | None:
     places = (folder / f"{file.name}{suffix}" for suffix in PACKED)
-    return next((place for place in places if place.is_file()), None)
+    with suppress(PermissionError):  # a folder of the system or of another user, such as lost+found
+        return next((place for place in places if place.is_file()), None)
+    return None
 
 
 def _find(source: Path, name: str, file: DatasetFile) -> Path:

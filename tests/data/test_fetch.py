@@ -1,5 +1,6 @@
 """Files of a data set from a folder or a server: found, unpacked, repaired, checked; wrong ones leave no trace."""
 
+import errno
 import gzip
 import hashlib
 import lzma
@@ -80,6 +81,24 @@ def test_the_only_other_folder_with_the_file_is_used(tmp_path, monkeypatch):
     (tmp_path / "others" / "train.de").write_bytes(TRAIN)
     with pytest.raises(InputError, match=r"has no train\.de \(or \.gz, \.xz\), and neither has its folder my-set"):
         get(tmp_path / "to" / "again", tmp_path)
+
+
+def test_folders_that_cannot_be_opened_are_skipped(tmp_path, monkeypatch):
+    """Root may open every folder, so the error that others get is raised here."""
+    know(monkeypatch, files=(file("train.de", TRAIN),))
+    for folder in ("lost+found", "sentences"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "sentences" / "train.de").write_bytes(TRAIN)
+    is_file = Path.is_file
+
+    def guarded(path: Path) -> bool:
+        if path.parent.name == "lost+found":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", guarded)
+    get(tmp_path / "to", tmp_path)
+    assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
 
 
 def test_what_is_right_stays_and_files_of_the_user_are_not_replaced(tmp_path, monkeypatch):
