@@ -78,7 +78,9 @@ def caution_of_lost_keys(recipe: str | Path, model: ModelConfig) -> str:
     lost = [
         f"{path}={json.dumps(value)}"
         for path, value in find_lost_keys(recipe)
-        if _has_field(model, path.split(".")[1:]) and not _agrees(value, _value_at(table, path.split(".")))
+        if path.startswith("model.")
+        and _has_field(model, path.split(".")[1:])
+        and not _agrees(value, _value_at(table, path.split(".")))
     ]
     if not lost:
         return ""

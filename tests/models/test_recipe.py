@@ -10,7 +10,7 @@ from regard.config import to_toml
 from regard.errors import ConfigError, InputError
 from regard.models.recipe import caution_of_lost_keys, load_recipe
 from regard.parts.state import check_lengths
-from regard.recipe_files import recipe_names
+from regard.recipe_files import find_lost_keys, recipe_names
 from tests.laws.cases import SHRINK
 
 
@@ -263,6 +263,14 @@ def test_a_recipe_that_changes_a_kind_cautions_of_inherited_keys_that_the_new_ki
     assert caution_of(path, f'[{mixer}]\nkind = "lstm"\nbidirectional = false\n') == ""  # as the user wants it
     assert caution_of(path, f'[{mixer}]\nkind = "gru"\n') == caution_of(path, "") == ""  # the same kind
     assert caution_of(path, f'[{mixer}]\nkind = "conv"\n') == ""  # which has no such key
+
+
+def test_keys_of_another_table_are_not_taken_for_those_of_the_model(tmp_path):
+    """A model has a vocabulary, too, but the inherited one is that of the tokenizer."""
+    path = tmp_path / "mine.toml"
+    path.write_text('like = "results/wikitext2-lstm"\n[tokenizer]\nkind = "char"\n')
+    assert ("tokenizer.vocabulary", 33282) in find_lost_keys(path)
+    assert caution_of_lost_keys(path, load_recipe("lstm").model) == ""
 
 
 @pytest.mark.parametrize("name", recipe_names())
