@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-import time
 from threading import Event, current_thread, main_thread
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
@@ -59,10 +59,11 @@ def test_the_first_update_waits_for_the_first_version_only() -> None:
 
 
 def test_looking_at_one_batch_makes_no_other_version() -> None:
-    made: list[int] = []
+    made, before = [], set(enumerate_threads())
     epochs = Epochs(3, numbered(made))
     epochs.batch(next(epochs.epoch(0)), 0)
-    time.sleep(0.05)
+    for thread in set(enumerate_threads()) - before:
+        thread.join()
     assert made == [0]
 
 
