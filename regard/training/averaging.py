@@ -24,7 +24,12 @@ def keep_weights(folder: Path, step: int, weights: dict[str, Tensor], count: int
 def last_weights(folder: Path, step: int, count: int) -> list[Path]:
     """Find the last `count` files up to a step, the oldest first."""
     paths = sorted(folder.glob("step-*.safetensors"))
-    return [path for path in paths if int(path.stem.removeprefix("step-")) <= step][-count:] if count else []
+    return [path for path in paths if step_of(path) <= step][-count:] if count else []
+
+
+def step_of(path: Path) -> int:
+    """Return the step of which a file has the weights."""
+    return int(path.stem.removeprefix("step-"))
 
 
 def mean_of(paths: list[Path]) -> dict[str, Tensor]:

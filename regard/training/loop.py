@@ -247,8 +247,8 @@ class Trainer:
     def _finish(self) -> Evaluation:
         """Average the last weights, save them if they are the best, and evaluate the best as `regard evaluate` does."""
         if (averaged := self.validator.compare_average(self.step)) is not None:
-            values, is_best, count = averaged
-            self._say(f"average of the last {count} weights, {self.config.validate_every} updates apart:")
+            values, is_best, steps = averaged
+            self._say(f"average of the weights of steps {', '.join(map(str, steps))}:")
             if self.ranks.first:
                 self.progress.validation(self.step, values, is_best, self.validator.method())
             if is_best:

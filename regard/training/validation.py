@@ -12,7 +12,7 @@ from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights,
 from regard.runs.layout import AVERAGING
 from regard.tasks.sample import Sample
 from regard.tasks.task import Task
-from regard.training.averaging import keep_weights, last_weights, mean_of
+from regard.training.averaging import keep_weights, last_weights, mean_of, step_of
 from regard.training.background import FileWriter
 from regard.training.best import BestSoFar
 from regard.training.config import TrainConfig
@@ -74,10 +74,10 @@ class Validator:
             folder, count = self.run.folder / AVERAGING, self.config.average
             self.files.write(tensors(model), lambda kept: keep_weights(folder, step, kept, count))
 
-    def compare_average(self, step: int) -> tuple[Values, bool, int] | None:
+    def compare_average(self, step: int) -> tuple[Values, bool, list[int]] | None:
         """Measure the average of the last weights that were kept; None for fewer than two.
 
-        Return what it measures, whether it is the best, and how many were averaged.
+        Return what it measures, whether it is the best, and the steps whose weights were averaged.
         """
         found = last_weights(self.run.folder / AVERAGING, step, self.config.average)
         if len(found) <= 1:
@@ -86,7 +86,7 @@ class Validator:
             values, is_best = self._compare(model, step)
         if is_best:
             self.best.weights = f"the average of the last {len(found)} weights"
-        return values, is_best, len(found)
+        return values, is_best, [step_of(path) for path in found]
 
     def evaluate_best(self) -> Evaluation:
         """Evaluate the weights that were saved, on all validation data, as `regard evaluate` does."""

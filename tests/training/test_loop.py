@@ -122,7 +122,7 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
     assert same(
         {name: found.tensors[f"model/{name}"] for name in mean}, seen[10]
     )  # and it does not continue from an average
-    assert "average of the last 2 weights, 4 updates apart:" in said.getvalue()
+    assert "average of the weights of steps 8, 10:" in said.getvalue()
     assert not (tmp_path / "run/averaging").exists()  # which only a run in progress needs
     weights = "the average of the last 2 weights" if mean_loss < 1.5 else "step 8"
     assert (trainer.best.weights, found.facts["best_weights"]) == (weights, weights)
