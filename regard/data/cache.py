@@ -90,7 +90,8 @@ class CacheKey:
         for role, known in self._describe().items():
             for path, now, before in zip(self.files[role], known, self.described[role], strict=True):
                 if now != before:
-                    raise InputError(f"{path}: has changed while it was read; start again when it is complete")
+                    rule = "has changed since this program began to read it"
+                    raise InputError(f"{path}: {rule}; restore it, or start again when it is complete")
 
     def _describe(self) -> dict[str, Any]:
         return {role: [file_key(path) for path in paths] for role, paths in self.files.items()}
@@ -123,6 +124,7 @@ def cached(kind: str, key: CacheKey, write: Callable[[Path], None]) -> Entry:
         entry = _open(folder)  # made by another process meanwhile
         if entry is not None:
             return entry
+        key.check_files()  # long after the key was made, if the entry is a later version of BPE-dropout
         if held:
             remove_leftovers(folder.parent, folder.name)
         with write_folder(folder, "replace" if folder.exists() else "keep", REMEDY) as part:
