@@ -88,7 +88,7 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
         for path in (path for file, path in fetched.items() if file not in there):
             path.unlink()
         return made
-    complete = all(_local_copy(source, name, file) for file in known.files)
+    complete = all(len(_local_copies(source, name, file)) == 1 for file in known.files)
     found = {file: _find(source, name, file) for file in (known.files if complete else known.sheets or known.files)}
     for file, path in found.items():
         for _ in _checked_copy(path, file):
@@ -97,13 +97,12 @@ def _make_dataset(name: str, known: KnownDataset, to: Path, source: Path | None,
     return made
 
 
-def _local_copy(source: Path, name: str, file: DatasetFile) -> Path | None:
-    """Find a local copy, plain or compressed: in the data set's own folder, or in the only folder that has one."""
+def _local_copies(source: Path, name: str, file: DatasetFile) -> list[Path]:
+    """Find the local copy, plain or compressed, in the data set's own folder, or else those in all other folders."""
     for folder in (source / name, source / name.replace("-", "_"), source):
         if copy := _packed_copy(folder, file):
-            return copy
-    others = [copy for folder in source.iterdir() if (copy := _packed_copy(folder, file))]
-    return others[0] if len(others) == 1 else None
+            return [copy]
+    return [copy for folder in sorted(source.iterdir()) if (copy := _packed_copy(folder, file))]
 
 
 def _packed_copy(folder: Path, file: DatasetFile) -> Path | None:
@@ -114,10 +113,13 @@ def _packed_copy(folder: Path, file: DatasetFile) -> Path | None:
 
 
 def _find(source: Path, name: str, file: DatasetFile) -> Path:
-    copy = _local_copy(source, name, file)
-    if copy is None:
+    copies = _local_copies(source, name, file)
+    if not copies:
         raise InputError(f"{source}: has no {file.name} (or .gz, .xz), and neither has its folder {name}; check --from")
-    return copy
+    if len(copies) > 1:
+        folders = ", ".join(copy.parent.name for copy in copies)
+        raise InputError(f"{source}: several folders have {file.name}: {folders}; name one of them with --from")
+    return copies[0]
 
 
 # --- content ---------------------------------------------------------------------------------------------------------

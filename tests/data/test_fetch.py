@@ -79,8 +79,8 @@ def test_the_only_other_folder_with_the_file_is_used(tmp_path, monkeypatch):
     assert (tmp_path / "to" / "train.de").read_bytes() == TRAIN
     (tmp_path / "others").mkdir()
     (tmp_path / "others" / "train.de").write_bytes(TRAIN)
-    with pytest.raises(InputError, match=r"has no train\.de \(or \.gz, \.xz\), and neither has its folder my-set"):
-        get(tmp_path / "to" / "again", tmp_path)
+    with pytest.raises(InputError, match=r"several folders have train\.de: others, sentences, to; name one"):
+        get(tmp_path / "new" / "to", tmp_path)
 
 
 def test_folders_that_cannot_be_opened_are_skipped(tmp_path, monkeypatch):
