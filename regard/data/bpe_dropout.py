@@ -5,8 +5,8 @@ words into characters. The merges are made here, for all words at once: in each 
 dropped with the given probability, and the first of the remaining ones, in the order in which merges were learned, is
 made. A word is done when none remains.
 
-A word that is split in a certain way has always the same possible merges. So the splits that occur are kept
-(`data/word_splits.py`), and a step of all words is a table lookup. Long words hardly occur twice, so they are merged
+A word that is split in a certain way always has the same possible merges. So the splits that occur are kept
+(`data/word_splits.py`), and a step of all words is a table lookup. Long words rarely occur twice, so they are merged
 without a table.
 """
 
@@ -116,9 +116,9 @@ class BPEDropout:
             dropped = np.zeros(len(active), np.int64)
             low = np.flatnonzero(drawn < self._limits[0])
             dropped[low] = len(self._limits) - np.searchsorted(self._limits[::-1], drawn[low], side="right")
-            goes_on = dropped < splits.counts.values[found[active]]
-            active = active[goes_on]
-            found[active] = splits.merge(found[active], dropped[goes_on])
+            continues = dropped < splits.counts.values[found[active]]
+            active = active[continues]
+            found[active] = splits.merge(found[active], dropped[continues])
             active = active[splits.counts.values[found[active]] > 0]
         if is_long.any():
             lengths = splits.lengths.values[found[is_long]]

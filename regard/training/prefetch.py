@@ -1,7 +1,7 @@
 """Batches of a run: on CUDA, the next one is prepared while the device computes an update.
 
 Rows are gathered, packed and copied into pinned memory on the host; then they are copied to the device, where images
-are normalised and varied, on a stream of its own. So neither waits for the other, also after a log line, for which the
+are normalised and varied, on a stream of its own. So neither waits for the other, even after a log line, for which the
 host has waited for the device.
 """
 
