@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.console import complain
-from regard.cli.sink import Sink
+from regard.cli.sink import Sink, check_apart
 from regard.cli.text import DeviceName, ModelFolder, OutputFile, PrecisionName, SavedStep, open_model
 from regard.errors import InputError
 
@@ -55,6 +55,7 @@ def forecast_command(
 
     if picture is not None and picture.suffix.lower().removeprefix(".") not in REMOVED_METADATA:
         raise InputError(f"{picture}: unknown picture format '{picture.suffix}'; use .svg, .png or .pdf")
+    check_apart(output, picture, "picture")
     with Sink(output) as sink:
         skipped = Skipped()
         tracks = None if file is None else read_tracks(file, skipped)
