@@ -40,8 +40,6 @@ def annotate_command(
       regard annotate -m runs/residues-1 -f sequences.txt --three
       regard annotate -m runs/residues-1 --alignment family.fasta --json
     """
-    from regard.models.residues import clean_sequence
-
     if alignment is not None and (given.texts or given.file is not None):
         raise InputError("--alignment names the sequence already; leave texts and --file out")
     lines = _read(given) if alignment is None else Lines([""], None)
@@ -57,9 +55,19 @@ def annotate_command(
             found = loaded.annotate_alignment(alignment)
             sink.write(f"{show(1, found.sequence, found)}\n")
             return
-        sequences = lines.checked(clean_sequence, loaded)
+        sequences = lines.checked(_check, loaded)
         answers = loaded.annotate_lines(sequences, lines.feedback(), running.batch_tokens)
         answer_all(lines, answers, sink, show)
+
+
+def _check(line: str, place: str) -> None:
+    """Raise an error if a line is not a sequence."""
+    from regard.models.residues import clean_sequence
+
+    if line.startswith(">"):
+        rule = f"{line[:20]!r} is a name of FASTA, which is read only from a file that begins with a name"
+        raise InputError(f"{place}: {rule}; give the file by -f FILE, not through a pipe")
+    clean_sequence(line, place)
 
 
 def _read(given: TextArguments) -> Lines:

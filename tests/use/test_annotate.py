@@ -107,6 +107,8 @@ def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
     wrong = regard("annotate", "-m", "run", "-f", "lines.txt")
     assert wrong.code == 2
     assert "lines.txt:3: '*' at place 3 is not a residue; use ACDEFGHIKLMNPQRSTVWY, or X for any other" in wrong.err
+    write(tmp_path / "late.txt", ["ACD", ">a", "ACD"])
+    assert "late.txt:2: '>a' is a name of FASTA" in regard("annotate", "-m", "run", "-f", "late.txt").err
     write(tmp_path / "table.tsv", ["sequence", "ACD", "A-C"])
     assert "table.tsv: row 2: '-' at place 2" in regard("annotate", "-m", "run", "-f", "table.tsv").err
     write(tmp_path / "none.txt", [])
