@@ -149,7 +149,7 @@ def split_chains(sequences: Sequence[str], place: str) -> tuple[Indices, Indices
     groups = related_groups(sequences)
     firsts = np.unique(groups)
     if len(firsts) < 2:
-        rule = "all chains are related" if len(sequences) > 1 else "there is only one chain"
+        rule = "all chains are related" if len(sequences) > 1 else "only one chain is left"
         raise InputError(f"{place}: {rule}, so none can be held out; give more, or others with --valid")
     count = max(int(len(firsts) * HELD_OUT), 1)
     held_out = np.isin(groups, np.random.default_rng(0).permutation(firsts)[:count])

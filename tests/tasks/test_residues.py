@@ -77,7 +77,7 @@ def test_wrong_settings(settings: dict, rule: str):
 
 def test_too_few_chains(tmp_path: Path):
     path = write(tmp_path / "one.tsv", ["sequence\tstructure", "ACDEFGH\tHHHHHHH"])
-    with pytest.raises(InputError, match="there is only one chain, so none can be held out"):
+    with pytest.raises(InputError, match="only one chain is left, so none can be held out"):
         prepare("residues", CHAR, train=(path,))
     with pytest.raises(
         InputError, match=r"(none|all) of the 1 chains are in fold 1 of 7; give more chains, or change task\.fold or"
