@@ -25,7 +25,7 @@ from regard.models.model import StepModel
 from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
 from regard.tasks.defaults import Amount, TaskConfig, is_little
 from regard.tasks.metric import TranslationScorer, bleu, translation_scores
-from regard.tasks.pair_task import PairTask, check_pairs, hold_out_pairs
+from regard.tasks.pair_task import PairTask, check_pairs, hold_out_pairs, nothing_left
 from regard.tasks.pairs import PairFiles, Pairs
 from regard.tasks.sample import Sample
 from regard.tasks.text import flat_rows, learn_tokenizer, shown, spread, text_key
@@ -156,6 +156,9 @@ class TranslationConfig(TaskConfig):
         def texts() -> Iterator[str]:
             return chain.from_iterable(files.read(Skipped()))
 
+        left_out = Skipped()
+        if not any(True for _ in files.read(left_out)):
+            raise nothing_left("pair", "train on", self.source, left_out)
         say("learning the tokenizer")
         learned = learn_tokenizer(tokenizer, key, texts)
         say("tokenising")

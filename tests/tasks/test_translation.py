@@ -365,6 +365,8 @@ def test_nothing_is_left(tmp_path):
     with pytest.raises(InputError, match=r"b\.de: only one pair is left, so none can be held out; give more pairs, or"):
         prepare("translation", source=one, target=one)
     blank = write(tmp_path / "c.de", [" "])
+    with pytest.raises(InputError, match=r"b\.de: no pair is left to train on; give other files \(1 blank line"):
+        prepare("translation", source=one, target=(blank,))
     rule = r"c\.de: no pair is left to measure; give other files \(1 blank line skipped \("
     with pytest.raises(InputError, match=rule):
         TranslationConfig(source=one).evaluation(
