@@ -9,9 +9,11 @@ run of its own, trained by `regard train`, and the state is in the folder: the s
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 TUNED = Path("tuned")  # where searches are that the user gives no folder
 FOUND = "found.toml"
+HEADER = re.compile(r"# [0-9a-f]{64}\n")  # of the recipe that all runs start from
 SHORT = 0.25  # share of the updates of a run, below which the last rung says little about its end
 
 
@@ -62,6 +65,8 @@ def tune(
     `task` and `overrides` are those of `regard.train`. What they decide is not searched. `jobs` runs are trained at a
     time, by default one on each GPU, or one on each free core.
     """
+    if not isfinite(minutes):
+        raise ConfigError(f"minutes={minutes:g} must be a finite number")
     if minutes <= 0:
         raise ConfigError(f"minutes={minutes:g} must be above 0")
     for change in overrides:
@@ -101,17 +106,20 @@ def tune(
 
 
 def _write_task(folder: Path, base: Table, key: str) -> None:
-    """Write the recipe that all runs start from; a folder holds one search."""
+    """Write the recipe that all runs start from. A folder holds one search; one never planned is replaced."""
     path = folder / TASK
     import tomli_w
 
     text = f"# {sha256(key.encode()).hexdigest()}\n{tomli_w.dumps(base)}"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    found = path.read_text(encoding="utf-8") if path.exists() else ""
+    if found == text:
+        return
+    is_more = any(item.name not in (LOCK, TASK) for item in folder.iterdir())
+    if found and (is_more or not HEADER.match(found)):
         raise RegardError(f"{folder}: holds a search with other settings; choose another --out")
-    if not path.exists():
-        if any(item.name != LOCK for item in folder.iterdir()):
-            raise RegardError(f"{folder}: is not empty, and holds no search; choose another --out")
-        write_text(path, text)
+    if is_more:
+        raise RegardError(f"{folder}: is not empty, and holds no search; choose another --out")
+    write_text(path, text)
 
 
 def _begin(request: RunRequest, named: bool, count: int, jobs: int, ranks: Ranks, status: Any) -> Search:

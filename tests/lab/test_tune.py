@@ -8,6 +8,7 @@ import time
 import tomllib
 from contextlib import suppress
 from itertools import count
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -337,6 +338,20 @@ def test_only_the_length_of_training_cannot_be_decided_by_the_user(text) -> None
         tune(text, "train.steps=3", minutes=1.0)
     with pytest.raises(ConfigError, match="minutes=-1 must be above 0"):
         tune(text, minutes=-1.0)
+    for minutes in (nan, inf):
+        with pytest.raises(ConfigError, match=f"minutes={minutes} must be a finite number"):
+            tune(text, minutes=minutes)
+
+
+def test_after_a_mistake_the_corrected_command_may_have_the_same_folder(text, short, monkeypatch) -> None:
+    monkeypatch.setattr(halving, "train_runs", Trainer())
+    with pytest.raises(ConfigError, match="depht: unknown key"):
+        tune(text, *short, "model.depht=2", minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="b")
+    Path("own").mkdir()
+    Path("own/task.toml").write_text("# of the user\n")
+    with pytest.raises(RegardError, match="own: holds a search with other settings; choose another --out"):
+        tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="own")
 
 
 def test_mistakes_of_the_command_are_one_line(monkeypatch, capsys, text) -> None:
