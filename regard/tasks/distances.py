@@ -22,9 +22,10 @@ from regard.data.device import to_device
 from regard.data.proteins import Structure, read_structures
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
 from regard.tasks.baselines import Baseline
 from regard.tasks.defaults import Amount
+from regard.tasks.files import name_files
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
@@ -72,6 +73,13 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Structure]:
         """Read all structures of files."""
         return read_all(files, lambda path: read_structures(path, skipped), skipped)
+
+    def check(self, found: Sequence[Structure], purpose: str, files: Sequence[str]) -> None:
+        """Raise an error if no structure to measure a model on has enough pairs that are far apart along the chain."""
+        maps = (distance_map(each) for each in found)
+        if purpose != "train on" and all(np.isnan(contact_precision(one, one)[Distances.metric]) for one in maps):
+            rule = f"no structure is left to {purpose} with enough pairs of residues at least {APART[0]} apart"
+            raise InputError(f"{name_files(files)}: {rule}; give longer chains")
 
     def readings(self, files: Sequence[str] = ()) -> list[FileReading]:
         """Return how files are read."""

@@ -150,3 +150,16 @@ def test_a_file_without_usable_structures_says_why(tmp_path: Path):
 def test_a_part_has_at_least_one_pair():
     with pytest.raises(ConfigError, match="crop: 1 must be at least 2, since distances are those of pairs"):
         DistancesConfig(train=("a.jsonl",), crop=1)
+
+
+def test_short_chains_cannot_be_measured(tmp_path: Path):
+    """A score of 0 would look like that of a bad model."""
+    long = write_structures(tmp_path / "long.jsonl")
+    lines = [json.dumps({"seq": "ACDEFGH", "CA": [[number, 0, 0] for number in range(7)]})]
+    short = write(tmp_path / "short.jsonl", lines)
+    rule = r"short\.jsonl: no structure is left to {} with enough pairs of residues at least 6 apart; give longer"
+    with pytest.raises(InputError, match=rule.format("validate on")):
+        prepare("distances", CHAR, train=(long,), valid=(short,))
+    found = prepare("distances", CHAR, train=(short,), valid=(long,))
+    with pytest.raises(InputError, match=rule.format("measure")):
+        found.config.evaluation(found.learned, [short])
