@@ -57,10 +57,10 @@ All but RWKV-4 are one operator, `state_recurrence` in `regard/parts/linear_recu
 S_t = S_{t-1} diag(w_t) + (S_{t-1} a_t) b_t' + v_t k_t',    o_t = S_t r_t
 ```
 
-In training it is computed in chunks of up to 64 tokens (32 on a CPU where something is removed). Inside a chunk everything is a product of matrices (the
-corrections a b' are a triangular system); the only loop is over chunks. Decoding a token is one step of the
-equation. Tests compare it with a loop over time in float64, the mixers with loops over their papers' equations, and
-RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
+In training it is computed in chunks of up to 64 tokens (32 on a CPU where something is removed). Inside a chunk
+everything is a product of matrices (the corrections a b' are a triangular system); the only loop is over chunks.
+Decoding a token is one step of the equation. Tests compare it with a loop over time in float64, the mixers with loops
+over their papers' equations, and RWKV-4, gated DeltaNet and Mamba-2 with `transformers`, to 1e-5.
 
 RWKV-4 is a softmax with weights that decay. On CUDA it is a Triton kernel, which runs over time with its sums in
 registers, forward and backward; without Triton, spans are joined in log2(T) rounds. Both give the same numbers.
