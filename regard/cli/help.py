@@ -23,7 +23,10 @@ RULES = {  # pydantic's rules for a value, as errors of this package state them
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
 }
-TRAIN_KEYS = ("minutes", "steps", "tokens", "seed", "patience")  # which other programs have as options
+TRAIN_KEYS = {  # which other programs have as options; a search decides how long it trains
+    "train": ("minutes", "steps", "tokens", "seed", "patience"),
+    "tune": ("tokens", "seed"),
+}
 UNKNOWN_VERB = re.compile(r"No such command '(\w+)'")
 OTHER_VERBS = {  # what other programs, or the functions of this package, call it
     "resume": "regard train --resume RUN",
@@ -163,8 +166,9 @@ def _nearest_option(option: str, ctx: Any) -> str:
 
     A setting of training is named as the override that it is: `train.minutes=N`.
     """
-    if " train" in ctx.command_path and option.removeprefix("--") in TRAIN_KEYS:
-        return f"; write train.{option.removeprefix('--')}=N"
+    verb, key = (*ctx.command_path.split(), "")[1], option.removeprefix("--")
+    if key in TRAIN_KEYS.get(verb, ()):
+        return f"; write train.{key}=N"
     known = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
     near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""

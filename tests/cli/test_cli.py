@@ -187,6 +187,7 @@ def test_a_paragraph_is_broken_between_words_only_in_a_terminal(monkeypatch, cap
             ["train", "vision", "a", "--steps", "9"],
             "no such option --steps; write train.steps=N (see regard train vision -h)",
         ),
+        (["tune", "vision", "a", "--seed", "3"], "no such option --seed; write train.seed=N (see regard tune -h)"),
         (["generate", "a", "--steps", "4"], "no such option --steps; did you mean --step? (see regard generate -h)"),
         (["generate", "a", "--xyz", "4"], "no such option --xyz (see regard generate -h)"),
         (["shwo"], "no such command 'shwo'; did you mean 'show'? (see regard -h)"),
