@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
 from math import isfinite
 from pathlib import Path
@@ -27,7 +27,7 @@ from regard.lab.comparison.runs import say
 from regard.lab.halving import SEARCH, TASK, TRIALS, Halving, Search, TunedSetting, count_settings
 from regard.lab.search_space import changes_for, draw_settings, search_space, suggested_settings
 from regard.machine import suggest_threads
-from regard.recipe_files import override
+from regard.recipe_files import override, read_recipe
 from regard.runs.layout import LOCK
 from regard.tasks.defaults import TaskConfig
 from regard.terminal import plain_console, show_status
@@ -37,6 +37,7 @@ from regard.training.ranks import Ranks, join_ranks
 from regard.training.request import RunRequest, with_absolute_paths, with_plain_paths
 from regard.training.run import open_run
 from regard.training.settings import left_as_found
+from regard.training.suggestions import check_size
 from regard.training.trial import time_updates
 from regard.untrusted import read_json
 
@@ -72,6 +73,9 @@ def tune(
     for change in overrides:
         if change.partition("=")[0].strip() in ("train.steps", "train.minutes", "train.patience"):
             raise ConfigError(f"{change!r}: the search decides how long each setting is trained; leave it out")
+    check_size(size)
+    if recipe is not None:
+        read_recipe(recipe)
     console = console or plain_console()
     given = with_plain_paths(task)
     config = from_table(given, TaskConfig, "task")
@@ -80,15 +84,14 @@ def tune(
         base["like"] = str(Path(recipe).absolute()) if str(recipe).endswith(".toml") else str(recipe)
     key = json.dumps([base, overrides, minutes, size], sort_keys=True)
     folder = TUNED / f"{given['kind']}-{sha256(key.encode()).hexdigest()[:8]}" if out is None else Path(out)
-    make_folder(folder, "choose another --out")
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
-        held.enter_context(lock(folder / LOCK, "wait until it ends, or choose another --out"))
-        _write_task(folder, base, key)
         devices = devices_for(device, ranks)
         at_once = jobs or (len(devices) if ranks.device.type == "cuda" else suggest_threads())
+        held.enter_context(_take_folder(folder))
+        _write_task(folder, base, key)
         search = _open(folder)
         if search is None:
-            with show_status(console, "planning") as status:
+            with _removed_after_mistakes(folder / TASK, recipe), show_status(console, "planning") as status:
                 request = RunRequest(folder / TASK, tuple(overrides), size)
                 count = count_settings(60 * minutes, at_once)
                 search = _begin(request, recipe is not None, count, at_once, ranks, status)
@@ -103,6 +106,33 @@ def tune(
             _write_found(folder, search, base, overrides)
         print_search(console, search, folder)
     return folder
+
+
+@contextmanager
+def _take_folder(folder: Path) -> Iterator[None]:
+    """Hold the folder of a search; what was made of it and its parents is removed if it is still empty at the end."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    make_folder(folder, "choose another --out")
+    try:
+        with lock(folder / LOCK, "wait until it ends, or choose another --out"):
+            yield
+    finally:
+        with suppress(OSError):  # not empty
+            for each in made:
+                each.rmdir()
+
+
+@contextmanager
+def _removed_after_mistakes(path: Path, recipe: str | Path | None) -> Iterator[None]:
+    """Remove the recipe that all runs start from if no search could be planned; mistakes name the user's recipe."""
+    try:
+        yield
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        if not isinstance(error, ConfigError):
+            raise
+        origin = f"{recipe}: " if str(recipe).endswith(".toml") else ""
+        raise ConfigError(error.args[0].replace(f"{path}: ", origin)) from None
 
 
 def _write_task(folder: Path, base: Table, key: str) -> None:

@@ -46,6 +46,7 @@ from regard.training.request import (
     with_plain_paths,
 )
 from regard.training.suggestions import (
+    check_size,
     count_affordable,
     suggest_intervals,
     suggest_patience,
@@ -83,6 +84,7 @@ def plan_run(request: RunRequest, ranks: Ranks, say: Say = lambda text: None) ->
 def read_request(draft: Draft) -> None:
     """Read the recipe file or the task's table, and sort the overrides by table."""
     what = draft.request.what
+    check_size(draft.request.size)
     if not isinstance(what, str | Path | Mapping):
         raise ConfigError(f"{what!r} is not a task: give its table, such as {EXAMPLE}, or the path of a recipe")
     if isinstance(what, str) and not what.endswith(".toml") and not is_shipped(what):

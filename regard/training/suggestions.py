@@ -33,10 +33,14 @@ AUTO_SIZES = {
 }  # on an accelerator, the size for fewer tokens than this
 
 
+def check_size(size: str) -> None:
+    """Raise an error if a size is not a known one, nor "auto"."""
+    if size not in ("auto", *SIZES):
+        raise ConfigError(f"size={size!r} is unknown; {choices(size, ('auto', *SIZES))}")
+
+
 def choose_size(size: str, config: TaskConfig, amount: Amount, device: str) -> str:
     """Return the name of a size: the user's choice, or one that suits the amount of data and the device."""
-    if size not in ("auto", *SIZES):
-        raise ConfigError(f"{size!r} is unknown; {choices(size, ('auto', *SIZES))}", "size")
     if size != "auto":
         return size
     limits = config.cpu_sizes if device == "cpu" else AUTO_SIZES

@@ -379,7 +379,7 @@ def test_an_unknown_key(regard):
 
 def test_an_unknown_size(regard):
     found = regard.refused("train", "language", text(), SHORT, "--size", "smal")
-    assert found.startswith("size: 'smal' is unknown; did you mean 'small'?")
+    assert found.startswith("--size 'smal' is unknown; did you mean 'small'?")
 
 
 def test_a_recipe_of_the_wrong_kind(regard):

@@ -354,6 +354,27 @@ def test_after_a_mistake_the_corrected_command_may_have_the_same_folder(text, sh
         tune(text, *short, minutes=0.1, jobs=2, device="cpu", console=QUIET, out="own")
 
 
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (["--size", "huge"], "--size 'huge' is unknown; use one of auto, base, big, mini, small, tiny"),
+        (["--recipe", "nonsense"], "no recipe has the name 'nonsense'; "),
+        (["--recipe", "arch.toml"], "arch.toml: model.depht: unknown key; did you mean 'depth'?"),
+        (["model.depht=3"], "model.depht: unknown key; did you mean 'depth'?"),
+        (['task.valid=["none.txt"]'], "none.txt: no such file"),
+        (["--out", "tuned/deep/own", "--size", "huge"], "--size 'huge' is unknown"),
+    ],
+)
+def test_a_mistake_leaves_nothing_behind_and_names_no_file_that_the_command_wrote(
+    monkeypatch, capsys, text, options, rule
+) -> None:
+    Path("arch.toml").write_text('like = "gpt2"\n[model]\ndepht = 3\n')
+    Path("corpus.txt").write_text(Path("a.txt").read_text())
+    found = Command(monkeypatch, capsys).refused("tune", "language", "corpus.txt", "--minutes", 1, *options)
+    assert found.startswith(rule)
+    assert not Path("tuned").exists()
+
+
 def test_mistakes_of_the_command_are_one_line(monkeypatch, capsys, text) -> None:
     command = Command(monkeypatch, capsys)
     assert command.refused("tune", "languge", "a.txt", "--minutes", 1).startswith(

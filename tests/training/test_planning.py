@@ -30,6 +30,7 @@ from regard.training.optimizer import OPTIMIZERS, MuonConfig
 from regard.training.run import write_config
 from regard.training.schedule import SCHEDULES
 from regard.training.suggestions import (
+    check_size,
     choose_size,
     count_affordable,
     suggest_intervals,
@@ -160,10 +161,12 @@ def test_costly_models_take_fewer_steps_and_time_allows_more():
     assert suggest_steps(1.0, 1.0) == 100
 
 
-def test_an_unknown_size():
-    rule = "size: 'smal' is unknown; did you mean 'small'. .one of auto, base, big, mini, small"
+def test_an_unknown_size_is_an_error_before_the_data_is_read(tmp_path: Path):
+    rule = "^size='smal' is unknown; did you mean 'small'. .one of auto, base, big, mini, small"
     with pytest.raises(ConfigError, match=rule):
-        choose_size("smal", config_of("language", "a"), AMOUNTS[0], "cpu")
+        check_size("smal")
+    with pytest.raises(ConfigError, match=rule):
+        plan(write(tmp_path / "own.toml", ["[task]", 'kind = "language"', 'train = ["missing.txt"]']), size="smal")
 
 
 # --- what the tasks suggest ------------------------------------------------------------------------------------------
