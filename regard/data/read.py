@@ -109,7 +109,7 @@ def _zip_lines(source: Path, target: Path, skipped: Skipped) -> Iterator[tuple[s
         else:
             only_blank &= not (one or other or "").strip()
     if sources != targets:
-        totals = f"{source} has {sources} lines but {target} has {targets}"
+        totals = f"{source} has {sources} line{'s' * (sources != 1)} but {target} has {targets}"
         longer, more = (source, sources - targets) if sources > targets else (target, targets - sources)
         remedy = f"; remove the blank lines at the end of {longer} ({more})" if only_blank else ""
         raise InputError(f"{totals}; they must match line by line{remedy}")

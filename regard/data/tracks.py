@@ -107,7 +107,7 @@ def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[i
         if is_first and _is_header(cells, f"{name}:{place}"):
             continue
         if len(cells) != len(COLUMNS):
-            raise InputError(f"{name}:{place}: has {len(cells)} columns instead of 4; {REMEDY}")
+            raise InputError(f"{name}:{place}: has {len(cells)} column{'s' * (len(cells) != 1)} instead of 4; {REMEDY}")
         frame, x, y = (_number(cells[column], COLUMNS[column], f"{name}:{place}") for column in (0, 2, 3))
         if abs(frame) > LARGEST_FRAME:
             rule = f"frame {shorten(cells[0], SHOWN)} is larger than {LARGEST_FRAME:,}"

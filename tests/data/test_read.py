@@ -75,7 +75,8 @@ def test_files_of_different_lengths(tmp_path, first, second):
     source, target = write(tmp_path, "a.de", "ja\n" * first), write(tmp_path, "a.en", "yes\n" * second)
     pairs = read_pairs(source, target, Skipped())
     assert [next(pairs) for _ in range(min(first, second))] == [("ja", "yes")] * min(first, second)
-    with raises(f"{source} has {first} lines but {target} has {second}; they must match line by line"):
+    counted = f"{first} line{'s' if first > 1 else ''}"
+    with raises(f"{source} has {counted} but {target} has {second}; they must match line by line"):
         next(pairs)
 
 

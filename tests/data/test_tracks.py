@@ -46,6 +46,7 @@ def test_the_step_is_the_usual_distance_and_frames_between_are_skipped():
     ("row", "message"),
     [
         ("0 a 1", "walk.txt:2: has 3 columns instead of 4; a row is: frame agent x y"),
+        ("0", "walk.txt:2: has 1 column instead of 4"),
         ("0 a 1 2 3", "walk.txt:2: has 5 columns instead of 4"),
         ("0 a one 2", "walk.txt:2: x 'one' must be a number; a row is: frame agent x y"),
         ("frame agent x y", "walk.txt:2: frame 'frame' must be a number"),
