@@ -79,17 +79,19 @@ class Lines:
         if self.file is None:
             self._warn_of_files(loaded)
             return Chunks(self._read(chunk_lines(self.texts or [])))
-        columns = loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
-        lines = _lines_of(self.file, self._cut) if columns is None else _cells_of(self.file, columns)
-        return Chunks(self._read(chunk_lines(lines)))
+        columns = self._columns(loaded)
+        if columns is None:
+            return Chunks(self._read(chunk_lines(_lines_of(self.file, self._cut))))
+        return Chunks(chunk_lines(cell for _, cell in _cells_of(self.file, columns)))
 
     def checked(self, check: "Callable[[str, str], object]", loaded: "LoadedModel | None" = None) -> "Chunks":
         """Return the lines as `chunks` does, after `check` was called with each that is not blank, and its place."""
-        from regard.use.batches import Chunks
+        from regard.use.batches import Chunks, chunk_lines
 
-        where = "text " if self.texts else "line "
-        if self.file is not None:
-            where = f"{self.file}: row " if self._is_table() else f"{self.file}:"
+        columns = self._columns(loaded)
+        if self.file is not None and columns is not None:
+            return Chunks(chunk_lines(_checked(_cells_of(self.file, columns), check)))
+        where = "text " if self.texts else "line " if self.file is None else f"{self.file}:"
 
         def each() -> Iterator[Sequence[str]]:
             before = 0
@@ -101,6 +103,10 @@ class Lines:
                 yield chunk
 
         return Chunks(each())
+
+    def _columns(self, loaded: "LoadedModel | None") -> "ColumnOptions | None":
+        """Return the column of a table that the model reads; None if lines are read."""
+        return loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
 
     def _warn_of_files(self, loaded: "LoadedModel | None") -> None:
         """Say it if a text is the name of a file, which a model of texts reads as a text."""
@@ -141,9 +147,17 @@ def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:
         yield from read_lines(file, cut)
 
 
-def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[str]:
-    """Yield the texts of a table."""
+def _checked(cells: Iterator[tuple[str, str]], check: Callable[[str, str], object]) -> Iterator[str]:
+    """Yield texts after `check` was called with each that is not blank, and its place."""
+    for place, text in cells:
+        if text.strip():
+            check(text, place)
+        yield text
+
+
+def _cells_of(file: Path, columns: "ColumnOptions") -> Iterator[tuple[str, str]]:
+    """Say how a table is read, and yield its texts with their places."""
     from regard.data.tables import read_columns, read_reading
 
     complain(f"{file}: {read_reading(file, columns).how}")
-    return (text for _, (text,) in read_columns(file, columns))
+    return ((place, text) for place, (text,) in read_columns(file, columns))

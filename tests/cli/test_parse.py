@@ -100,6 +100,14 @@ def test_mistakes_are_one_line(regard, folder, arguments, rule):
     assert rule in regard.refused("parse", *(word.replace("RUNS", str(folder)) for word in arguments))
 
 
+@pytest.mark.parametrize("parser", [["-m", "RUNS/parsing"], ["--grammar", "trees.mrg"]])
+def test_a_mistake_in_a_table_names_the_line_of_the_file(regard, folder, parser):
+    Path("long.tsv").write_text(f"text\none dog\n\n{'a ' * 1001}\n", encoding="utf-8")
+    done = regard("parse", "-f", "long.tsv", *(word.replace("RUNS", str(folder)) for word in parser))
+    assert done.code == 2
+    assert "long.tsv:4: 1,001 words are too many for a sentence" in done.err
+
+
 def test_a_parser_cannot_translate_but_is_evaluated(regard, folder):
     assert "is a parser and cannot translate" in regard.refused("translate", "a", "-m", folder / "parsing")
     found = json.loads(regard("evaluate", "trees.mrg", "-m", folder / "parsing", "--json").out)

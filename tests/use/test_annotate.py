@@ -110,7 +110,7 @@ def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
     write(tmp_path / "late.txt", ["ACD", ">a", "ACD"])
     assert "late.txt:2: '>a' is a name of FASTA" in regard("annotate", "-m", "run", "-f", "late.txt").err
     write(tmp_path / "table.tsv", ["sequence", "ACD", "A-C"])
-    assert "table.tsv: row 2: '-' at place 2" in regard("annotate", "-m", "run", "-f", "table.tsv").err
+    assert "table.tsv:3: '-' at place 2" in regard("annotate", "-m", "run", "-f", "table.tsv").err
     write(tmp_path / "none.txt", [])
     assert regard("annotate", "-m", "run", "-f", "none.txt").code == 0
     wrong = regard("annotate", "ACD", "-m", "run", "--alignment", "a.fasta")
