@@ -92,7 +92,9 @@ def read_rows(text: str, length: int, place: str) -> tuple[str, ...]:
     rows = [clean_sequence(row, f"{place}: row {number}", aligned=True) for number, row in enumerate(text.split(), 1)]
     for number, row in enumerate(rows, 1):
         if len(row) != length:
-            rule = f"row {number} of the alignment has {len(row)} letters but the sequence {length}"
+            rule = (
+                f"row {number} of the alignment has {len(row)} letter{'s' * (len(row) != 1)} but the sequence {length}"
+            )
             raise InputError(f"{place}: {rule}; write - for gaps, and leave insertions out")
     return tuple(row for row in rows if row.strip(GAP))
 
@@ -103,15 +105,16 @@ def read_fasta(path: Path) -> tuple[str, tuple[str, ...]]:
     Where the first sequence has a gap, the column is left out; so are small letters and dots, which A3M files have for
     insertions, if there is a dash or a capital letter in the file.
     """
-    names, rows = zip(*_read_records(path), strict=True)
+    records = read_fasta_records(path, aligned=True)
+    rows = [record.letters for record in records]
     if len({len(row) for row in rows}) > 1:  # A3M
-        rows = tuple("".join(letter for letter in row if not (letter.islower() or letter == ".")) for row in rows)
-    for name, row in zip(names, rows, strict=True):
+        rows = ["".join(letter for letter in row if not (letter.islower() or letter == ".")) for row in rows]
+    for record, row in zip(records, rows, strict=True):
         if len(row) != len(rows[0]):
-            rule = f"{name} has {len(row)} columns but the first sequence {len(rows[0])}"
-            raise InputError(f"{path}: {rule}; align them")
-    places = zip(names, rows, strict=True)
-    clean = [clean_sequence(row, f"{path}: {name}", aligned=True) for name, row in places]
+            counted = f"{len(row)} column{'s' * (len(row) != 1)}"
+            rule = f"{record.name} has {counted} but the first sequence {len(rows[0])}"
+            raise InputError(f"{record.place}: {rule}; align them")
+    clean = [clean_sequence(row, record.place, aligned=True) for record, row in zip(records, rows, strict=True)]
     kept = [place for place, letter in enumerate(clean[0]) if letter != GAP]
     if not kept:
         raise InputError(f"{path}: the first sequence has gaps only; give one with residues")
@@ -124,26 +127,43 @@ def is_fasta(path: Path) -> bool:
     return path.is_file() and next((line.startswith(">") for line in read_lines(path) if line.strip()), False)
 
 
-def read_sequences(path: Path) -> list[str]:
-    """Return the sequences of a FASTA file, which need not be aligned."""
-    return [clean_sequence(row, f"{path}: {name}") for name, row in _read_records(path)]
+@dataclass(frozen=True)
+class FastaRecord:
+    """A sequence of a FASTA file as it is written, its name, and the file and line where it begins."""
+
+    name: str
+    letters: str
+    place: str
+
+    @property
+    def sequence(self) -> str:
+        """The residues, if the sequence is not aligned: capital letters, with X for those that are not of the 20."""
+        return clean_sequence(self.letters, self.place)
 
 
-def _read_records(path: Path) -> list[tuple[str, str]]:
-    """Return the names and the sequences of a FASTA file, as they are written; at least one."""
-    names: list[str] = []
+def read_fasta_records(path: Path, aligned: bool = False) -> list[FastaRecord]:
+    """Return the sequences of a FASTA file, at least one; a letter that is not a residue is an error with its line.
+
+    Gaps are only allowed if the sequences are `aligned`. Blanks and tabs in a name are single spaces.
+    """
+    heads: list[tuple[str, str]] = []  # name and place
     parts: list[list[str]] = []
     for number, line in enumerate(read_lines(path), 1):
+        place = f"{path}:{number}"
         if line.startswith(">"):
-            names.append(line[1:].strip() or f"row {len(names) + 1}")
+            heads.append((" ".join(line[1:].split()) or f"row {len(heads) + 1}", place))
             parts.append([])
         elif line.strip() and not parts:
-            raise InputError(f"{path}:{number}: {line[:20]!r} comes before the first line that begins with >")
-        elif parts:
+            raise InputError(f"{place}: {line[:20]!r} comes before the first line that begins with >")
+        elif line.strip():
+            clean_sequence(line, place, aligned)
             parts[-1].append("".join(line.split()))
-    if not names:
+    if not heads:
         raise InputError(f"{path}: holds no sequence; each begins with a line of > and its name")
-    return [(name, "".join(part)) for name, part in zip(names, parts, strict=True)]
+    for (name, place), lines in zip(heads, parts, strict=True):
+        if not lines:
+            raise InputError(f"{place}: {name} has no residues; write them in the lines after its name")
+    return [FastaRecord(name, "".join(lines), place) for (name, place), lines in zip(heads, parts, strict=True)]
 
 
 def read_structures(path: Path, skipped: Skipped) -> Iterator[Structure]:

@@ -113,10 +113,13 @@ def test_aligned_fasta(tmp_path: Path):
     ("lines", "rule"),
     [
         (["ACD"], r":1: 'ACD' comes before the first line that begins with >"),
-        ([">a", "ACD", ">b", "ACDE"], "b has 4 columns but the first sequence 3; align them"),
+        ([">a", "ACD", ">b", "ACDE"], r"a.fasta:3: b has 4 columns but the first sequence 3; align them"),
+        ([">a", "ACD", ">b", "", "A"], r"a.fasta:3: b has 1 column but the first sequence 3; align them"),
+        ([">a", "ACD", ">b", "", ">c", "ACD"], r"a.fasta:3: b has no residues; write them in the lines after its name"),
         ([">a", "---"], "the first sequence has gaps only"),
         (["", ""], "holds no sequence"),
-        ([">a", "AC1"], "a: '1' at place 3"),
+        ([">a", "AC1"], "a.fasta:2: '1' at place 3"),
+        ([">a", "ACD", "DE", "", "w*-"], r"a.fasta:5: '\*' at place 2"),
     ],
 )
 def test_mistakes_in_fasta(tmp_path: Path, lines: list[str], rule: str):

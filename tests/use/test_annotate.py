@@ -1,5 +1,6 @@
 """Annotate proteins: states and contacts, alone, in batches, and with an alignment."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +100,19 @@ def test_train_annotate_evaluate_and_look(tmp_path: Path, monkeypatch, capsys):
     assert done.out.startswith('{"text": "ACD", "states": "')
     write(tmp_path / "a.fasta", [">a", "ACDEF", ">b", "AC-EF"])
     assert len(regard("annotate", "-m", "run", "--alignment", "a.fasta").out.strip()) == 5
-    write(tmp_path / "b.fasta", ["", ">a", "ACD", "EF", ">b", "wy"])
-    assert [len(line) for line in regard("annotate", "-m", "run", "-f", "b.fasta").out.splitlines()] == [5, 2]
-    write(tmp_path / "c.fasta", [">a", "ACD", ">b", "A1"])
-    assert regard.refused("annotate", "-m", "run", "-f", "c.fasta").startswith("c.fasta: b: '1' at place 2 is not a")
+    done = regard("annotate", "-m", "run", "--alignment", "a.fasta", "--json")
+    assert (json.loads(done.out)["name"], json.loads(done.out)["text"]) == ("a", "ACDEF")
+    write(tmp_path / "b.fasta", ["", "> sp|P1\tfirst  one", "ACD", "EF", ">b", "wy"])
+    rows = [line.split("\t") for line in regard("annotate", "-m", "run", "-f", "b.fasta").out.splitlines()]
+    assert [(name, len(states)) for name, states in rows] == [("sp|P1 first one", 5), ("b", 2)]
+    done = regard("annotate", "-m", "run", "-f", "b.fasta", "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [(each["name"], each["text"], each["states"]) for each in found] == [
+        ("sp|P1 first one", "ACDEF", rows[0][1]),
+        ("b", "WY", rows[1][1]),
+    ]
+    write(tmp_path / "c.fasta", [">a", "ACD", "", ">b", "ACD", "A1"])
+    assert regard.refused("annotate", "-m", "run", "-f", "c.fasta").startswith("c.fasta:6: '1' at place 2 is not a")
     write(tmp_path / "lines.txt", ["ACD", "", "AC*"])
     wrong = regard("annotate", "-m", "run", "-f", "lines.txt")
     assert wrong.code == 2
