@@ -99,8 +99,9 @@ class Epochs(Order):
     def _begin(self, epoch: int) -> Future[Feed]:
         number = epoch % self._count
         if number not in self._feeds:
-            made = self._feeds[number] = Future[Feed]()
+            made = Future[Feed]()
             Thread(target=_run, args=(made, self._make, number)).start()
+            self._feeds[number] = made  # only now: if no thread can be started, another call tries again
         return self._feeds[number]
 
 

@@ -80,6 +80,20 @@ def test_an_error_is_raised_where_the_version_is_needed() -> None:
         epochs.epoch(1)
 
 
+def test_a_version_whose_thread_cannot_be_started_is_begun_again(monkeypatch) -> None:
+    epochs = Epochs(2, numbered([]))
+
+    def fail(thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as changed:
+        changed.setattr("regard.tasks.variants.Thread.start", fail)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            epochs.feed(1)
+    begun = epochs._begin(1)
+    assert int(begun.result(timeout=60).batch(next(epochs.epoch(0)), 1)["version"]) == 1
+
+
 def test_versions_are_opened_once_and_moved_to_the_device() -> None:
     opened = []
 
