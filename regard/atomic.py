@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import node
 from tempfile import TemporaryDirectory
-from time import strftime
+from threading import current_thread, main_thread
+from time import sleep, strftime
 from typing import Literal
 from uuid import uuid4
 
@@ -25,6 +26,7 @@ from regard.errors import RegardError
 
 NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+POLL_SECONDS = 0.1  # between two looks at a lock, in a thread that may not outlive the program
 LEFTOVER = re.compile(r".*\.[0-9a-f]{12}\.part")  # a temporary name; see `_temporary`
 
 Existing = Literal["refuse", "replace", "keep"]
@@ -164,6 +166,7 @@ def lock(path: str | Path, remedy: str = "wait until it ends, or stop it") -> It
 def wait_for_lock(path: str | Path, remedy: str | None = None) -> Iterator[bool]:
     """Hold the lock file `path` for the duration of the block, after those who held it before.
 
+    In another thread than the main one, waiting ends with an error when the program ends, which would wait for it.
     Yield whether it is held: without `flock` (not POSIX, some network file systems), nothing is locked.
     """
     path = Path(path)
@@ -328,6 +331,12 @@ def _flock(handle: int, waits: bool) -> bool | None:
         import fcntl
     except ImportError:  # not a POSIX system
         return None
+    if waits and current_thread() is not main_thread():
+        while (held := _flock(handle, waits=False)) is False:
+            if not main_thread().is_alive():
+                raise RegardError("the program ends")
+            sleep(POLL_SECONDS)
+        return held
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:

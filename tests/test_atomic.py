@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from regard.atomic import (
     make_folder,
     remove_leftovers,
     sha256,
+    wait_for_lock,
     write_file,
     write_folder,
     write_text,
@@ -293,3 +295,36 @@ def test_a_lock_file_that_its_holder_removed_is_not_mistaken_for_the_lock(
         with pytest.raises(RegardError, match="has used this folder since"), lock(path):
             pytest.fail("the block must not run")
         assert path.exists()
+
+
+WAITING = """
+import sys
+from threading import Thread
+from regard.atomic import wait_for_lock
+Thread(target=lambda: wait_for_lock(sys.argv[1]).__enter__()).start()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked on POSIX systems only")
+def test_a_program_that_ends_does_not_wait_for_a_lock_that_one_of_its_threads_needs(tmp_path: Path):
+    path = tmp_path / "lock"
+    with wait_for_lock(path):
+        line = [sys.executable, "-c", WAITING, str(path)]
+        run = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+    assert "the program ends" in run.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are locked on POSIX systems only")
+def test_a_thread_gets_a_lock_after_those_who_held_it_before(tmp_path: Path):
+    order = []
+
+    def wait() -> None:
+        with wait_for_lock(tmp_path / "lock") as held:
+            order.append(("thread", held))
+
+    thread = Thread(target=wait)
+    with wait_for_lock(tmp_path / "lock") as held:
+        thread.start()
+        order.append(("main", held))
+    thread.join(PATIENCE)
+    assert order == [("main", True), ("thread", True)]
