@@ -1,6 +1,8 @@
 """`python -m bench`: contestants are checked before they are timed, and the page is what the results say."""
 
 import json
+import signal
+import subprocess
 import threading
 from dataclasses import replace
 from functools import partial
@@ -203,3 +205,25 @@ def test_the_pages_are_rendered_from_the_measurements():
     assert PAGE.read_text(encoding="utf-8") == render(read_results()), REMEDY
     page = render_recurrences(read_results(), read_comparisons(), read_cells())
     assert RECURRENCES.read_text(encoding="utf-8") == page, REMEDY
+
+
+def test_an_interrupt_ends_the_command_that_is_timed(tmp_path: Path, monkeypatch):
+    started = []
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *facts, **named):
+            super().__init__(*facts, **named)
+            started.append(self)
+
+    def interrupted(process: int, options: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    monkeypatch.setattr("os.wait4", interrupted)
+    prepared = command(("-c", "import time; time.sleep(600)"), Setting("cpu", 1, tmp_path))
+    with pytest.raises(KeyboardInterrupt):
+        prepared.run()
+    try:
+        assert started[0].returncode == -signal.SIGKILL
+    finally:
+        started[0].kill()

@@ -24,7 +24,12 @@ def command(arguments: tuple[str, ...], setting: Setting) -> Prepared:
         line = [sys.executable, *arguments]
         with (setting.folder / "output").open("wb") as output:
             process = subprocess.Popen(line, stdout=output, stderr=output, cwd=setting.folder, env=environment)
-            _, status, usage = os.wait4(process.pid, 0)
+            try:
+                _, status, usage = os.wait4(process.pid, 0)
+            except BaseException:
+                process.kill()
+                process.wait()
+                raise
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, line)
