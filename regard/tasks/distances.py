@@ -51,6 +51,7 @@ Map = NDArray[np.float32]  # (residues, residues)
 class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
     """Files with a structure in each line, as JSON."""
 
+    row_name = "structure"
     update_tokens = 512
 
     train: tuple[str, ...]
@@ -72,7 +73,7 @@ class DistancesConfig(ProteinTaskConfig[Structure, "Distances"]):
 
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Structure]:
         """Read all structures of files."""
-        return read_all(files, lambda path: read_structures(path, skipped), skipped)
+        return read_all(files, lambda path: read_structures(path, skipped), skipped, self.row_name)
 
     def check(self, found: Sequence[Structure], purpose: str, files: Sequence[str]) -> None:
         """Raise an error if no structure to measure a model on has enough pairs that are far apart along the chain."""

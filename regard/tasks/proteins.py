@@ -36,6 +36,7 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
 
     recipe = "annotator"
     models = ("evoformer",)
+    row_name = "chain"  # what messages call a protein of the files
     passes = 60  # not compared; the best weights come earlier (docs/proteins.md)
 
     folds: Count = 7
@@ -60,7 +61,7 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
     def prepare(self, tokenizer: TokenizerConfig, seed: int, say: Callable[[str], None]) -> ProteinTask:
         """Read the files, without the fold that is left out."""
         skipped = Skipped()
-        say("reading the proteins")
+        say(f"reading the {self.row_name}s")
         learned = protein_tokenizer(tokenizer)
         found, _ = by_fold(self.read(self.train, skipped), self.folds, self.fold)
         if self.valid:
@@ -77,7 +78,7 @@ class ProteinTaskConfig(FileTaskConfig, Generic[Protein, ProteinTask]):
         found = self.read(tuple(files), skipped)
         _, inside = by_fold(found, self.folds, self.fold)
         if others := len(found) - len(inside):
-            skipped.note(f"protein of another fold than {self.fold}", files[0], others)
+            skipped.note(f"{self.row_name} of another fold than {self.fold}", files[0], others)
         self.check(inside, "measure", files)
         return self.open(tokenizer, skipped, inside, inside)
 
@@ -104,12 +105,12 @@ def protein_tokenizer(config: TokenizerConfig) -> Tokenizer:
     return train_tokenizer([ALPHABET], config)
 
 
-def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]], skipped: Skipped) -> list[Item]:
-    """Read all files; at least one item must be there."""
+def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]], skipped: Skipped, name: str) -> list[Item]:
+    """Read all files; at least one item must be there. `name` is what messages call one."""
     found = [item for path in paths(files) for item in read(path)]
     if not found:
         left_out = "; ".join(skipped.report())
-        raise InputError(f"{name_files(files)}: no protein is left; give other files{left_out and f' ({left_out})'}")
+        raise InputError(f"{name_files(files)}: no {name} is left; give other files{left_out and f' ({left_out})'}")
     return found
 
 

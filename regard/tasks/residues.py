@@ -89,7 +89,7 @@ class ResiduesConfig(ProteinTaskConfig[Chain, "Residues"]):
     def read(self, files: tuple[str, ...], skipped: Skipped) -> list[Chain]:
         """Read all chains of tables."""
         options = self.column_options()
-        return read_all(files, lambda path: read_chains(path, options, self.alignment, skipped), skipped)
+        return read_all(files, lambda path: read_chains(path, options, self.alignment, skipped), skipped, self.row_name)
 
     def check(self, found: Sequence[Chain], purpose: str, files: Sequence[str]) -> None:
         """Raise an error if no state of these chains is known."""

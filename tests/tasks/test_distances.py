@@ -137,13 +137,11 @@ def test_relatives_only(tmp_path: Path):
 def test_a_file_without_usable_structures_says_why(tmp_path: Path):
     row = json.dumps({"seq": "ACD", "CA": [None, [0, 0, 0], None]})
     path = write(tmp_path / "a.jsonl", [row, row])
-    rule = (
-        r"a\.jsonl: no protein is left; give other files \(2 structures of fewer than 2 known residues skipped \(first"
-    )
+    rule = r"a\.jsonl: no structure is left; give other files \(2 structures of fewer than 2 known residues skipped"
     with pytest.raises(InputError, match=rule):
         prepare("distances", CHAR, train=(path,))
     blank = write(tmp_path / "b.jsonl", ["", ""])
-    with pytest.raises(InputError, match=r"b\.jsonl, \.\.\.: no protein is left; give other files$"):
+    with pytest.raises(InputError, match=r"b\.jsonl, \.\.\.: no structure is left; give other files$"):
         prepare("distances", CHAR, train=(blank, blank))
 
 

@@ -57,7 +57,7 @@ def test_a_fold_is_left_out_of_training_and_measured(tmp_path: Path):
     assert inside
     assert not inside & used
     assert len(inside) + len(used) == 30
-    assert measured.skipped.counts == {"protein of another fold than 2": len(used)}
+    assert measured.skipped.counts == {"chain of another fold than 2": len(used)}
 
 
 @pytest.mark.parametrize(
