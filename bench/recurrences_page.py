@@ -97,11 +97,13 @@ close to the Transformer; Mamba-2, the mixture of experts (deepseek) and the LST
 {comparisons}
 ## Against plain torch
 
-Each recurrent recipe compared with the same cell in a few lines of plain torch, at equal width, depth, data and updates
-(`bench/cells.py`): validation loss in nats per token. The plain model is trained by Adam with clipping and a schedule,
-at the best of four rates, chosen by the very loss that is shown. The cells write letters of Tiny Shakespeare, in 600
-updates of 2,048 letters on a CPU; `rnn-attention` translates Multi30k from German to English, in 300 updates of 2,048
-tokens. All cells are better than their plain form; `rnn-attention` is 0.05 behind its plain form at the highest rate.
+Each recurrent recipe compared with the same cell in a few lines of plain torch, at equal width, depth, data, updates
+and loss (`bench/cells.py`): validation loss in nats per token. The plain model is trained by Adam with clipping and a
+schedule, at the best of five rates, chosen by the very loss that is shown. The cells write letters of Tiny Shakespeare,
+in 600 updates of 2,048 letters on a CPU; `rnn-attention` translates Multi30k from German to English, in 300 updates of
+2,048 tokens, against the same layers in plain torch. All are better than their plain form. A plain translator whose
+head reads state and context directly, with 1 M more weights and without label smoothing, has 2.236 at a rate of 0.008;
+without label smoothing, `rnn-attention` has 2.246.
 
 {cells}
 ## Measure it yourself
