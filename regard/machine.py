@@ -1,6 +1,6 @@
 """The memory and the CPU cores that this process may use: limits of containers, limits of the shell, other programs.
 
-And whether it has what kernels of Triton need.
+And whether it has what kernels of Triton need, and which library multiplies faster on its processor.
 """
 
 import os
@@ -36,6 +36,12 @@ def allowed_cores(root: Path = Path("/")) -> int:
         if quota is not None and period and quota > 0:
             cores = min(cores, max(1, round(quota / period)))
     return cores
+
+
+def prefers_onednn(root: Path = Path("/")) -> bool:
+    """Return whether oneDNN multiplies numbers of float32 faster than MKL: on processors of AMD with AVX-512."""
+    text = _text(root / "proc/cpuinfo")
+    return "AuthenticAMD" in text and "avx512f" in text
 
 
 def count_running(root: Path = Path("/")) -> int:

@@ -9,7 +9,7 @@ import torch
 
 from regard import machine
 from regard.cli import main
-from regard.machine import allowed_cores, available_memory, suggest_threads
+from regard.machine import allowed_cores, available_memory, prefers_onednn, suggest_threads
 
 from .cli.command import Command
 
@@ -148,3 +148,20 @@ def test_what_compiling_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(machine, "which", lambda name: name if name == "clang" else None)
     assert machine.what_compiling_lacks("cuda") == ""
     assert machine.has_triton()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "wanted"),
+    [
+        ("AuthenticAMD", "fpu avx2 avx512f avx512bw", True),
+        ("AuthenticAMD", "fpu avx2", False),
+        ("GenuineIntel", "fpu avx2 avx512f", False),
+    ],
+)
+def test_onednn_is_preferred_on_processors_of_amd_with_avx512(tmp_path: Path, vendor: str, flags: str, wanted: bool):
+    root = system(tmp_path, {"proc/cpuinfo": f"processor : 0\nvendor_id : {vendor}\nflags : {flags}\n"})
+    assert prefers_onednn(root) == wanted
+
+
+def test_without_a_description_of_the_processor_torch_decides(tmp_path: Path):
+    assert not prefers_onednn(tmp_path)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from regard.models.model import StepModel
 from regard.parts.linear import using_products
+from regard.parts.onednn import fast_products
 from regard.parts.state import State
 
 
@@ -118,7 +119,7 @@ def in_use(model: nn.Module) -> Iterator[None]:
     if training:
         model.eval()
     try:
-        with torch.inference_mode(), using_products(modules):
+        with torch.inference_mode(), using_products(modules), fast_products():
             yield
     finally:
         for module in training:

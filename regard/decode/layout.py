@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from regard.models.model import Model, VocabularyHead
 from regard.parts.heads import PROJECTIONS, MultiHeads
 from regard.parts.linear import Linear, Source, linear, sources_of
+from regard.parts.onednn import is_onednn_faster
 
 LEAST_PACKED = 2**18  # numbers of a matrix from which packing it pays
 WIDE = 2  # outputs for each input from which the threads share a product of a single row
@@ -83,10 +84,10 @@ class PackedProduct:
     """x -> Wx + b, for a W that is stored by columns, in the form that suits the number of rows and threads.
 
     From its third use for several rows on, it is computed from a copy of W that is packed for oneDNN, which takes up to
-    half the time: blocks of W are read in the order in which they are needed. A single row uses W itself. MKL and
-    OpenBLAS read it in one thread, so with several threads its columns are shared among them, or it is packed after all
-    if it has few of them. Small matrices, gradients and compiled code use W itself. If one of the `owners` of W is
-    changed, it is packed again.
+    half the time: blocks of W are read in the order in which they are needed. So is a single row on a processor where
+    oneDNN is faster (parts/onednn.py). Elsewhere it uses W itself. MKL and OpenBLAS read it in one thread, so with
+    several threads its columns are shared among them, or it is packed after all if it has few of them. Small matrices,
+    gradients and compiled code use W itself. If one of the `owners` of W is changed, it is packed again.
     """
 
     def __init__(
@@ -104,17 +105,17 @@ class PackedProduct:
         """Return Wx + b."""
         if not self.is_large or torch.compiler.is_compiling():
             return linear(x, self.weight, self.bias)
-        if x.numel() == x.shape[-1]:
+        if x.numel() == x.shape[-1] and not (self.suits and is_onednn_faster()):
             threads = torch.get_num_threads()
             if threads == 1:
                 return F.linear(x, self.weight, self.bias)
             if len(self.weight) >= x.shape[-1] * WIDE or not self.suits:
                 return shared_product(x, self.weight, self.bias, threads)
         if not self.suits or torch.is_grad_enabled() or x.dtype != self.weight.dtype:
-            return F.linear(x, self.weight, self.bias)
+            return linear(x, self.weight, self.bias)
         self.uses += 1
         if self.uses < USES:
-            return F.linear(x, self.weight, self.bias)
+            return linear(x, self.weight, self.bias)
         state = [(each.data_ptr(), each._version) for each in self.owners]
         if self.packed is None or state != self.state:
             self.packed, self.state = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()), state

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -13,6 +12,7 @@ from regard.parts.embed import Tokens
 from regard.parts.feedforward import ACTIVATIONS, Activation
 from regard.parts.linear import Repackable
 from regard.parts.norm import NormConfig
+from regard.parts.onednn import affine
 from regard.parts.pool import First, FirstConfig, Mean, Pool, PoolConfig
 from regard.parts.region import region
 
@@ -63,7 +63,7 @@ class Logits(Repackable):
         """Score every token of the vocabulary; `table` is the embedding, used if the head is tied."""
         x, matrix = self.prepare(x), self.matrix(table)
         product = self.current_product()
-        logits = F.linear(x, matrix, self.bias) if product is None else product(x)
+        logits = affine(x, matrix, self.bias) if product is None else product(x)
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
 
     def prepare(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
+from regard.parts.onednn import affine
+
 Product = Callable[[Tensor], Tensor]  # x -> Wx + b, in whatever form W is stored
 
 
@@ -21,7 +23,7 @@ def linear(
     """Return Wx + b. For a single vector, torch.compile fuses the product only if the bias is added separately."""
     if bias is not None and torch.compiler.is_compiling() and x.numel() == x.shape[-1]:
         return F.linear(x, weight) + bias
-    return F.linear(x, weight, bias)
+    return affine(x, weight, bias)
 
 
 class Source(NamedTuple):
@@ -123,7 +125,7 @@ def linears(x: Float[Tensor, "*rows D"], *layers: nn.Module) -> tuple[Tensor, ..
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return Wx + b for cast weights."""
     if bias is None or not x.is_cuda:
-        return F.linear(x, weight, bias)
+        return affine(x, weight, bias)
     found: Tensor = _Affine.apply(x.to(weight.dtype), weight, bias)  # type: ignore[no-untyped-call]
     return found
 
@@ -151,6 +153,8 @@ class _Affine(Function):
 def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "1 count"]:
     return torch.ones(1, count, dtype=dtype, device=device)
 
+
+# --- weights in another precision ------------------------------------------------------------------------------------
 
 Cast = tuple[Tensor, Tensor | None]  # weight and bias in the precision of a pass; those of several layers joined
 _CASTS: ContextVar[Mapping[Any, Cast] | None] = ContextVar("casts", default=None)

@@ -21,6 +21,7 @@ from regard.errors import RegardError
 from regard.models.model import EncoderDecoder
 from regard.models.store import tensors
 from regard.parts.moe import Router
+from regard.parts.onednn import fast_products
 from regard.parts.region import compile_fixed, compiled_regions
 from regard.tasks.loss import IGNORE, Losses
 from regard.tasks.task import Batch, Task
@@ -222,7 +223,13 @@ class Update:
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
         carried: list[tuple[slice, Batch]] = []
         for number, rows, part in self._parts(batch):
-            with self._share_gradients_after(number), self.autocast(), self._cast_weights(), self._compiled():
+            with (
+                self._share_gradients_after(number),
+                self.autocast(),
+                self._cast_weights(),
+                fast_products(),
+                self._compiled(),
+            ):
                 losses, kept = self.objective(part)
                 (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
             loss += losses.loss

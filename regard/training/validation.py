@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models.store import WEIGHTS, read_tensors, save_model, save_weights, tensors
+from regard.parts.onednn import fast_products
 from regard.runs.layout import AVERAGING
 from regard.tasks.sample import Sample
 from regard.tasks.task import Task
@@ -105,7 +106,7 @@ class Validator:
         It computes in the precision of training, unless that is too low, by kernels that suit many shapes.
         """
         precision = nullcontext() if self.measures_precisely else self.update.autocast()
-        with self._swapped(weights) as model, precision, without_attention_plans(self.ranks.device):
+        with self._swapped(weights) as model, precision, without_attention_plans(self.ranks.device), fast_products():
             yield model
 
     @contextmanager
