@@ -4,6 +4,7 @@ And whether it has what kernels of Triton need, and which library multiplies fas
 """
 
 import os
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from time import sleep
 
 SAMPLES = 5  # readings of the programs that run, a few milliseconds apart
 UNLIMITED = 2**60  # cgroups of version 1 write a number above this where there is no limit
+ZEN_5 = 26  # the family of processors, as /proc/cpuinfo has it
 THREADS = "OMP_NUM_THREADS"  # the variable that torch reads when it is imported
 
 
@@ -39,9 +41,13 @@ def allowed_cores(root: Path = Path("/")) -> int:
 
 
 def prefers_onednn(root: Path = Path("/")) -> bool:
-    """Return whether oneDNN multiplies numbers of float32 faster than MKL: on processors of AMD with AVX-512."""
+    """Return whether oneDNN multiplies numbers of float32 faster than MKL: on processors of AMD from Zen 5 on.
+
+    They compute vectors of 512 bits at once, which MKL does not use there. Zen 4 computes them in two halves.
+    """
     text = _text(root / "proc/cpuinfo")
-    return "AuthenticAMD" in text and "avx512f" in text
+    family = re.search(r"^cpu family\s*:\s*(\d+)$", text, re.MULTILINE)
+    return "AuthenticAMD" in text and family is not None and int(family[1]) >= ZEN_5
 
 
 def count_running(root: Path = Path("/")) -> int:

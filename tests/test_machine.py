@@ -151,15 +151,11 @@ def test_what_compiling_lacks_is_named(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("vendor", "flags", "wanted"),
-    [
-        ("AuthenticAMD", "fpu avx2 avx512f avx512bw", True),
-        ("AuthenticAMD", "fpu avx2", False),
-        ("GenuineIntel", "fpu avx2 avx512f", False),
-    ],
+    ("vendor", "family", "wanted"),
+    [("AuthenticAMD", 26, True), ("AuthenticAMD", 25, False), ("GenuineIntel", 26, False)],
 )
-def test_onednn_is_preferred_on_processors_of_amd_with_avx512(tmp_path: Path, vendor: str, flags: str, wanted: bool):
-    root = system(tmp_path, {"proc/cpuinfo": f"processor : 0\nvendor_id : {vendor}\nflags : {flags}\n"})
+def test_onednn_is_preferred_on_processors_of_amd_from_zen_5_on(tmp_path: Path, vendor: str, family: int, wanted: bool):
+    root = system(tmp_path, {"proc/cpuinfo": f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: 2\n\n" * 2})
     assert prefers_onednn(root) == wanted
 
 

@@ -1,7 +1,7 @@
 """Wx + b by oneDNN, on processors where it is faster than the library that torch multiplies with (MKL).
 
-On processors of AMD, MKL does not use vectors of 512 bits. oneDNN does, and takes less than half the time on Zen 5
-(docs/performance.md).
+On processors of AMD, MKL does not use vectors of 512 bits. oneDNN does, and takes less than half the time where the
+processor computes them at once (docs/performance.md).
 """
 
 from collections.abc import Iterator
