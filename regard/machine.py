@@ -16,6 +16,7 @@ SAMPLES = 5  # readings of the programs that run, a few milliseconds apart
 UNLIMITED = 2**60  # cgroups of version 1 write a number above this where there is no limit
 ZEN_5 = 26  # the family of processors, as /proc/cpuinfo has it
 THREADS = "OMP_NUM_THREADS"  # the variable that torch reads when it is imported
+FREE_CORES = "REGARD_FREE_CORES"  # is set where this package, not the user, has set that variable
 
 
 def suggest_threads(root: Path = Path("/")) -> int:

@@ -25,7 +25,7 @@ from regard.cli.console import complain
 from regard.cli.help import HelpTyper, PlainGroup, UsageError, describe_usage_error, make_command
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
-from regard.machine import THREADS, suggest_threads
+from regard.machine import FREE_CORES, THREADS, suggest_threads
 
 INTERRUPTED = 128  # exit codes of a command that a signal stopped are larger
 PIPE_CLOSED = 128 + 13  # exit code if the reader closes the pipe (`| head`): 128 + SIGPIPE, as shells report it
@@ -158,6 +158,8 @@ def _use_threads(chosen: int | None) -> None:
         torch.set_num_threads(threads if chosen is not None else min(threads, torch.get_num_threads()))
     elif chosen is not None or threads < (os.cpu_count() or 1):
         os.environ.update({THREADS: str(threads), "RAYON_NUM_THREADS": str(threads)})
+        if chosen is None:
+            os.environ[FREE_CORES] = str(threads)
 
 
 def _print_error(text: str, error: BaseException) -> None:

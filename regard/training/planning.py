@@ -17,7 +17,7 @@ from regard.config import Table, from_table, optional_keys, to_table
 from regard.data.tokenizer import LEAST, TokenizerConfig
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError
-from regard.machine import THREADS, suggest_threads
+from regard.machine import FREE_CORES, THREADS, suggest_threads
 from regard.models.recipe import caution_of_lost_keys
 from regard.models.scale import SIZES
 from regard.recipe_files import in_file, is_shipped, merge, override, read_own, read_recipe
@@ -258,12 +258,12 @@ def choose_threads(draft: Draft) -> None:
     said = draft.train_table.keys() | changed_keys(draft.changes["train"])  # of `none`, the table has nothing
     if draft.device != "cpu" or "threads" in said or draft.given["train"].keys() >= NEEDED:
         return
-    chosen = THREADS in os.environ  # by the user, or by `regard --threads`
-    threads = torch.get_num_threads() if chosen else min(torch.get_num_threads(), suggest_threads())
+    is_set = THREADS in os.environ  # by the user, by `regard --threads`, or to the free cores when the command began
+    threads = torch.get_num_threads() if is_set else min(torch.get_num_threads(), suggest_threads())
+    by_user = is_set and FREE_CORES not in os.environ
+    source = THREADS if by_user else chosen_by("the free cores of the machine", choose_threads)
     draft.train_table = {**draft.train_table, "threads": threads}
-    draft.note(
-        "train.threads", threads, THREADS if chosen else chosen_by("the free cores of the machine", choose_threads)
-    )
+    draft.note("train.threads", threads, source)
 
 
 def fit_to_memory(draft: Draft) -> None:

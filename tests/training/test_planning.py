@@ -624,7 +624,11 @@ def test_threads_follow_the_free_cores_and_are_recorded(tmp_path, monkeypatch):
     assert plan(tmp_path / "again.toml").config.train.threads == 3
     assert planned("language", tmp_path, "train.threads=2").config.train.threads == 2
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert planned("language", tmp_path).config.train.threads == 8
+    chosen = planned("language", tmp_path)
+    assert (chosen.config.train.threads, chosen.sources["train.threads"]) == (8, "OMP_NUM_THREADS")
+    monkeypatch.setenv("REGARD_FREE_CORES", "8")  # the command has set the variable
+    found = planned("language", tmp_path)
+    assert (found.config.train.threads, found.sources["train.threads"]) == (8, first.sources["train.threads"])
 
 
 @pytest.mark.parametrize("change", ["train.kind=1", "train.validate_every=x", "train.validate_every=[]"])
