@@ -147,7 +147,8 @@ def name_options(text: str, options: Mapping[str, list[str]]) -> str:
 
 def describe_usage_error(error: Any) -> str:
     """Return a mistake in options and arguments as one line: option, value, rule, and where the help is."""
-    hint = f"see {error.ctx.command_path} -h" if error.ctx is not None else "see regard -h"
+    path = "regard" if error.ctx is None else " ".join(error.ctx.command_path.split())  # `train RECIPE` has no name
+    hint = f"see {path} -h"
     found: list[Any] = getattr(error.__cause__, "errors", list)()
     if found and found[0]["type"] in RULES:
         rule = RULES[found[0]["type"]].format(**found[0].get("ctx", {}))

@@ -189,6 +189,7 @@ def test_a_paragraph_is_broken_between_words_only_in_a_terminal(monkeypatch, cap
         ),
         (["tune", "vision", "a", "--seed", "3"], "no such option --seed; write train.seed=N (see regard tune -h)"),
         (["generate", "a", "--steps", "4"], "no such option --steps; did you mean --step? (see regard generate -h)"),
+        (["train", "results/parsing", "--xyz", "4"], "no such option --xyz (see regard train -h)"),
         (["generate", "a", "--xyz", "4"], "no such option --xyz (see regard generate -h)"),
         (["shwo"], "no such command 'shwo'; did you mean 'show'? (see regard -h)"),
         (["resume", "runs/a"], "no such command 'resume'; use `regard train --resume RUN`; see regard -h"),
