@@ -111,7 +111,7 @@ def results_page() -> str:
         "## Recipes",
     ]
     for result in results:
-        lines += ["", *_section(result)]
+        lines += ["", *_section(result, [other.name for other in results if other.config.start == result.name])]
     return "\n".join(lines) + "\n"
 
 
@@ -157,7 +157,8 @@ def _steps_table(results: Sequence[ResultRecipe]) -> Iterator[str]:
         yield f"| {kind} | {' | '.join(cells)} |"
 
 
-def _section(result: ResultRecipe) -> Iterator[str]:
+def _section(result: ResultRecipe, successors: Sequence[str]) -> Iterator[str]:
+    """Yield what is known of a result; `successors` start from its model."""
     config, expected = result.config, result.expected()
     yield f"### {result.name}"
     yield ""
@@ -175,6 +176,10 @@ def _section(result: ResultRecipe) -> Iterator[str]:
         aim += [] if goal.published is None else [f"published {_shown(goal.metric, goal.published)}{source}"]
         if aim:
             yield f"- {METRIC_NAMES[goal.metric][0]}: {'; '.join(aim)}"
+    if expected is None and successors:
+        links = ", ".join(f"[{name}](#{name})" for name in successors)
+        yield f"- measured by what starts from it: {links}, whose time and operations include its own"
+        return
     if expected is None:
         yield f"- {NOT_MEASURED}" + _earlier(result)
         return

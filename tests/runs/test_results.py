@@ -235,6 +235,7 @@ def test_the_gain_of_a_start_is_that_over_the_result_without_it(place: bench.Pla
 
     write("started", 0.9, 0.8)
     assert "gain by" not in results_page()  # as long as the other one is not measured
+    assert "- measured by what starts from it: [started](#started), whose time" in results_page()
     write("tiny", 0.5, 0.7)
     assert "gain by the start from tiny: accuracy +25.0 % (85.0 % against 60.0 % of [tiny](#tiny))" in results_page()
     write("tiny", 0.9)
