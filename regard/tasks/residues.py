@@ -43,7 +43,7 @@ from regard.tasks.text import paths, shown, telling
 
 SHOWN = 60  # residues of a sample
 HALF_WINDOW = 8  # residues on each side that the linear baseline sees
-COILS = "C"  # the third of 3 states
+THREE = "HEC"  # the 3 states: helix, strand, coil
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,15 +284,19 @@ def state_scores(chances: NDArray[np.float32], wanted: Indices) -> dict[str, flo
     """
     found = {"q8": float(np.mean(chances.argmax(1) == wanted))}
     for name, classes in (("q3", CLASSES), ("q3_strict", STRICT_CLASSES)):
-        three = three_of(classes)
-        sums = np.stack([chances[:, three == number].sum(1) for number in range(3)], 1)
-        found[name] = float(np.mean(sums.argmax(1) == three[wanted]))
+        found[name] = float(np.mean(three_chances(chances, classes).argmax(1) == three_of(classes)[wanted]))
     return {name: found[name] for name in ("q3", "q3_strict", "q8")}
+
+
+def three_chances(chances: NDArray[np.float32], classes: dict[str, str] = CLASSES) -> NDArray[np.float32]:
+    """Return the probabilities of helix, strand and coil (`THREE`) from those of 8 states."""
+    three = three_of(classes)
+    return np.stack([chances[:, three == number].sum(1) for number in range(3)], 1)
 
 
 def three_of(classes: dict[str, str]) -> Indices:
     """Return the number of the class (helix, strand, coil) of each of 8 states."""
-    return np.array(["HEC".index(classes.get(state, COILS)) for state in STATES])
+    return np.array([THREE.index(classes.get(state, "C")) for state in STATES])
 
 
 def in_three(labels: Indices) -> Indices:

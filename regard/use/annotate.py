@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,10 +13,11 @@ from regard.data.device import to_device
 from regard.data.proteins import read_fasta
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.models.residues import CLASSES, STATES
+from regard.models.residues import STATES
 from regard.tasks.distances import APART, best_pairs, contact_chances
 from regard.tasks.loss import IGNORE
 from regard.tasks.proteins import EncodedChain, tables_of_rows
+from regard.tasks.residues import THREE, three_chances
 from regard.use.batches import Chunks, Feedback
 from regard.use.bundle import Bundle
 from regard.use.forward import forward_lines
@@ -26,26 +26,36 @@ MOST_TOKENS = 2048  # of a batch: pairs need memory for the square of a sequence
 ALONE = "the model was trained with alignments and is less exact without; give an aligned FASTA file with --alignment"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Annotation:
-    """What a model says of a sequence: the state of each residue, with its probability."""
+    """What a model says of a sequence: the probability of each of 8 states, for each residue."""
 
     sequence: str
-    states: str
-    probabilities: tuple[float, ...]
+    chances: Float[np.ndarray, "T 8"]
+
+    @property
+    def states(self) -> str:
+        """The most likely state of each residue."""
+        return "".join(STATES[state] for state in self.chances.argmax(1).tolist())
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The probability of each of the `states`."""
+        return tuple(self.chances.max(1).tolist())
 
     @property
     def three_states(self) -> str:
-        """The states of 3: helix (H), strand (E), coil (C)."""
-        return "".join(CLASSES.get(state, "C") for state in self.states)
+        """The most likely of 3 states, as Q3 measures it: helix (H), strand (E), coil (C)."""
+        return "".join(THREE[state] for state in three_chances(self.chances).argmax(1).tolist())
 
     def text(self, three: bool = False) -> str:
         """Return the states as letters: 8, or 3 of them."""
         return self.three_states if three else self.states
 
     def as_json(self, three: bool = False) -> Table:
-        """Return the states and their probabilities as values of JSON."""
-        return {"states": self.text(three), "probabilities": [round(each, 4) for each in self.probabilities]}
+        """Return the states, 8 or 3, and their probabilities as values of JSON."""
+        chances = three_chances(self.chances) if three else self.chances
+        return {"states": self.text(three), "probabilities": [round(each, 4) for each in chances.max(1).tolist()]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,5 +117,4 @@ def answer(bundle: Bundle, scores: Tensor, sequence: str) -> Annotation | Contac
     length = len(sequence)
     if bundle.model.task == "distances":
         return ContactMap(sequence, contact_chances(scores[:length, :length]))
-    chances, states = torch.softmax(scores[:length].float(), -1).max(-1)
-    return Annotation(sequence, "".join(STATES[state] for state in states.tolist()), tuple(chances.tolist()))
+    return Annotation(sequence, scores[:length].float().softmax(-1).cpu().numpy())

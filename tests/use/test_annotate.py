@@ -10,6 +10,7 @@ import torch
 from regard.errors import InputError
 from regard.models.residues import STATES
 from regard.tasks.distances import EDGES, contact_chances
+from regard.tasks.residues import state_scores
 from regard.use.annotate import Annotation, ContactMap
 from regard.use.batches import Feedback
 from regard.use.loaded_model import LoadedModel
@@ -43,6 +44,17 @@ def test_states_are_those_of_the_model_whatever_is_in_the_batch():
         assert each.states == "".join(STATES[state] for state in logits.argmax(-1).tolist())
         assert each.probabilities == pytest.approx(logits.softmax(-1).max(-1).values.tolist(), abs=1e-5)
     assert set(found[0].three_states) <= set("HEC")
+
+
+def test_three_states_are_those_that_q3_measures():
+    chances = np.zeros((2, 8), np.float32)
+    chances[0, [STATES.index(state) for state in "HTS_"]] = 0.4, 0.2, 0.2, 0.2  # coil is likelier than helix
+    chances[1, [STATES.index(state) for state in "EBG"]] = 0.3, 0.3, 0.4
+    found = Annotation("AC", chances)
+    assert (found.states, found.three_states) == ("HG", "CE")
+    assert found.as_json(three=True) == {"states": "CE", "probabilities": [0.6, 0.6]}
+    assert found.as_json() == {"states": "HG", "probabilities": [0.4, 0.4]}
+    assert state_scores(chances, np.array([STATES.index("S"), STATES.index("E")]))["q3"] == 1
 
 
 @torch.no_grad()
