@@ -37,7 +37,8 @@ def evaluate_command(
         int | None,
         typer.Option(
             metavar="N",
-            help="Beams of a translator's search; 1 is greedy. Default: 5, or the setting in the model's folder.",
+            help="Beams of the search of a translator or parser; 1 is greedy. Default: what the model's folder says, "
+            "or 5.",
             show_default=False,
         ),
     ] = None,

@@ -16,6 +16,7 @@ from regard.recipe_files import split_changes
 from regard.tasks.cautions import caution_unknown
 from regard.tasks.kinds import TASKS
 from regard.tasks.metric import DETAILS, translation_scores, translation_signatures
+from regard.tasks.parsing import Parsing
 from regard.tasks.task import Task
 from regard.tasks.translation import Translation
 from regard.use.batches import Chunks, Feedback, chunk_lines
@@ -73,11 +74,16 @@ def evaluate_model(
     files: Sequence[str],
     options: TranslateOptions,
     say: Say = lambda text: None,
+    beam: int | None = None,
 ) -> Evaluation:
     """Measure a model on files of its task, or on the validation data of its run; `options` are for translators.
 
-    A model in the box has no validation data; without files it is measured on those that come with it.
+    A model in the box has no validation data; without files it is measured on those that come with it. `beam` is what
+    the user chose for the search of a translator or parser; it is an error for other models.
     """
+    if beam is not None and not {"translate", "parse"} & set(bundle.verbs):
+        rule = "does not search when it is measured"
+        raise InputError(f"{bundle.name}: is {bundle.description} and {rule}; leave --beam out")
     if bundle.external is not None and not bundle.model.has_source:
         raise InputError(f"{bundle.name}: CTranslate2 computes no probabilities; choose another --engine")
     names, changes = split_changes(files)
@@ -85,6 +91,8 @@ def evaluate_model(
         raise InputError(f"{changes[0]!r} is for files, but none is named; name the files to measure the model on")
     names = names or shipped_files(bundle)
     task = open_task(bundle, names, changes, say)
+    if isinstance(task, Parsing) and beam is not None:
+        task.config = replace(task.config, beam=beam)
     task.to(bundle.device)
     found = replace(evaluate_task(bundle, task, options, say), cautions=list(caution_unknown(task)))
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found

@@ -276,10 +276,11 @@ class LoadedModel:
 
         Tables are read as in training; settings after the files change that: `evaluate("a.csv", "task.text=body")`.
 
-        A translator is measured by what `translate` writes, with 5 beams or as many as its folder says.
+        A translator is measured by what `translate` writes, with 5 beams or as many as its folder says, and a parser
+        with those of its run (`task.beam`); `beam` chooses another number for both.
         """
         options = translate_options(self.bundle, {"beam": beam, "batch_tokens": batch_tokens})
-        return evaluate_model(self.bundle, [str(file) for file in files], options, say)
+        return evaluate_model(self.bundle, [str(file) for file in files], options, say, beam)
 
     def evaluate_task(self, task: Task) -> Evaluation:
         """Measure the model on the validation data of an open task."""

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
-from regard.data.trees import parse_tree
+from regard.data.batches import Indices
+from regard.data.trees import Tree, parse_tree
+from regard.tasks.parsing import Parsing
 from regard.use.load import load
 
 from ..use.made import TREES, run
@@ -112,6 +115,28 @@ def test_a_parser_cannot_translate_but_is_evaluated(regard, folder):
     assert "is a parser and cannot translate" in regard.refused("translate", "a", "-m", folder / "parsing")
     found = json.loads(regard("evaluate", "trees.mrg", "-m", folder / "parsing", "--json").out)
     assert "bracket_f1" in json.dumps(found)
+
+
+def test_a_parser_is_measured_with_the_beams_of_the_command(regard, folder, monkeypatch):
+    beams: list[int] = []
+    parsed = Parsing.parsed
+
+    def counted(self: Parsing, model: nn.Module, rows: Indices, beam: int) -> list[Tree]:
+        beams.append(beam)
+        return parsed(self, model, rows, beam)
+
+    monkeypatch.setattr(Parsing, "parsed", counted)
+    model = ["-m", folder / "parsing"]
+    assert regard("evaluate", "trees.mrg", *model).code == 0
+    assert regard("evaluate", "trees.mrg", *model, "--beam", 2).code == 0
+    assert beams == [8, 2]
+    assert "beam" in regard.refused("evaluate", "trees.mrg", *model, "--beam", 0)
+
+
+def test_a_model_that_does_not_search_is_measured_without_beams(regard, folder):
+    run("language", folder / "language")
+    rule = "is a language model and does not search when it is measured; leave --beam out"
+    assert rule in regard.refused("evaluate", "-m", folder / "language", "--beam", 2)
 
 
 def test_look_shows_the_tree_that_is_written(regard, folder):

@@ -53,7 +53,8 @@ def test_int8_answers_nearly_as_float32(kind, tmp_path, monkeypatch):
     assert torch.cosine_similarity(wanted, found).min() > 0.99
     if kind in ("language", "translation"):
         monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-        assert small.evaluate(beam=1)["loss"] == pytest.approx(plain.evaluate(beam=1)["loss"], rel=0.05)
+        beam = 1 if kind == "translation" else None
+        assert small.evaluate(beam=beam)["loss"] == pytest.approx(plain.evaluate(beam=beam)["loss"], rel=0.05)
     if kind == "translation":
         assert [text != "" for text in small.translate(TEXTS)] == [text != "" for text in TEXTS]
     if kind == "classification":
