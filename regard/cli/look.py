@@ -80,7 +80,9 @@ def look_command(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="Make a translator write this translation instead of its own.", show_default=False
+            metavar="TEXT",
+            help="Make a translator write this translation, or a parser this tree in brackets, instead of its own.",
+            show_default=False,
         ),
     ] = None,
     tokens: Annotated[

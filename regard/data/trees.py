@@ -87,6 +87,11 @@ def parse_tree(text: str) -> Tree:
     return found[0]
 
 
+def holds_tags(text: str) -> bool:
+    """Return whether a text holds a tag with its word in brackets, as trees do, unlike the tokens of linear trees."""
+    return re.search(r"\([^\s()]+\s+[^\s()]+\s*\)", text) is not None
+
+
 def trees_reading(path: Path) -> FileReading:
     """Return how a file of trees is read, with its first tree."""
     first = next(iter(read_trees(path, Skipped())), None)

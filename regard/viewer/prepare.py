@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.data.tracks import parse_scene
-from regard.data.trees import split_words
+from regard.data.trees import holds_tags, parse_tree, split_words
 from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Engine, Given, eager, in_use
@@ -18,7 +18,7 @@ from regard.decode.rows import fit_limits
 from regard.decode.sample import sample_all
 from regard.errors import InputError
 from regard.models.model import ImageInput, StepModel, writes
-from regard.tasks.linear_trees import word_pieces
+from regard.tasks.linear_trees import linearise, word_pieces
 from regard.tasks.tree_search import TreeSearch
 from regard.use.bundle import Bundle
 from regard.use.fill import MaskedRows
@@ -70,7 +70,9 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
     reader = TextReader(bundle, query, prepared)
-    if writes(model) and "parse" in bundle.verbs and isinstance(text, str) and not query.target:
+    target = query.target or ""
+    as_tree = isinstance(target, str) and (not target.strip() or holds_tags(target))
+    if writes(model) and "parse" in bundle.verbs and isinstance(text, str) and as_tree:
         reader.write_tree(model, text)
     elif writes(model) and model.has_source:
         reader.translate(model, text)
@@ -173,19 +175,29 @@ class TextReader:
             self.prepared.written = self.bundle.tokenizer.decode([forced])[0]
 
     def write_tree(self, model: StepModel, text: str) -> None:
-        """Read a sentence, and the tree that the model finds for it."""
+        """Read a sentence, and the tree that the query gives, in brackets, or the model finds."""
         words, most = split_words(text), max(self.context // WORD_TOKENS, 1)
         if not words:
             raise InputError("the text is empty; write at least one word")
         if len(words) > most:
             self.prepared.notes.append(f"Cut to the first {most} of {len(words)} words; the viewer does not show more.")
+        words = words[:most]
         search = TreeSearch.of(self.bundle.need_tokenizer(), self.bundle.name)
-        with in_use(model):
-            ((best, *_),) = search(self.engine(model), model, [words[:most]], self.bundle.device, self.query.beam or 1)
-        self.add_sequence("source", search.source(word_pieces(search.tokenizer, words[:most])))
-        self.add_sequence("target", [*self.beginning(), *best.ids])
+        pieces, target = word_pieces(search.tokenizer, words), self.query.target
+        if isinstance(target, str) and target.strip():
+            tree = parse_tree(target)
+            if tree.words() != words:
+                rule = f"the tree has the words {' '.join(tree.words())!r}, but the text has {' '.join(words)!r}"
+                raise InputError(f"{rule}; give a tree of the same words")
+            ids = [*linearise(tree, pieces, search.symbols), search.tokenizer.end]
+        else:
+            with in_use(model):
+                ((best, *_),) = search(self.engine(model), model, [words], self.bundle.device, self.query.beam or 1)
+            tree, ids = best.tree, best.ids
+        self.add_sequence("source", search.source(pieces))
+        self.add_sequence("target", [*self.beginning(), *ids])
         self.prepared.begin = 1
-        self.prepared.written = str(best.tree)
+        self.prepared.written = str(tree)
 
     def search(self, model: StepModel, source: list[int], begin: list[int]) -> list[int]:
         """Translate as `regard translate` does, but keep the end token, which is read too."""

@@ -1,6 +1,7 @@
 """Queries become what a model reads: special tokens, generated text, cut to fit; errors are one sentence."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,10 +9,11 @@ import torch
 from regard.decode.engine import eager
 from regard.errors import InputError
 from regard.use.bundle import Bundle, ExternalEngine, Template
+from regard.use.load import load as open_model
 from regard.viewer.query import Query
 from regard.viewer.record import record
 
-from ..use.made import loaded
+from ..use.made import TREES, loaded, run
 from . import read_blobs as blobs
 
 
@@ -53,6 +55,20 @@ def test_a_given_target():
     assert recording.manifest()["written"] == "two cats"
     blank = record(ready, Query("one red dog", target=" "))  # is the same as no target
     assert ids(blank, "target") == ids(record(ready, Query("one red dog")), "target")
+
+
+def test_a_given_tree(tmp_path: Path):
+    ready = open_model(run("parsing", tmp_path / "run"), "cpu")
+    recording = record(ready, Query("one red dog runs", target=TREES[0]))
+    shown = "".join(texts(recording, "target"))
+    assert shown == "<s>(S(NP(CD) one(JJ) red(NN) dog)NP(VP(VBZ) runs)VP)S</s>"
+    assert recording.manifest()["written"] == TREES[0]
+    continued = record(ready, Query("one red dog runs", target="(S(NP(CD) one(JJ)"))  # tokens that the page continues
+    assert ids(continued, "target") == ids(recording, "target")[: len(ids(continued, "target"))]
+    with pytest.raises(InputError, match="the tree has the words 'one red', but the text has 'one red dog'"):
+        record(ready, Query("one red dog", target="(NP (CD one) (JJ red))"))
+    with pytest.raises(InputError, match="a bracket that is never closed"):
+        record(ready, Query("one red", target="(NP (CD one) (JJ red)"))
 
 
 def test_forced_first_tokens_of_a_translation():
