@@ -92,7 +92,7 @@ class Distances(Task):
 
     name = "distances"
     metric = "precision_l_6"
-    unit = "residues"
+    unit = "pairs"
 
     def __init__(
         self,

@@ -103,8 +103,11 @@ def test_measures_are_those_of_each_structure_alone(tmp_path: Path):
 
 def test_batches_are_parts_of_chains_with_the_bins_of_their_pairs(tmp_path: Path):
     found = task(tmp_path, crop=16)
-    feed = found.feed(model_for(found, "annotator", *HEAD), 64, 0)
+    model = model_for(found, "annotator", *HEAD)
+    feed = found.feed(model, 64, 0)
     batch = feed.batch(next(iter(feed.order.epoch(0))), 0)
+    assert int(found.loss(model, batch)[0].count) == int((batch["labels"] != IGNORE).sum())
+    assert found.unit == "pairs"  # what the loss counts, and so what the speed of training is measured in
     assert batch["tokens"].shape == (4, 16)
     assert batch["labels"].shape == (4, 16, 16)
     assert torch.equal(batch["labels"], batch["labels"].transpose(1, 2))
