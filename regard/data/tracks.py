@@ -24,7 +24,7 @@ from regard.errors import InputError
 
 COLUMNS = ("frame", "agent", "x", "y")
 LARGEST_FRAME = 2**40
-FARTHEST = 1e6  # from the origin, in metres
+FARTHEST = 1e5  # from the origin, in metres: positions are float32, which is exact to 4 mm there
 SHOWN = 24  # characters of a value in a message
 LONGEST_NAME = 80  # characters of the name of a file that does not exist
 REMEDY = "a row is: frame agent x y"
@@ -102,7 +102,7 @@ def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[i
         if not line.strip():
             skipped.note("blank line", f"{name}:{place}")
             continue
-        cells = re.split(r"\s*,\s*" if "," in line else r"\s+", line.strip())
+        cells = _cells(line)
         is_first, begun = not begun, True
         if is_first and _is_header(cells, f"{name}:{place}"):
             continue
@@ -115,13 +115,18 @@ def _rows(lines: Iterable[str], name: str, skipped: Skipped) -> Iterator[tuple[i
         if frame != int(frame):
             rule = f"frame {shorten(cells[0], SHOWN)} must be a whole number"
             raise InputError(f"{name}:{place}: {rule}; write the number of the frame, not its time")
-        if not cells[1].strip("\"'"):
+        agent = cells[1].strip("\"'")
+        if not agent:
             raise InputError(f"{name}:{place}: the agent has no name; give each agent a number or a name")
         for column, number in ((2, x), (3, y)):
             if abs(number) > FARTHEST:
                 rule = f"{COLUMNS[column]} {shorten(cells[column], SHOWN)} is more than {FARTHEST:,.0f} metres away"
                 raise InputError(f"{name}:{place}: {rule}; write metres from a point near the scene")
-        yield place, int(frame), re.sub(r"^(\d+)\.0*$", r"\1", cells[1]), x, y
+        yield place, int(frame), re.sub(r"^(\d+)\.0*$", r"\1", agent), x, y
+
+
+def _cells(line: str) -> list[str]:
+    return re.split(r"\s*,\s*" if "," in line else r"\s+", line.strip())
 
 
 def _is_header(cells: Sequence[str], place: str) -> bool:
@@ -235,14 +240,20 @@ class ObservedScene:
         return ~np.isnan(self.positions).any(-1)
 
     def text(self) -> str:
-        """Return the observed positions as rows, separated by semicolons."""
+        """Return the observed positions as rows, separated by semicolons: `parse_scene` reads the same scene."""
         steps = self.positions.shape[1]
+        between = ", " if any(len(agent.split()) > 1 for agent in self.agents) else " "
         return "; ".join(
-            f"{self.frame - (steps - 1 - time) * self.step} {agent} {x:g} {y:g}"
+            between.join((str(self.frame - (steps - 1 - time) * self.step), agent, _digits(x), _digits(y)))
             for time in range(steps)
-            for agent, (x, y) in zip(self.agents, self.positions[:, time].tolist(), strict=True)
+            for agent, (x, y) in zip(self.agents, self.positions[:, time], strict=True)
             if not np.isnan(x)
         )
+
+
+def _digits(number: np.float32) -> str:
+    """Return a position with the fewest digits that tell it from all others."""
+    return np.format_float_positional(number, trim="-")
 
 
 def observe_scene(tracks: Tracks, frame: int | None, observed: int, predicted: int) -> ObservedScene:
@@ -264,7 +275,7 @@ def observe_scene(tracks: Tracks, frame: int | None, observed: int, predicted: i
 
 def holds_rows(text: str) -> bool:
     """Return whether a text holds rows of tracks, not the name of a file."""
-    return ";" in text or "\n" in text or len(re.split(r"[\s,]+", text.strip())) == len(COLUMNS)
+    return ";" in text or "\n" in text or len(_cells(text)) == len(COLUMNS)
 
 
 def parse_scene(text: str, observed: int, predicted: int) -> ObservedScene:
