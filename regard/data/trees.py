@@ -191,10 +191,10 @@ def plain_label(label: str) -> str:
 # --- words of a text -------------------------------------------------------------------------------------------------
 
 
+_FULL_STOP = re.compile(r"([^.\s])(\.)([\]\)}>\"'”]*)\s*$")  # with the quotation marks and brackets that follow it
 _SPLIT = (
     (re.compile(r"\.\.\."), " ... "),
     (re.compile(r"([,;:@#$%&?!()\[\]{}<>]|--)(?![\d])|([;@#$%&?!()\[\]{}<>]|--)"), r" \1\2 "),
-    (re.compile(r"([^.\s])(\.)([\]\)}>\"']*)\s*$"), r"\1 \2\3 "),
     (re.compile(r"(?<=\S)('s|'m|'d|'ll|'re|'ve|n't)\b", re.IGNORECASE), r" \1"),
     (re.compile(r"(?<=\w)'(?=\s|$)"), " '"),
 )
@@ -203,10 +203,12 @@ _SPLIT = (
 def split_words(text: str) -> list[str]:
     """Split a sentence into words as the Penn Treebank does: `don't (yet).` is do n't -LRB- yet -RRB- .
 
-    Words that are separated already stay as they are. Quotation marks are opening and closing ones in turn.
+    Words that are separated already stay as they are. Straight quotation marks are opening and closing ones in turn.
     """
-    marks = cycle((" `` ", " '' "))
-    text = re.sub('"', lambda _: next(marks), text)
+    turns = cycle((" `` ", " '' "))
+    marks = {"“": " `` ", "”": " '' "}
+    text = _FULL_STOP.sub(r"\1 \2 \3 ", text.replace("’", "'"))  # before blanks separate the marks after it
+    text = re.sub('["“”]', lambda found: marks.get(found[0]) or next(turns), text)
     for pattern, replacement in _SPLIT:
         text = pattern.sub(replacement, text)
     return as_words(text.split())
