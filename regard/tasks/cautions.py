@@ -1,6 +1,7 @@
 """What the plan warns of: validation data on which a score says little."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 
 import numpy as np
 
@@ -39,13 +40,18 @@ def hash_pairs(corpus: Corpus, pairs: Indices) -> Hashes:
     return hash_rows(corpus, 2 * pairs) * FACTOR + hash_rows(corpus, 2 * pairs + 1)
 
 
+def hash_items(items: Iterable[bytes]) -> Hashes:
+    """Return a hash of each item."""
+    return np.array([int.from_bytes(blake2b(item, digest_size=8).digest(), "big") for item in items], np.uint64)
+
+
 def compared(rows: Indices) -> Indices:
     """Return the training rows that validation rows are compared with."""
     return spread(rows, COMPARED)
 
 
 def caution_validation(name: str, train: Hashes, valid: Hashes) -> Iterator[str]:
-    """Yield what is wrong with validation rows, called by `name` (text, pair): too few, or also in the training data.
+    """Yield what is wrong with validation rows, called by `name` (text, chain): too few, or also in the training data.
 
     Rows with the same tokens are the same: those that differ only in unknown words are one row to the model, too.
     """

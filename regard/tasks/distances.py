@@ -30,6 +30,7 @@ from regard.tasks.loss import IGNORE, Losses, cross_entropy
 from regard.tasks.proteins import (
     ROWS_AT_ONCE,
     ProteinTaskConfig,
+    caution_proteins,
     random_part,
     read_all,
 )
@@ -116,6 +117,10 @@ class Distances(Task):
         """Count structures and residues."""
         amount = self.amount()
         return {"structures": amount.rows, "residues": amount.tokens, "validation structures": len(self.valid)}
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the validation structures."""
+        return caution_proteins(self.config.row_name, self.train, self.valid)
 
     def fingerprint(self) -> str:
         """Compute the checksum of all structures."""

@@ -1,6 +1,6 @@
 """What the tasks on proteins share: their settings, folds without related sequences, and batches of chains."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -15,6 +15,7 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer, TokenizerConfig, load_tokenizer, train_tokenizer
 from regard.errors import ConfigError, InputError
 from regard.models.residues import ALPHABET, GAP
+from regard.tasks.cautions import caution_validation, hash_items
 from regard.tasks.files import FileTaskConfig, name_files
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import Task
@@ -112,6 +113,12 @@ def read_all(files: Sequence[str], read: Callable[[Path], Iterable[Item]], skipp
         left_out = "; ".join(skipped.report())
         raise InputError(f"{name_files(files)}: no {name} is left; give other files{left_out and f' ({left_out})'}")
     return found
+
+
+def caution_proteins(name: str, train: Sequence[Protein], valid: Sequence[Protein]) -> Iterator[str]:
+    """Yield what is wrong with validation proteins: too few, or with the sequence of a training protein."""
+    seen, held_out = (hash_items(each.sequence.encode() for each in side) for side in (train, valid))
+    return caution_validation(name, seen, held_out)
 
 
 # --- folds -----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from regard.tasks.proteins import (
     ROWS_AT_ONCE,
     EncodedChain,
     ProteinTaskConfig,
+    caution_proteins,
     random_part,
     read_all,
     tables_of_rows,
@@ -133,6 +134,10 @@ class Residues(Task):
         """Count chains and residues."""
         amount = self.amount()
         return {"chains": amount.rows, "residues": amount.tokens, "validation chains": len(self.valid)}
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the validation chains."""
+        return caution_proteins(self.config.row_name, self.chains, self.valid_chains)
 
     def fingerprint(self) -> str:
         """Compute the checksum of all chains."""

@@ -9,6 +9,7 @@ that at the last one; of the futures the one with the least error counts, for AD
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from math import pi
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from regard.data.tracks import Tracks, TrackWindows, find_windows, hold_out_end,
 from regard.errors import ConfigError, InputError
 from regard.models.trajectory import Futures
 from regard.tasks.baselines import Baseline, constant_velocity, constant_velocity_samples, linear_motion
+from regard.tasks.cautions import Hashes, caution_validation, hash_items
 from regard.tasks.defaults import Amount
 from regard.tasks.files import FileTaskConfig, name_files
 from regard.tasks.loss import IGNORE, Losses
@@ -152,6 +154,11 @@ class Trajectories(Task):
             "validation windows": len(self.valid),
             "validation agents": int(self.valid.whole.sum()),
         }
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the validation windows."""
+        seen, held_out = map(_window_hashes, (self.train, self.valid))
+        return caution_validation("window", seen, held_out)
 
     def fingerprint(self) -> str:
         """Compute the checksum of all windows."""
@@ -304,6 +311,11 @@ class Trajectories(Task):
         """Move the windows to the device."""
         super().to(device)
         self._tensors.clear()
+
+
+def _window_hashes(windows: TrackWindows) -> Hashes:
+    bounds = pairwise(windows.begins.tolist())
+    return hash_items(windows.positions[begin:end].tobytes() for begin, end in bounds)
 
 
 def _point(position: Tensor) -> str:

@@ -1,10 +1,14 @@
 """What the plan warns of: validation rows that are training rows too, too few of them, labels that occur once."""
 
-import numpy as np
+from functools import partial
 
+import numpy as np
+import pytest
+
+from regard.data.tokenizer import TokenizerConfig
 from regard.tasks.cautions import hash_pairs, hash_rows
 
-from .corpora import prepare, sentences, write
+from .corpora import prepare, sentences, walks, write, write_chains, write_structures
 
 
 def unique(count: int) -> list[str]:
@@ -59,3 +63,19 @@ def test_rows_have_the_same_hash_only_if_they_have_the_same_tokens(tmp_path):
     assert len(set(hashes)) == len(set(rows)) == len(set(zip(rows, hashes, strict=True)))
     both = hash_pairs(corpus, np.arange(300)).tolist()
     assert len(set(both)) == len(set(zip(rows[::2], rows[1::2], strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "write_file"),
+    [
+        ("residues", "chain", write_chains),
+        ("distances", "structure", write_structures),
+        ("trajectories", "window", partial(walks, steps=60)),
+    ],
+)
+def test_proteins_and_recordings(tmp_path, kind, name, write_file):
+    path = write_file(tmp_path / ("a.jsonl" if kind == "distances" else "a.tsv"))
+    tokenizer = TokenizerConfig("char")
+    assert "the score is mostly chance" in "".join(prepare(kind, tokenizer, train=(path,)).cautions())
+    *_, shared = prepare(kind, tokenizer, train=(path,), valid=(path,)).cautions()
+    assert f" validation {name}s are in the training data, too" in shared
