@@ -168,12 +168,15 @@ def shown_name(folder: Path) -> str:
 
 def folder_remedy(folder: Path) -> str:
     """Return the end of a message about a folder without a model: the nearest name in the box or beside it, if any."""
+    could_be_name = folder == Path(folder.name)
     if folder.exists():
+        if could_be_name and folder.name in box_names():
+            return f"it hides the model '{folder}' of `regard models`; rename the folder, or run this in another one"
         return FOLDER_REMEDY
     beside: list[str] = []
     with suppress(OSError):
         beside = [path.name for path in folder.parent.iterdir() if path.is_dir()]
-    in_box = box_names() if folder == Path(folder.name) else []
+    in_box = box_names() if could_be_name else []
     near = get_close_matches(folder.name, [*in_box, *beside], n=1)
     return f"did you mean '{folder.parent / near[0]}'? If not, {FOLDER_REMEDY}" if near else FOLDER_REMEDY
 

@@ -156,3 +156,12 @@ def test_the_nearest_name_is_suggested(tmp_path, monkeypatch):
     (tmp_path / "runs" / "translation-2").mkdir()
     for name in ("runs/translation-2", "runs/en-frr", "runs/quite-another", "nowhere/translation-1"):
         assert folder_remedy(Path(name)) == FOLDER_REMEDY
+
+
+def test_a_folder_that_hides_a_model_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trees").mkdir()
+    with pytest.raises(RegardError, match="no recipe.toml; it hides the model 'trees' of `regard models`; rename the"):
+        regard.load("trees", "cpu")
+    with pytest.raises(RegardError, match="no recipe.toml; give the folder"):
+        regard.load(tmp_path / "trees", "cpu")
