@@ -61,6 +61,8 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
             trouble = f"the text has {len(text):,} characters or token ids, and the limit is {CHARACTERS:,}"
             raise InputError(f"{trouble}; give a part of it")
     model = bundle.model
+    if query.target is not None and not model.has_source:
+        raise InputError(f"{bundle.name}: is {model.description}, not a translator; leave the target out")
     if model.image is not None:
         return _prepare_image(bundle, model.image, query)
     if query.image is not None:
@@ -76,8 +78,6 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
         reader.write_tree(model, text)
     elif writes(model) and model.has_source:
         reader.translate(model, text)
-    elif query.target is not None:
-        raise InputError(f"{bundle.name}: is {model.description}, not a translator; leave the target out")
     elif writes(model):
         reader.generate(model, text)
     else:

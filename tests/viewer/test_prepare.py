@@ -300,6 +300,8 @@ def test_wrong_queries():
         record(loaded("language"), Query("red", tokens=-1))
     with pytest.raises(InputError, match="here: is a language model, not a translator; leave the target out"):
         record(loaded("language"), Query("red", target="dog"))
+    with pytest.raises(InputError, match="here: is a model of trajectories, not a translator; leave the target out"):
+        record(loaded("trajectories"), Query("0 a 1 2; 10 a 2 2", target="dog"))
     with pytest.raises(
         InputError, match="Linear is not a model of regard; use one from `regard.load` or `regard.build`"
     ):
