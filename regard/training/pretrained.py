@@ -9,7 +9,7 @@ from regard.errors import RegardError
 from regard.hub import folder as hub
 from regard.models.recipe import ModelConfig
 from regard.models.store import read_config, tensors
-from regard.runs.weights import load_model
+from regard.runs.weights import check_best, load_model
 from regard.use.box import folder_remedy
 
 
@@ -26,6 +26,7 @@ class Pretrained:
             raise RegardError(f"{self.folder}: no such folder; {folder_remedy(self.folder)}")
         if hub.is_huggingface(self.folder):
             return hub.read_huggingface_config(self.folder, task, self.allow_pickle)
+        check_best(self.folder)
         return read_config(self.folder)
 
     def weights(self) -> dict[str, Tensor]:

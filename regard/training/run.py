@@ -9,14 +9,13 @@ import torch
 from regard.atomic import make_folder, write_text
 from regard.config import from_table, kind_of, to_toml
 from regard.data.tokenizer import Tokenizer
-from regard.errors import RegardError
 from regard.html_table import html_table
 from regard.models.model import Model, ModelConfig
-from regard.models.store import WEIGHTS
 from regard.recipe_files import in_file
 from regard.runs.folder import RunFolder, read_run_recipe
 from regard.runs.layout import RECIPE
 from regard.runs.records import read_metrics
+from regard.runs.weights import own_module_error
 from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.training.notebook_progress import curve_svg
@@ -69,8 +68,7 @@ class Run:
     def model_config(self) -> ModelConfig:
         """The config of the model; an error if the run trained a module of the user, which has none."""
         if self.config.model is None:
-            remedy = f"module.load_state_dict(safetensors.torch.load_file({str(self.folder / WEIGHTS)!r}))"
-            raise RegardError(f"{self.folder}: was trained with a module of your own; read its weights with {remedy}")
+            raise own_module_error(self.folder)
         return self.config.model
 
     def model(self, device: str | torch.device = "cpu", step: int | None = None) -> Model:

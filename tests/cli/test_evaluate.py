@@ -181,7 +181,7 @@ def test_folders_that_are_not_runs(regard, tmp_path):
     assert missing in regard.refused("evaluate", "-m", tmp_path)
     (tmp_path / "recipe.toml").write_bytes((Path("language") / "recipe.toml").read_bytes())
     (tmp_path / "tokenizer.json").write_bytes((Path("language") / "tokenizer.json").read_bytes())
-    assert "cannot be read as a model" in regard.refused("evaluate", "-m", tmp_path)
+    assert "this run has no best weights yet" in regard.refused("evaluate", "-m", tmp_path)
     text = (tmp_path / "recipe.toml").read_text().replace("window", "widnow")
     (tmp_path / "recipe.toml").write_text(text)
     wrong = f"{tmp_path / 'recipe.toml'}: task.widnow: unknown key; did you mean 'window'?"

@@ -9,6 +9,7 @@ import regard
 from regard.errors import InputError, RegardError
 from regard.models.store import save_weights, tensors
 from regard.runs.weights import saved_steps
+from regard.training.pretrained import Pretrained
 
 from ..training.tiny import make_trainer, planned
 from ..use.made import run as untrained
@@ -92,3 +93,31 @@ def test_only_runs_have_steps(tmp_path):
     (run / "recipe.toml").unlink()
     with pytest.raises(InputError, match="step=3: only the folder of a run holds weights of several steps"):
         regard.load(run, step=3)
+
+
+def test_a_run_that_was_stopped_before_its_first_validation_says_how_to_continue(tmp_path):
+    """Not that a file of a model is missing: the folder is that of a run, and its training can continue."""
+    run, _ = trained(tmp_path, "train.keep=2")
+    for name in ("config.json", "model.safetensors"):
+        (run / name).unlink()
+    rule = "this run has no best weights yet"
+    remedy = f"continue it with: regard train --resume {run}"
+    for use in (regard.load, regard.load_model, lambda run: Pretrained(run).config()):
+        with pytest.raises(RegardError) as error:
+            use(run)
+        assert str(error.value) == f"{run}: {rule}, only those of the steps 3, 4; {remedy}"
+    assert regard.load(run, device="cpu", step=4).model is not None
+    shutil.rmtree(run / "checkpoints" / "step-00000003")
+    with pytest.raises(RegardError, match="yet, only those of step 4; continue it with"):
+        regard.load(run)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RegardError) as error:
+        regard.load(run)
+    assert str(error.value) == f"{run}: {rule}; {remedy}"
+
+
+def test_a_run_of_an_own_module_says_how_to_read_its_weights(tmp_path):
+    run, _ = trained(tmp_path)
+    (run / "config.json").unlink()
+    with pytest.raises(RegardError, match="was trained with a module of your own; read its weights with module"):
+        regard.load(run)
