@@ -58,6 +58,7 @@ _IDENTIFIER = re.compile(  # numbers, truth values, addresses, dates, hashes
 )
 _WORD = re.compile(r"[^\W\d]\w*([-.]\w+)*")
 LONGEST_NAME = 40  # characters
+SEPARATORS = {";": "';'", "\t": "tab", ",": "comma"}  # of cells, and how a message names them
 SHOWN = 24  # characters of a value in an error
 
 
@@ -262,8 +263,9 @@ def _missing(
     if len(head.columns) < needed:
         rule = f"has one column ({', '.join(head.columns)}), but two are needed; check how columns are separated"
         values = [value for column in head.columns.values() for value in column]
-        if values and all(";" in value for value in values):
-            rule += ": every row has a ';', but a .csv needs commas, a .tsv tabs"
+        for mark, name in SEPARATORS.items():
+            if 2 * sum(mark in value for value in values) > len(values):  # not all: the rest of some may be cut off
+                return InputError(f"{place}: {rule}: most rows have a {name}, but a .csv needs commas, a .tsv tabs")
         return InputError(f"{place}: {rule}")
     what = " and the ".join(role.name for role in roles)
     how = " ".join(f"{role.option}=..." for role in roles)

@@ -148,7 +148,8 @@ def _split_commas(path: Path) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise InputError(f"{path}:{row}: not valid CSV ({error}); check the quotes from here on") from None
+            remedy = "check that commas separate the columns, and the quotes from here on"
+            raise InputError(f"{path}:{row}: not valid CSV ({error}); {remedy}") from None
         if len(cells) > MOST_COLUMNS:
             raise InputError(f"{path}:{row}: more than {MOST_COLUMNS:,} columns are not read; check the commas")
         yield row, cells

@@ -344,8 +344,19 @@ def test_blank_lines_at_the_end_of_one_side_are_named(tmp_path):
         list(read_pairs(source, target, Skipped()))
 
 
-def test_a_table_with_semicolons_is_recognised(tmp_path):
-    path = write(tmp_path, "a.csv", "text;label\na film;1\na book;0\n")
+@pytest.mark.parametrize(
+    ("name", "mark", "shown"), [("a.csv", ";", "';'"), ("a.csv", "\t", "tab"), ("a.tsv", ",", "comma")]
+)
+def test_a_table_with_another_separator_is_recognised(tmp_path, name, mark, shown):
+    """Also where commas in the text of a .csv split some of its rows, which then lack the separator."""
+    path = write(tmp_path, name, "text;label\na film;1\na book;0\ngood, and cheap;1\n".replace(";", mark))
     rule = "has one column (1), but two are needed; check how columns are separated"
-    with raises(f"{path}: {rule}: every row has a ';', but a .csv needs commas, a .tsv tabs"):
+    with raises(f"{path}: {rule}: most rows have a {shown}, but a .csv needs commas, a .tsv tabs"):
+        list(read_labelled(path, Skipped()))
+
+
+def test_a_table_with_quotes_and_semicolons_is_recognised(tmp_path):
+    path = write(tmp_path, "a.csv", 'text;label\n"a film";1\n')
+    remedy = "check that commas separate the columns, and the quotes from here on"
+    with raises(f"{path}:2: not valid CSV (',' expected after '\"'); {remedy}"):
         list(read_labelled(path, Skipped()))
