@@ -55,14 +55,19 @@ def caution_validation(name: str, train: Hashes, valid: Hashes) -> Iterator[str]
 
     Rows with the same tokens are the same: those that differ only in unknown words are one row to the model, too.
     """
-    if len(valid) < FEW_ROWS:
-        rows = f"1 validation {name}" if len(valid) == 1 else f"{len(valid)} validation {name}s"
-        yield f"{rows}: the score is mostly chance; give more data, or --valid FILE"
+    yield from caution_few(name, len(valid))
     shared = int(np.isin(valid, train).sum())
     if shared > SHARED * len(valid):
         least = "at least " if len(train) == COMPARED else ""
         rule = f"{least}{shared:,} of {len(valid):,} validation {name}s are in the training data, too"
         yield f"{rule}, so the score is too good; remove duplicates, or give other data with --valid"
+
+
+def caution_few(name: str, rows: int) -> Iterator[str]:
+    """Yield a caution if there are too few validation rows."""
+    if rows < FEW_ROWS:
+        counted = f"1 validation {name}" if rows == 1 else f"{rows} validation {name}s"
+        yield f"{counted}: the score is mostly chance; give more data, or --valid FILE"
 
 
 def caution_unknown(task: Task) -> Iterator[str]:
@@ -86,3 +91,18 @@ def caution_classes(labels: Indices, classes: Sequence[str]) -> Iterator[str]:
             f"{once:,} of {len(classes):,} classes have one text, such as {classes[int(np.argmax(counts == 1))]!r}; "
             "is this the column of the labels? (task.label)"
         )
+
+
+def caution_unmeasured(name: str, valid: Indices, classes: Sequence[str]) -> Iterator[str]:
+    """Yield a caution if validation rows, called by `name`, lack classes; `caution_few` warns of very few rows.
+
+    Rare classes are easily missed by a part that is held out at random. If one class is left, a model that always
+    predicts it has an accuracy and an F1 of 1.
+    """
+    counts = np.bincount(valid, minlength=len(classes))
+    missing = [label for label, count in zip(classes, counts, strict=True) if not count]
+    if missing and len(valid) >= FEW_ROWS:
+        rule = f"no validation {name} has the label {missing[0]!r}"
+        if len(missing) > 1:
+            rule = f"{len(missing):,} of {len(classes):,} classes have no validation {name}, such as {missing[0]!r}"
+        yield f"{rule}, so the score does not count it; give more data, or --valid FILE"

@@ -20,7 +20,7 @@ from regard.errors import InputError
 from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
-from regard.tasks.cautions import caution_classes, caution_validation, compared, hash_rows
+from regard.tasks.cautions import caution_classes, caution_unmeasured, caution_validation, compared, hash_rows
 from regard.tasks.defaults import Amount, is_little, text_bytes
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.labelled import Labelled
@@ -217,6 +217,7 @@ class Classification(Task):
         yield from caution_classes(train.labels[train.rows], self.classes)
         seen = hash_rows(train.corpus, compared(train.rows))
         yield from caution_validation("text", seen, hash_rows(valid.corpus, valid.rows))
+        yield from caution_unmeasured("text", valid.labels[valid.rows], self.classes)
 
     def tokens_read(self) -> Indices:
         """Return the tokens of the texts."""

@@ -23,6 +23,7 @@ from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import ConfigError, InputError
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_IMAGES, Baseline, linear_pixels, majority_class
+from regard.tasks.cautions import caution_few, caution_unmeasured
 from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, mixed_cross_entropy
 from regard.tasks.metric import classification_scores
@@ -218,6 +219,11 @@ class Vision(Task):
             "classes": len(self.config.classes),
             "validation images": len(self.valid_rows),
         }
+
+    def cautions(self) -> Iterator[str]:
+        """Yield what is wrong with the validation images."""
+        yield from caution_few("image", len(self.valid_rows))
+        yield from caution_unmeasured("image", self.valid.labels[self.valid_rows], self.config.classes)
 
     def fingerprint(self) -> str:
         """Compute the checksum of the images, the labels, and the numbers of the images that are used."""

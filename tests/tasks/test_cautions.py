@@ -54,6 +54,33 @@ def test_labels_that_occur_once(tmp_path):
     assert any("of 500 classes have one text" in caution and "task.label" in caution for caution in found)
 
 
+def test_labels_that_no_validation_row_has(tmp_path):
+    """Then a model that never predicts them may have an accuracy and an F1 of 1."""
+    texts = unique(500)
+    rows = [f"{text}\t{'rare' if number < 3 else 'usual'}" for number, text in enumerate(texts)]
+    train = write(tmp_path / "train.tsv", rows)
+    valid = write(tmp_path / "valid.tsv", [f"other {text}\tusual" for text in texts[:30]])
+    (caution,) = prepare("classification", train=(train,), valid=(valid,)).cautions()
+    rule = "so the score does not count it; give more data, or --valid FILE"
+    assert caution == f"no validation text has the label 'rare', {rule}"
+    write(tmp_path / "train.tsv", [*rows, *(f"more {text}\tother" for text in texts)])
+    (caution,) = prepare("classification", train=(train,), valid=(valid,)).cautions()
+    assert caution == f"2 of 3 classes have no validation text, such as 'other', {rule}"
+
+
+def test_few_images_and_classes_without_one(tmp_path):
+    labels = np.arange(40, dtype=np.int64) // 20
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    found = []
+    for count in (4, 20):
+        arrays = {"x_train": pixels, "y_train": labels, "x_valid": pixels[:count], "y_valid": labels[:count]}
+        np.savez(tmp_path / f"{count}.npz", **arrays)
+        found += prepare("vision", train=str(tmp_path / f"{count}.npz")).cautions()
+    few, unmeasured = found
+    assert few.startswith("4 validation images: the score is mostly chance")
+    assert unmeasured.startswith("no validation image has the label '1', so the score does not count it")
+
+
 def test_rows_have_the_same_hash_only_if_they_have_the_same_tokens(tmp_path):
     task = prepare("translation", source=(pairs(tmp_path / "a.tsv", sentences(300)),))
     corpus = task.train[0].corpus
