@@ -127,15 +127,17 @@ class ColumnOptions:
     roles: tuple[Role, ...]
     chosen: tuple[str | None, ...]  # for each role; None: to be found
     header: bool | None = None  # None: to be found
+    others: tuple[str, ...] = ()  # columns that are not read, by which a header is recognised, too
 
     def named(self) -> tuple[str, ...]:
-        """Return the columns that were chosen."""
-        return tuple(name for name in self.chosen if name is not None)
+        """Return the columns that were chosen, and those by which a header is recognised."""
+        return (*(name for name in self.chosen if name is not None), *self.others)
 
     def first(self, column: str | None, flag: str) -> ColumnOptions:
         """Return the options to read the first role alone; `column` was chosen for it by the option `flag`."""
         role = replace(self.roles[0], flag=flag)
-        return ColumnOptions((role,), (self.chosen[0] if column is None else column,), self.header)
+        chosen = (self.chosen[0] if column is None else column,)
+        return ColumnOptions((role,), chosen, self.header, self.named())
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from regard.data.read import (
     read_labelled,
     read_pairs,
 )
+from regard.data.tables import read_columns
 from regard.errors import InputError
 
 
@@ -353,6 +354,16 @@ def test_a_table_with_another_separator_is_recognised(tmp_path, name, mark, show
     rule = "has one column (1), but two are needed; check how columns are separated"
     with raises(f"{path}: {rule}: most rows have a {shown}, but a .csv needs commas, a .tsv tabs"):
         list(read_labelled(path, Skipped()))
+
+
+@pytest.mark.parametrize(("text", "column"), [("2", None), ("What they said", "1")])
+def test_a_header_is_recognised_by_columns_that_are_not_read(tmp_path, text, column):
+    """Classifying the table of the training reads its first row as the training did, though labels are not read."""
+    path = write(tmp_path, "a.csv", "Row #,What they said,Overall rating\n1,a film,good\n2,a book,bad\n")
+    options = ColumnOptions(LABELLED, (text, "Overall rating"))
+    assert [row for _, row in read_columns(path, options)] == [("a film", "good"), ("a book", "bad")]
+    [(_, first), _] = read_columns(path, options.first(column, "--column"))
+    assert first == ("1" if column else "a film",)
 
 
 def test_a_table_with_quotes_and_semicolons_is_recognised(tmp_path):
