@@ -13,6 +13,7 @@ pickled. `training/checkpoint.py` writes them.
 import re
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,16 @@ def load_checkpoint(
         return None
     listed = ", ".join(f"{step_name(step)} ({fault})" for step, fault in faults.items())
     raise RegardError(f"{folder}: every checkpoint is damaged: {listed}; restore one, or remove them to start again")
+
+
+def newest_facts(folder: Path) -> dict[str, Any]:
+    """Return the facts of the newest checkpoint whose facts can be read, without a look at its tensors."""
+    for _, path in sorted(checkpoint_paths(folder).items(), reverse=True):
+        with suppress(DamageError):
+            facts = _read_table(path / FACTS).get("facts")
+            if isinstance(facts, dict):
+                return facts
+    return {}
 
 
 def check_checkpoint(path: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from regard.errors import ConfigError, RegardError
 from regard.models.model import Model
 from regard.models.store import WEIGHTS
 from regard.recipe_files import in_file, read_recipe
-from regard.runs.layout import RECIPE
+from regard.runs.checkpoint import newest_facts
+from regard.runs.layout import CHECKPOINTS, RECIPE
 from regard.runs.weights import load_model, load_step
 from regard.tasks.kinds import TaskConfig
 from regard.tasks.task import Task
@@ -35,6 +36,11 @@ class RunFolder:
     def tokenizer(self) -> Tokenizer | None:
         """Load the tokenizer; None if the task has none."""
         return None if self.tokenizer_config is None else load_tokenizer(self.path)
+
+    def learned_from(self, task: Task) -> bool:
+        """Return whether the run was trained on the data of a task: unless its last checkpoint says otherwise."""
+        trained = newest_facts(self.path / CHECKPOINTS).get("fingerprint")
+        return trained is None or trained == task.fingerprint()
 
     def open_task(
         self,

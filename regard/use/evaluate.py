@@ -94,7 +94,11 @@ def evaluate_model(
     if isinstance(task, Parsing) and beam is not None:
         task.config = replace(task.config, beam=beam)
     task.to(bundle.device)
-    found = replace(evaluate_task(bundle, task, options, say), cautions=list(caution_unknown(task)))
+    cautions = [*caution_unknown(task)]
+    if not names and bundle.run is not None and not bundle.run.learned_from(task):
+        rule = "the data of this run has changed since its training: it may have learned from rows that are measured"
+        cautions.append(f"{rule}; restore the files, or name files to measure it on")
+    found = replace(evaluate_task(bundle, task, options, say), cautions=cautions)
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
 
 

@@ -61,6 +61,23 @@ def test_a_finished_run_keeps_what_its_best_weights_measure(trained):
     assert kept.evaluation.signatures == again.signatures
 
 
+def test_data_that_changed_since_the_training_is_cautioned_of(trained):
+    """Other rows are held out of files with a row more, and the model learned from most of them."""
+    run, _, files = trained
+    sides = [Path(name) for name in (*run.config.task.source, *run.config.task.target)]
+    before = [side.read_text() for side in sides]
+    assert run.evaluate(device="cpu").cautions == []
+    for side, text in zip(sides, before, strict=True):
+        side.write_text(text + "one more\n")
+    [caution] = run.evaluate(device="cpu").cautions
+    rule = "the data of this run has changed since its training: it may have learned from rows that are measured"
+    assert caution == f"{rule}; restore the files, or name files to measure it on"
+    assert run.evaluate(*files, device="cpu").cautions == []
+    for side, text in zip(sides, before, strict=True):
+        side.write_text(text)
+    assert run.evaluate(device="cpu").cautions == []
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"step": 1, "weights": "", "metrics": {}, "other": 2}'])
 def test_a_damaged_result_is_one_line(tmp_path, text):
     (tmp_path / "evaluation.json").write_text(text)

@@ -8,6 +8,7 @@ import torch
 import regard
 from regard.errors import InputError, RegardError
 from regard.models.store import save_weights, tensors
+from regard.runs.checkpoint import newest_facts
 from regard.runs.weights import saved_steps
 from regard.training.pretrained import Pretrained
 
@@ -121,3 +122,14 @@ def test_a_run_of_an_own_module_says_how_to_read_its_weights(tmp_path):
     (run / "config.json").unlink()
     with pytest.raises(RegardError, match="was trained with a module of your own; read its weights with module"):
         regard.load(run)
+
+
+def test_the_facts_of_the_newest_checkpoint_that_can_be_read(tmp_path):
+    run, _ = trained(tmp_path, "train.keep=2")
+    folder = run / "checkpoints"
+    newest = newest_facts(folder)
+    assert newest["best_step"] == 4
+    (folder / "step-00000004" / "facts.json").write_text("{")
+    assert newest_facts(folder)["fingerprint"] == newest["fingerprint"]
+    shutil.rmtree(folder)
+    assert newest_facts(folder) == {}
