@@ -17,6 +17,10 @@ COMPARED = 200_000  # training rows that are compared; of more, a sample
 AT_ONCE = 10_000
 FACTOR = np.uint64(6364136223846793005)  # odd, so that no token is lost modulo 2^64 (Knuth, MMIX)
 
+BACK = np.uint64(pow(int(FACTOR), -1, 2**64))
+PASSAGE = 50  # tokens of a passage: texts have many shorter ones in common
+PASSAGES = 1_000  # of a validation text, spread over it
+
 Hashes = np.ndarray  # uint64, one for each row
 
 
@@ -28,11 +32,26 @@ def hash_rows(corpus: Corpus, rows: Indices) -> Hashes:
         ends = np.cumsum(lengths)
         within = np.arange(len(tokens)) - np.repeat(ends - lengths, lengths)
         powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, FACTOR))
-        mixed = (tokens.astype(np.uint64) + np.uint64(1)) * FACTOR
-        mixed ^= mixed >> np.uint64(29)
+        mixed = _mix(tokens)
         sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed * powers[within])))
         parts.append(sums[ends] - sums[ends - lengths])
     return np.concatenate(parts)
+
+
+def hash_passages(tokens: Indices) -> Hashes:
+    """Return a hash of each passage of a text, from every token on: of `PASSAGE` tokens, as `hash_rows` does."""
+    count = len(tokens) - PASSAGE + 1
+    if count < 1:
+        return np.empty(0, np.uint64)
+    powers = np.cumprod(np.append(np.uint64(1), np.full(len(tokens) - 1, FACTOR)))
+    sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(_mix(tokens) * powers)))
+    back = np.cumprod(np.append(np.uint64(1), np.full(count - 1, BACK)))
+    return (sums[PASSAGE:] - sums[:count]) * back
+
+
+def _mix(tokens: Indices) -> Hashes:
+    mixed = (tokens.astype(np.uint64) + np.uint64(1)) * FACTOR
+    return mixed ^ (mixed >> np.uint64(29))
 
 
 def hash_pairs(corpus: Corpus, pairs: Indices) -> Hashes:
@@ -61,6 +80,22 @@ def caution_validation(name: str, train: Hashes, valid: Hashes) -> Iterator[str]
         least = "at least " if len(train) == COMPARED else ""
         rule = f"{least}{shared:,} of {len(valid):,} validation {name}s are in the training data, too"
         yield f"{rule}, so the score is too good; remove duplicates, or give other data with --valid"
+
+
+def caution_passages(train: Indices, valid: Indices, whole: bool) -> Iterator[str]:
+    """Yield a caution if passages of a validation text are in the training text, too.
+
+    `train` and `valid` are the tokens of both texts; `whole` says whether `train` is all of the training text.
+    """
+    passages, seen = hash_passages(valid), hash_passages(train)
+    asked = np.sort(passages[spread(np.arange(0, len(passages), PASSAGE), PASSAGES)])
+    if not len(asked):
+        return
+    places = np.searchsorted(asked, seen)  # much faster than to sort the training text
+    share = float(np.isin(asked, seen[asked[np.minimum(places, len(asked) - 1)] == seen]).mean())
+    if share > SHARED:
+        rule = f"{'' if whole else 'at least '}{share:.0%} of the validation text is in the training text, too"
+        yield f"{rule}, so the score is too good; remove what is there twice, or give other data with --valid"
 
 
 def caution_few(name: str, rows: int) -> Iterator[str]:

@@ -20,6 +20,7 @@ from regard.data.read import By, DocumentPart, Skipped, documents_reading, read_
 from regard.data.tokenizer import Tokenizer, TokenizerConfig
 from regard.errors import InputError
 from regard.tasks.baselines import MOST_TOKENS
+from regard.tasks.cautions import caution_passages
 from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount, text_bytes
 from regard.tasks.files import FileTaskConfig
@@ -322,6 +323,11 @@ class LongTextTask(Task):
         begin = np.array([0])
         train = self.train.windows(begin, min(self.train.tokens, MOST_TOKENS))
         return train[0].cpu().numpy(), self.valid.windows(begin, self.valid.tokens)[0].cpu().numpy()
+
+    def cautions(self) -> Iterator[str]:
+        """Yield a caution if the validation text is in the training text, too."""
+        train, valid = self.counted_tokens()
+        return caution_passages(train, valid, len(train) == self.train.tokens)
 
     def tokens_read(self) -> Indices:
         """Return the beginning of the validation text."""

@@ -4,9 +4,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from regard.data.tokenizer import TokenizerConfig
-from regard.tasks.cautions import hash_pairs, hash_rows
+from regard.tasks.cautions import PASSAGE, caution_passages, hash_pairs, hash_passages, hash_rows
 
 from .corpora import prepare, sentences, walks, write, write_chains, write_structures
 
@@ -79,6 +81,39 @@ def test_few_images_and_classes_without_one(tmp_path):
     few, unmeasured = found
     assert few.startswith("4 validation images: the score is mostly chance")
     assert unmeasured.startswith("no validation image has the label '1', so the score does not count it")
+
+
+@pytest.mark.parametrize("kind", ["language", "masked", "vectors"])
+def test_a_validation_text_that_is_in_the_training_text(tmp_path, kind):
+    texts = sentences(2000, longest=20)
+    train = write(tmp_path / "train.txt", texts)
+    assert list(prepare(kind, train=(train,)).cautions()) == []
+    valid = write(tmp_path / "valid.txt", texts[700:1500])
+    (caution,) = prepare(kind, train=(train,), valid=(valid,)).cautions()
+    share, _, rule = caution.partition("% of the validation text is in the training text, too, so the score ")
+    assert int(share) >= 98  # before the first token is the end of a text, here only
+    assert rule == "is too good; remove what is there twice, or give other data with --valid"
+    half = write(tmp_path / "half.txt", [*texts[700:1100], *sentences(400, seed=1, longest=20)])
+    (caution,) = prepare(kind, train=(train,), valid=(half,)).cautions()
+    assert 45 <= int(caution.partition("%")[0]) <= 55
+
+
+@given(st.lists(st.integers(0, 2), max_size=PASSAGE + 3), st.lists(st.integers(0, 2), max_size=5))
+def test_passages_have_the_same_hash_wherever_they_begin(tokens, before):
+    hashes = hash_passages(np.array(tokens, np.int64))
+    assert len(hashes) == max(len(tokens) - PASSAGE + 1, 0)
+    later = hash_passages(np.array([*before, *tokens], np.int64))
+    assert later[len(later) - len(hashes) :].tolist() == hashes.tolist()
+    passages = [tuple(tokens[first : first + PASSAGE]) for first in range(len(hashes))]
+    assert len(set(passages)) == len(set(hashes.tolist()))
+
+
+def test_a_part_of_a_training_text_is_compared():
+    tokens = np.random.default_rng(0).integers(0, 9, 500)
+    (caution,) = caution_passages(tokens[:300], tokens[100:], whole=False)
+    assert caution.startswith("at least 50% of the validation text is in the training text, too")
+    assert list(caution_passages(tokens[:300], tokens[300:], whole=True)) == []
+    assert list(caution_passages(tokens[:300], tokens[:10], whole=True)) == []
 
 
 def test_rows_have_the_same_hash_only_if_they_have_the_same_tokens(tmp_path):
