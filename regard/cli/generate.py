@@ -144,7 +144,8 @@ def _answer(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sin
 
 def _stream(loaded: "LoadedModel", lines: Lines, options: "GenerateOptions", sink: Sink) -> None:
     """Write each prompt and its text as it arrives."""
-    loaded.bundle.check("generate")  # before the prompt is written
+    loaded.bundle.check("generate")  # this and the next line before the prompt is written
+    loaded.bundle.need_tokenizer()
     for chunk in lines.chunks(loaded).lists:
         for prompt in chunk:
             sink.write(prompt, flush=True)

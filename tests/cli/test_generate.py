@@ -10,6 +10,7 @@ import pytest
 
 from regard.cli.sink import Sink
 from regard.escape import one_line
+from regard.use.convert import convert
 from regard.use.load import load
 
 from ..use.made import run
@@ -38,6 +39,15 @@ def test_one_prompt_is_shown_as_it_is_written(regard, folder, monkeypatch):
     assert len(pieces) > 5
     assert regard("generate", "red dog", "-m", folder, "--tokens", 12, "--seed", 0, "-o", "out.txt").out == ""
     assert Path("out.txt").read_bytes().decode() == f"red dog{text}\n"
+
+
+def test_a_folder_without_a_tokenizer_is_an_error_before_the_prompt_is_written(regard):
+    convert(run("language", Path("run"), "bpe"), "huggingface", Path("written"))
+    for path in Path("written").glob("*token*"):
+        path.unlink()
+    done = regard("generate", "red dog", "-m", "written")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("regard: written: has no tokenizer.json; put the one it was trained with into its")
 
 
 def test_many_prompts_give_a_line_each(regard, folder, monkeypatch):
