@@ -54,6 +54,12 @@ def written(tmp_path, monkeypatch, caplog):
     return write_and_read
 
 
+def test_another_recipe_is_another_model_whatever_was_tested_before(monkeypatch):
+    before = model_of("translation", "word").config
+    monkeypatch.setitem(made.RECIPE, "translation", "translator")
+    assert model_of("translation", "word").config != before
+
+
 @pytest.mark.parametrize("tokenizer", ["word", "char", "bpe", "unigram"])
 def test_texts_become_the_same_ids(written, tokenizer):
     ours, _, words = written("language", tokenizer)
