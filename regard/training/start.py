@@ -13,10 +13,12 @@ from rich.text import Text
 from torch import nn
 
 from regard.config import Table, from_table, kind_of, optional_keys, to_table
+from regard.data.tokenizer import Tokenizer, load_tokenizer
+from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.kernel import running_cell
-from regard.models.recipe import build_empty
+from regard.models.recipe import ModelConfig, build_empty
 from regard.models.store import tensors
 from regard.recipe_files import override
 from regard.runs.checkpoint import checkpoint_steps
@@ -177,7 +179,7 @@ def begin(planned: PlannedRun, console: "Console", callbacks: Sequence[Any] = ()
     model = build_model(plan.config, ranks) if plan.module is None else plan.module.to(ranks.device)
     with _progress(console, run) as progress:
         if plan.pretrained is not None:
-            take_weights(model, plan.pretrained, progress.say)
+            take_weights(model, plan.pretrained, plan.task.tokenizer, progress.say)
         trainer = _trainer(run, plan.task, model, ranks, progress, callbacks)
         if ranks.first:  # only now, so that an error before leaves no run behind, and an old one as it was
             clear_run(folder)
@@ -378,10 +380,14 @@ def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
     write_report(run.folder, run.folder.resolve().name, scores, measured, facts, curves, task.baselines)
 
 
-def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:
-    """Copy trained weights into a model where name and shape agree."""
+def take_weights(model: nn.Module, pretrained: Pretrained, tokenizer: Tokenizer | None, say: Say) -> None:
+    """Copy trained weights into a model where name and shape agree; those of other tokens are left out."""
     found, folder = pretrained.weights(), pretrained.folder
     own = tensors(model)
+    if tokenizer is not None and not _has_tokens(folder, tokenizer):
+        other = _of_tokens(model.config)
+        found = {name: tensor for name, tensor in found.items() if name not in other}
+        say(f"its tokens are not those of {folder}, so it learns their vectors anew")
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
     if not taken:
         raise RegardError(f"{folder}: none of its weights fits this model; --init-from needs a similar model")
@@ -390,3 +396,21 @@ def take_weights(model: nn.Module, pretrained: Pretrained, say: Say) -> None:
             own[name].copy_(found[name])
     new = sorted(own.keys() - set(taken))
     say(f"{len(taken)} of {len(own)} weights taken from {folder}" + (f"; new: {', '.join(new[:6])}" if new else ""))
+
+
+def _has_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
+    """Return whether the model in a folder has these tokens under the same ids, or no tokenizer at all."""
+    if not has_tokenizer(folder):
+        return True
+    own = load_tokenizer(folder)
+    shared = min(own.size, tokenizer.size)
+    return own.names(shared) == tokenizer.names(shared)
+
+
+def _of_tokens(config: ModelConfig) -> set[str]:
+    """Name the weights of a model that belong to its tokens: those that one token more changes in shape."""
+    table = to_table(config)
+    wider = {key: table[key] + 1 for key in ("vocabulary", "source_vocabulary") if table.get(key) is not None}
+    shapes = {name: tensor.shape for name, tensor in tensors(build_empty(config)).items()}
+    larger = tensors(build_empty(from_table(table | wider, ModelConfig, "model")))
+    return {name for name, shape in shapes.items() if larger[name].shape != shape}

@@ -119,7 +119,7 @@ def test_another_head_comes_from_the_same_family(text, tmp_path):
     assert (table["kind"], table["transform"], table["classes"]) == ("classes", "tanh", 2)
     assert hub.huggingface_obstacle(found.config.model) is None
     model = start.build_model(found.config, Ranks(0, 1, torch.device("cpu")))
-    start.take_weights(model, Pretrained(folder), said.append)
+    start.take_weights(model, Pretrained(folder), found.task.tokenizer, said.append)
     assert "weights taken from" in said[0]
     assert "new: head.classify.bias" in said[0]
     regard.train(tasks(text)["bert-classes"], *BRIEF, init_from=folder, run="run", console=QUIET)

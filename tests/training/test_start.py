@@ -502,6 +502,23 @@ def test_starting_from_another_model(text, tmp_path):
     assert second.tokenizer().fingerprint() == first.tokenizer().fingerprint()
 
 
+def test_vectors_of_other_tokens_are_learned_anew(text, tmp_path):
+    """A tokenizer of the same size that was learned from another text gives the ids to other tokens."""
+    settings = [*TINY, "tokenizer.kind=bpe", "tokenizer.vocabulary=270"]
+    regard.train(text, *BRIEF, *settings, run="one", console=QUIET)
+    other = text | {"train": [write(tmp_path / "b.txt", ["zebras zoom past quickly"] * 60)]}
+    regard.train(other, *BRIEF, *settings, run="other", console=QUIET)
+    console = Console(record=True, width=300, file=io.StringIO())
+    still = ["train.optimizer.kind=adamw", "train.optimizer.rate=1e-9", "train.optimizer.decay=0.0"]
+    regard.train(other, *BRIEF, *still, "tokenizer.path=other", init_from="one", run="two", console=console)
+    assert "its tokens are not those of" in console.export_text()
+    one, two = load_file("one/model.safetensors"), load_file("two/model.safetensors")
+    assert {one[name].shape == tensor.shape for name, tensor in two.items()} == {True}
+    changed = {name for name, tensor in two.items() if not torch.allclose(tensor, one[name], atol=1e-6)}
+    assert changed
+    assert all("embed" in name or "head" in name for name in changed)
+
+
 def test_a_model_that_has_nothing_in_common(text):
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     whole = WHOLE.format(vocabulary=plan(text).task.tokenizer.size).replace("dim = 16", "dim = 20")
