@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer
 
 from regard.data.batches import Indices
-from regard.tasks.metric import better
+from regard.tasks.metric import better, is_perfect
 
 MOST_TOKENS = 2_000_000  # of training text that are counted
 MOST_LINKS = 1_000_000  # between the tokens of two sentences, from which a dictionary is learned
@@ -249,7 +249,9 @@ def _path_baseline(name: str, paths: Paths, positions: Paths, how: str = "") -> 
 
 
 def find_better_baselines(metric: str, score: float, baselines: Sequence[Baseline]) -> list[Baseline]:
-    """Return the baselines that a model with this score does not beat."""
+    """Return the baselines that a model with this score does not beat; none beats one without a mistake."""
+    if is_perfect(metric, score):
+        return []
     return [baseline for baseline in baselines if not better(metric, score, baseline.score)]
 
 

@@ -190,6 +190,13 @@ def better(metric: str, new: float, old: float | None) -> bool:
     return new > old if HIGHER_IS_BETTER[metric] else new < old
 
 
+def is_perfect(metric: str, score: float) -> bool:
+    """Return whether no model can have a better score than this one."""
+    if not HIGHER_IS_BETTER[metric]:
+        return score == 0
+    return score == (100 if metric.startswith(("bleu", "chrf")) else 1)
+
+
 def _translation_metrics(references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":
     """Build sacreBLEU's metrics; with the references they know their signature before they score."""
     from sacrebleu.metrics.bleu import BLEU

@@ -385,6 +385,7 @@ def take_weights(model: nn.Module, pretrained: Pretrained, tokenizer: Tokenizer 
     found, folder = pretrained.weights(), pretrained.folder
     own = tensors(model)
     if tokenizer is not None and not _has_tokens(folder, tokenizer):
+        assert isinstance(model.config, ModelConfig)
         other = _of_tokens(model.config)
         found = {name: tensor for name, tensor in found.items() if name not in other}
         say(f"its tokens are not those of {folder}, so it learns their vectors anew")

@@ -98,6 +98,11 @@ def test_a_model_that_is_no_better_is_found(metric: str, wanted: list[str]) -> N
     assert [one.name for one in find_better_baselines(metric, 0.5, known)] == wanted
 
 
+@pytest.mark.parametrize(("metric", "perfect"), [("accuracy", 1.0), ("bleu", 100.0), ("ade", 0.0)])
+def test_a_model_without_a_mistake_is_not_told_to_train_longer(metric: str, perfect: float) -> None:
+    assert find_better_baselines(metric, perfect, [Baseline("simple", perfect)]) == []
+
+
 def test_a_baseline_in_words() -> None:
     assert describe_baseline("loss", Baseline("bigram", log(200.0))) == "bigram: loss 5.3, perplexity 200"
     assert describe_baseline("accuracy", Baseline("linear", 0.834, "pixels")) == "linear: accuracy 0.834 (pixels)"
