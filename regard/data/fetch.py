@@ -55,7 +55,8 @@ def _fetch_file(
         return path
     if known.url is None:
         other = f", or {known.instead}" if known.instead else ""
-        remedy = f"give a folder that has {file.name} with --from{other}"
+        names = " and ".join(file.name for file in known.files)
+        remedy = f"give a folder that has {names} with --from{other}"
         raise RegardError(f"{name}: cannot be downloaded: no public file has this content ({known.source}); {remedy}")
     part = to / f".{file.name}.regard-download"  # kept when a download breaks off, to be continued
     url = known.url.format(name=file.name, stem=Path(file.name).stem)

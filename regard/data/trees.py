@@ -197,6 +197,7 @@ _SPLIT = (
     (re.compile(r"([,;:@#$%&?!()\[\]{}<>]|--)(?![\d])|([;@#$%&?!()\[\]{}<>]|--)"), r" \1\2 "),
     (re.compile(r"(?<=\S)('s|'m|'d|'ll|'re|'ve|n't)\b", re.IGNORECASE), r" \1"),
     (re.compile(r"(?<=\w)'(?=\s|$)"), " '"),
+    (re.compile(r"\b(can(?=not\b)|(?:gon|wan)(?=na\b)|got(?=ta\b))", re.IGNORECASE), r"\1 "),
 )
 
 

@@ -161,6 +161,7 @@ def test_what_is_written_can_be_read_again(tree):
     ("text", "words"),
     [
         ("I don't know (yet).", "I do n't know -LRB- yet -RRB- ."),
+        ("We cannot wait, you're gonna go", "We can not wait , you 're gon na go"),
         ('He said: "It\'s 1,000 dollars!"', "He said : `` It 's 1,000 dollars ! ''"),
         ("Mr. Vinken is 61 years old .", "Mr. Vinken is 61 years old ."),
         ('He said: "Stop."', "He said : `` Stop . ''"),
