@@ -151,8 +151,9 @@ def test_mistakes(tmp_path, monkeypatch):
         InputError, match=rf"^{tmp_path}: has no train\.de \(or \.gz, \.xz\), and neither has its folder"
     ):
         get(tmp_path / "to", tmp_path)
-    message = "my-set: cannot be downloaded: no public file has this content (a place); give a folder that has train.de and test.de"
-    with pytest.raises(RegardError, match=re.escape(message) + " with --from$"):
+    message = "my-set: cannot be downloaded: no public file has this content (a place)"
+    remedy = "; give a folder that has train.de and test.de with --from"
+    with pytest.raises(RegardError, match=re.escape(message + remedy) + "$"):
         get(tmp_path / "to")
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
