@@ -388,7 +388,7 @@ def take_weights(model: nn.Module, pretrained: Pretrained, tokenizer: Tokenizer 
         assert isinstance(model.config, ModelConfig)
         other = _of_tokens(model.config)
         found = {name: tensor for name, tensor in found.items() if name not in other}
-        say(f"its tokens are not those of {folder}, so it learns their vectors anew")
+        say(f"its tokens are not those of {folder}, so their vectors begin untrained")
     taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
     if not taken:
         raise RegardError(f"{folder}: none of its weights fits this model; --init-from needs a similar model")

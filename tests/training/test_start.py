@@ -502,7 +502,7 @@ def test_starting_from_another_model(text, tmp_path):
     assert second.tokenizer().fingerprint() == first.tokenizer().fingerprint()
 
 
-def test_vectors_of_other_tokens_are_learned_anew(text, tmp_path):
+def test_vectors_of_other_tokens_are_not_taken(text, tmp_path):
     """A tokenizer of the same size that was learned from another text gives the ids to other tokens."""
     settings = [*TINY, "tokenizer.kind=bpe", "tokenizer.vocabulary=270"]
     regard.train(text, *BRIEF, *settings, run="one", console=QUIET)
