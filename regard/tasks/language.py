@@ -155,7 +155,7 @@ class Language(LongTextTask):
             whole = self.rows(self.valid, draw, carries, packs)
             whole["labels"][:, :context] = IGNORE
             for number, part in enumerate(self.split_batch(whole)):
-                batch = part if draw.begins else part | carried[number]
+                batch = part if draw.begins else part | carried.get(number, {})  # {}: the model carries no state
                 if size is None:
                     losses, carried[number] = self.loss(model, batch)
                     total += losses.loss.double()

@@ -214,6 +214,16 @@ def test_measure_with_a_stride_gives_every_token_more_context(tmp_path):
     check_perplexities(task.measure(model), total / 18, 18, valid)
 
 
+@torch.no_grad()
+def test_measure_with_a_stride_is_the_same_in_little_memory(tmp_path):
+    """The first window is alone in its batch; the batches after it are split."""
+    task = task_of(tmp_path, long_text(40), valid=long_text(19, seed=1), stride=2)
+    model = model_for(task, "writer")
+    whole = task.measure(model)
+    task.parts = 4
+    assert task.measure(model) == pytest.approx(whole)
+
+
 def test_a_stride_beyond_the_window_is_rejected():
     with pytest.raises(ConfigError, match=r"stride=9 must be at most the window, 8"):
         LanguageTaskConfig(train=("a",), window=8, stride=9)
