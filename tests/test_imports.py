@@ -1,8 +1,8 @@
 """The packages and the direction of imports between them, read from the source.
 
-    kernel -> {errors, escape, machine} -> {atomic, html_table, terminal, untrusted} -> {limits, recipe_files}
-    -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use -> training -> extend
-    -> viewer -> lab -> cli
+    kernel -> {errors, escape, machine, quantity} -> {atomic, html_table, terminal, untrusted}
+    -> {limits, recipe_files} -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use
+    -> training -> extend -> viewer -> lab -> cli
 
 A package may import packages to its left; packages in braces are independent of each other. `formal` imports nothing of
 ours, and only `lab` imports it, to show it beside the fast code. `regard/__init__.py` may import anything.
@@ -24,7 +24,7 @@ ROOT = Path(regard.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [
     ["kernel"],
-    ["errors", "escape", "machine"],
+    ["errors", "escape", "machine", "quantity"],
     ["atomic", "html_table", "terminal", "untrusted"],
     ["limits", "recipe_files"],
     ["config", "draw"],

@@ -84,7 +84,7 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from regard.cli.show import size
+    from regard.quantity import short_size
 
     if as_json:
         rows = [
@@ -103,7 +103,7 @@ def _list(sets: "dict[str, KnownDataset]", as_json: bool) -> None:
     console = make_console()
     if console.width < WIDE:
         for name, known in sets.items():
-            console.print(Text.assemble((name, "bold cyan"), "  ", (size(float(known.size)), "yellow")))
+            console.print(Text.assemble((name, "bold cyan"), "  ", (short_size(float(known.size)), "yellow")))
             console.print(Padding(Text(f"{known.about}\nlicence: {known.licence}"), (0, 0, 0, 2)))
     else:
         console.print(_grid(sets))
@@ -116,7 +116,7 @@ def _grid(sets: "dict[str, KnownDataset]") -> "Table":
     """Return a table with one row for each data set."""
     from rich.table import Table
 
-    from regard.cli.show import size
+    from regard.quantity import short_size
 
     grid = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     grid.add_column("name", style="bold cyan", no_wrap=True)
@@ -124,5 +124,5 @@ def _grid(sets: "dict[str, KnownDataset]") -> "Table":
     grid.add_column("size", justify="right", style="yellow", no_wrap=True)
     grid.add_column("licence", style="dim")
     for name, known in sets.items():
-        grid.add_row(name, known.about, size(float(known.size)), known.licence)
+        grid.add_row(name, known.about, short_size(float(known.size)), known.licence)
     return grid

@@ -187,10 +187,10 @@ def _asked_for(error: BaseException) -> str:
     found = re.search(r"allocate (\d[\d.]*) ?(bytes|[KMGT]iB)", str(error))
     if found is None:
         return ""
-    from regard.cli.show import size
+    from regard.quantity import short_size
 
     units = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-    return f" for {size(int(float(found[1]) * units[found[2]]))} at once"
+    return f" for {short_size(int(float(found[1]) * units[found[2]]))} at once"
 
 
 def _report_system_error(error: BaseException) -> int:

@@ -4,8 +4,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.architecture import exportable_recipe, written_for
-from regard.cli.show import number
 from regard.escape import escape_controls, short_path
+from regard.quantity import short_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
         kind = f"from {short_path(config.tokenizer.path)}" if config.tokenizer.path else config.tokenizer.kind
         rows["tokenizer"] = f"{kind}, {task.tokenizer.size:,} tokens"
     named = f"{planned.plan.size} " if planned.plan.size else ""
-    rows["model"] = f"{named}{model['kind']}, {number(weights)} parameters, width {model['dim']}"
+    rows["model"] = f"{named}{model['kind']}, {short_count(weights)} parameters, width {model['dim']}"
     training = config.train
     optimizer, schedule = to_table(training.optimizer)["kind"], to_table(training.schedule)["kind"]
     asked = f" (train.minutes={training.minutes:g})" if training.minutes is not None else ""

@@ -16,6 +16,7 @@ from regard.cli.keys import print_keys
 from regard.config import to_toml
 from regard.errors import ConfigError, choices
 from regard.escape import escape_controls
+from regard.quantity import short_count, short_size
 from regard.recipe_files import recipe_names
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _tree(root: "Node", width: int) -> "Table":
     table.add_column("parameters", justify="right", style="yellow", no_wrap=True)
     table.add_column("FLOPs", justify="right", style="dim", no_wrap=True)
     for guide, node in _lines(root, "", ""):
-        costs = (number(value) if value else "" for value in (node.parameters, node.flops))
+        costs = (short_count(value) if value else "" for value in (node.parameters, node.flops))
         table.add_row(_label(guide, node), *([node.shape] if with_shapes else []), *costs)
     return table
 
@@ -153,28 +154,13 @@ def _summary(found: "Cost") -> "Table":
     table.add_column(no_wrap=True)
     table.add_column(justify="right", style="bold", no_wrap=True)
     table.add_column(style="dim")
-    table.add_row("parameters", f"{weights:,}", f"{size(2 * weights)} in bf16, {size(4 * weights)} in fp32")
-    table.add_row("training", size(16 * weights), "weights, gradients and AdamW's moments")
+    table.add_row("parameters", f"{weights:,}", f"{short_size(2 * weights)} in bf16, {short_size(4 * weights)} in fp32")
+    table.add_row("training", short_size(16 * weights), "weights, gradients and AdamW's moments")
     table.add_row(
-        "forward", f"{size(found.flops_per_token, 'FLOP')}", f"per token at {length} tokens; training 3 x that"
+        "forward", f"{short_size(found.flops_per_token, 'FLOP')}", f"per token at {length} tokens; training 3 x that"
     )
     if found.uncounted:
         table.add_row("not counted", "", f"FLOPs of {', '.join(found.uncounted)}, which do not count themselves")
     if found.cache_bytes:
-        table.add_row("decoding", size(found.cache_bytes), f"state of one row at {length} tokens, in bf16")
+        table.add_row("decoding", short_size(found.cache_bytes), f"state of one row at {length} tokens, in bf16")
     return table
-
-
-def number(value: int | float) -> str:
-    """Shorten a count: 124.4M."""
-    for unit in ("", "k", "M", "G", "T"):
-        if value < 1000:
-            return f"{value:.3g}{unit}" if unit else f"{value:.0f}"
-        value /= 1000
-    return f"{value:.3g}P"
-
-
-def size(value: int | float, unit: str = "B") -> str:
-    """Shorten a number with its unit: 248 MB."""
-    short = number(value)
-    return f"{short} {unit}" if short[-1].isdigit() else f"{short[:-1]} {short[-1]}{unit}"

@@ -12,10 +12,10 @@ from regard.cli.console import make_console
 from regard.cli.help import HelpTyper, PlainGroup, help_text
 from regard.cli.option_groups import expand_groups
 from regard.cli.plan import print_plan, source_table
-from regard.cli.show import size
 from regard.cli.task_help import TASKS
 from regard.cli.text import AllowPickle, DeviceName
 from regard.errors import ConfigError
+from regard.quantity import short_size
 from regard.recipe_files import is_shipped, split_changes
 
 if TYPE_CHECKING:
@@ -304,5 +304,5 @@ def _start(what: str | dict[str, Any], changes: list[str], recipe: str | None, o
     whole = duration(trial.seconds * plan.config.train.steps)
     speed = f"about {1000 * trial.seconds:.0f} ms an update"
     first = f", after {duration(trial.compiling)} of compiling" if trial.compiling else ""
-    console.print(f"memory {size(trial.memory)}, {speed}, {whole} in all{first}")
+    console.print(f"memory {short_size(trial.memory)}, {speed}, {whole} in all{first}")
     console.print("without the validations. Nothing was written.", style="dim")

@@ -12,6 +12,7 @@ from regard.errors import RegardError
 from regard.machine import available_memory
 from regard.models.recipe import ModelConfig, build_empty
 from regard.models.store import tensors
+from regard.quantity import short_size
 from regard.tasks.task import Task
 from regard.training.config import TrainConfig
 from regard.training.optimizer import MuonConfig
@@ -111,21 +112,13 @@ def split_to_fit(model: ModelConfig, config: TrainConfig, task: Task, ranks: Ran
         _check_memory(state + update.of(own / parts), host, "this machine", remedy)
     if parts == config.accumulate:
         return parts, ""
-    needed = f"an update of {config.tokens:,} tokens needs about {in_bytes(update.of(own))}"
-    rule = f"{needed}, and {in_bytes(host)} are available"
+    needed = f"an update of {config.tokens:,} tokens needs about {short_size(update.of(own))}"
+    rule = f"{needed}, and {short_size(host)} are available"
     return parts, f"{rule}; it is split into {parts} parts (train.accumulate), with the same result"
 
 
 def _check_memory(needed: int, available: int | None, place: str, remedy: str) -> None:
     """Reject a model that cannot be trained in the memory that is left."""
     if available is not None and needed > available:
-        rule = f"training needs at least {in_bytes(needed)} (weights, gradients, optimizer), and {place} has"
-        raise RegardError(f"not enough memory: {rule} {in_bytes(available)} left; {remedy}")
-
-
-def in_bytes(count: int) -> str:
-    """Return a number of bytes in the usual units: 6.4 GB."""
-    for unit, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if count >= unit:
-            return f"{count / unit:.3g} {letter}B"
-    return f"{count / 1e3:.3g} kB"
+        rule = f"training needs at least {short_size(needed)} (weights, gradients, optimizer), and {place} has"
+        raise RegardError(f"not enough memory: {rule} {short_size(available)} left; {remedy}")

@@ -34,12 +34,12 @@ from regard.lab.comparison.table import (
     RunRecord,
     choose_metric,
     compare_records,
-    short_count,
     title_of,
     write_tables,
 )
 from regard.lab.runner import draw_pictures
 from regard.models.scale import SIZES
+from regard.quantity import short_count
 from regard.recipe_files import split_changes
 from regard.runs.records import read_metrics
 from regard.tasks.kinds import TASKS

@@ -29,6 +29,7 @@ from regard.lab.comparison.significance import (
     paired_bootstrap,
     welch_test,
 )
+from regard.quantity import short_count
 from regard.tasks.metric import HIGHER_IS_BETTER
 from regard.terminal import plain_console
 from regard.training.progress import duration
@@ -244,16 +245,20 @@ def columns_of(table: Comparison) -> dict[str, list[str]]:
         "model": [row["model"] for row in table.rows],
         title_of(metric): [_with_spread(row, metric) for row in table.rows],
         "to the best": [_difference(row) for row in table.rows],
-        "parameters": [short_count(row["parameters"]) for row in table.rows],
+        "parameters": [_shortened(row["parameters"]) for row in table.rows],
         "95 %": [_interval(row, metric) for row in table.rows],
         "runs": [str(row["runs"]) for row in table.rows],
-        f"{table.unit}/s": [short_count(row["tokens_per_second"]) for row in table.rows],
+        f"{table.unit}/s": [_shortened(row["tokens_per_second"]) for row in table.rows],
         "memory": ["" if not row["memory"] else f"{short_count(row['memory'])}B" for row in table.rows],
-        "FLOPs": [short_count(row["flops"]) for row in table.rows],
-        "updates": [short_count(row["steps"]) for row in table.rows],
+        "FLOPs": [_shortened(row["flops"]) for row in table.rows],
+        "updates": [_shortened(row["steps"]) for row in table.rows],
         "time": ["" if row["seconds"] is None else duration(row["seconds"]) for row in table.rows],
     }
     return {name: cells for name, cells in columns.items() if any(cells)}
+
+
+def _shortened(value: int | float | None) -> str:
+    return "" if value is None else short_count(value)
 
 
 def _with_spread(row: Mapping[str, Any], metric: str) -> str:
@@ -281,16 +286,6 @@ def _difference(row: Mapping[str, Any]) -> str:
 def _interval(row: Mapping[str, Any], metric: str) -> str:
     spread, low, high = (row[f"{metric}_{name}"] for name in ("sd", "low", "high"))
     return "" if spread is None else f"{low:.{_digits(spread)}f} to {high:.{_digits(spread)}f}"
-
-
-def short_count(value: int | float | None) -> str:
-    """Shorten a count: 124M; empty if there is none."""
-    if value is None:
-        return ""
-    for size, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 def print_comparison(table: Comparison, console: "Console") -> None:
