@@ -29,7 +29,7 @@ from regard.parts.edit import (
     edits_of,
 )
 from regard.parts.mask import explicit_positions
-from regard.parts.watch import Record, uncompiled, watch
+from regard.parts.watch import HasModule, Record, module_of, uncompiled, watch
 
 PATTERNS = ("zero", "uniform", "previous", "first")  # what `attention` may be, besides the position of a key
 
@@ -128,7 +128,7 @@ class Intervention(NamedTuple):
     def _pattern(
         self, place: EditableAttention, heads: tuple[int, ...] | None, positions: tuple[int, ...] | None
     ) -> Edit:
-        wanted = self.attention
+        wanted = plain_numbers(self.attention)
         if isinstance(wanted, int) and not isinstance(wanted, bool):
             (key,) = numbers_from_zero(self.place, "key", wanted) or (0,)
             return LookAt(heads, positions, key=key)
@@ -234,13 +234,20 @@ def numbers_from_zero(place: str, what: str, given: Numbers) -> tuple[int, ...] 
     """Return one or more whole numbers as a tuple; None stays None."""
     if given is None:
         return None
+    given = plain_numbers(given)
     try:
-        numbers = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        several = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        numbers = tuple(map(plain_numbers, several))
         if any(isinstance(number, bool) or not isinstance(number, int) or number < 0 for number in numbers):
             raise ValueError
     except ValueError:
         raise InputError(f"{place}: a {what} must be a whole number from 0, not {given!r}") from None
     return numbers
+
+
+def plain_numbers(given: Any) -> Any:
+    """Return numbers of NumPy or torch as those of Python, and anything else as it is."""
+    return given.tolist() if hasattr(given, "tolist") else given
 
 
 def check_heads(place: str, given: Numbers, count: int) -> tuple[int, ...] | None:
@@ -269,11 +276,15 @@ def check_weight(place: str, given: Any) -> tuple[int, int, float]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_vectors(model: nn.Module, place: str, *inputs: Tensor, **named: Tensor) -> Float[Tensor, "B *H T D"]:
+def read_vectors(
+    model: nn.Module | HasModule, place: str, *inputs: Tensor, **named: Tensor
+) -> Float[Tensor, "B *H T D"]:
     """Run a model and return the vectors of a place: (B, T, D) of a sequence, (B, H, T, G) of an attention's heads.
 
-    The inputs are those of the model. They can be written into another pass: `intervene(model, place, vector=...)`.
+    `model` is a module, or what `regard.load` returned; the inputs are those of the module. The vectors can be written
+    into another pass: `intervene(model, place, vector=...)`.
     """
+    model = module_of(model)
     found = find_place(model, place)
     with torch.no_grad():
         if isinstance(found, EditableAttention):

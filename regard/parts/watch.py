@@ -157,6 +157,14 @@ class HasModule(Protocol):
         """The module."""
 
 
+def module_of(model: object) -> nn.Module:
+    """Return the torch module that the user means: the model itself, or that of a loaded model."""
+    module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{model!r} is not a model; use a torch module, or what regard.load(...) returned")
+    return module
+
+
 @contextmanager
 def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
     """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
@@ -165,10 +173,7 @@ def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
     `watch(model, "decoder.*.cross")`. The results of the model stay the same; a compiled model
     runs uncompiled while it is watched.
     """
-    whole = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    if not isinstance(whole, nn.Module):
-        raise InputError(f"{model!r} is not a model; watch a torch module, or what regard.load(...) returned")
-    modules = ((_name(path), module) for path, module in whole.named_modules())
+    modules = ((_name(path), module) for path, module in module_of(model).named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}
     chosen = {name: module for name, module in every.items() if fnmatch(name, only)}
     if not every:

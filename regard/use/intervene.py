@@ -8,6 +8,7 @@ from torch import nn
 
 from regard.errors import InputError
 from regard.models.intervention import Intervention, Numbers, apply_interventions
+from regard.parts.watch import module_of
 from regard.use.bundle import Bundle
 from regard.use.loaded_model import LoadedModel
 
@@ -44,5 +45,5 @@ def intervene(
             remedy = "use the model that it was converted from"
             raise InputError(f"{bundle.name}: CTranslate2 computes by itself and cannot be changed; {remedy}")
         bundle = bundle.model
-    with apply_interventions(bundle, [Intervention(place, heads, attention, weight, vector, positions)]):
+    with apply_interventions(module_of(bundle), [Intervention(place, heads, attention, weight, vector, positions)]):
         yield

@@ -1,7 +1,9 @@
 """Interventions: what is changed, where, for how long, and the errors for places that do not exist."""
 
 from threading import Barrier, Thread
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +16,8 @@ from regard.decode.sample import sample_all
 from regard.decode.static import StaticShapes, static
 from regard.errors import InputError, RegardError
 from regard.models.intervention import check_weight
+from regard.use.bundle import Bundle
+from regard.use.loaded_model import LoadedModel
 
 SMALL = [
     *("model.vocabulary=23", "model.dim=16", "model.depth=2", "model.layers.block.feedforward.hidden=24"),
@@ -262,6 +266,36 @@ def test_beams_search_in_the_changed_model():
     with regard.intervene(model, "cross.1", attention="uniform"), regard.intervene(model, "cross.2", attention=0):
         assert translate()[0] == before[0]
         assert translate()[1] == pytest.approx(before[1], rel=1e-5)
+
+
+@pytest.mark.unchecked
+def test_numbers_of_numpy_and_torch_are_those_of_python():
+    model = writer()
+
+    def changed(**change: Any) -> torch.Tensor:
+        with regard.intervene(model, "self.1", **change):
+            return model(TOKENS)
+
+    wanted = changed(heads=[0, 2], attention=1)
+    for heads in (np.array([0, 2]), torch.tensor([0, 2]), [np.int64(0), np.int64(2)]):
+        assert torch.equal(changed(heads=heads, attention=np.int64(1)), wanted)
+    with pytest.raises(InputError, match=r"a head must be a whole number from 0, not 1\.0"):
+        changed(heads=np.float64(1), attention=1)
+
+
+def test_a_loaded_model_can_be_given_instead_of_its_module():
+    model = writer()
+    found = regard.read_vectors(LoadedModel(Bundle(model)), "tokens.1", TOKENS)
+    assert torch.equal(found, regard.read_vectors(model, "tokens.1", TOKENS))
+
+
+@pytest.mark.unchecked
+def test_a_name_is_not_a_model():
+    rule = r"'gpt2' is not a model; use a torch module, or what regard.load\(...\) returned"
+    with pytest.raises(InputError, match=rule):
+        regard.read_vectors("gpt2", "tokens.1", TOKENS)
+    with pytest.raises(InputError, match=rule), regard.intervene("gpt2", "self.1", attention=0):
+        pass
 
 
 # --- mistakes --------------------------------------------------------------------------------------------------------
