@@ -44,7 +44,10 @@ def override(table: Mapping[str, Any], changes: Iterable[str], optional: Collect
 
     Kinds are set first, outer tables before inner ones, because another kind empties its table.
     """
-    result, own = dict(table), Table()
+    result, own, changes = dict(table), Table(), list(changes)
+    for change in changes:
+        if not isinstance(change, str):
+            raise ConfigError(f"override {change!r} must be text of the form path.to.key=value")
     for change in sorted(changes, key=_kinds_first):
         path, equals, text = change.partition("=")
         keys = [key.strip() for key in path.split(".")]

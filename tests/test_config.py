@@ -620,6 +620,13 @@ def test_a_malformed_override_is_quoted_with_the_form_it_must_have(change: str) 
         override({"model": {"depth": 1}}, [change])
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("change", [5, None, ["model.depth=2"]])
+def test_an_override_that_is_not_text_is_rejected(change: Any) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"override {change!r} must be text of the form path.to.key=value")):
+        override({"model": {"depth": 1}}, ["model.depth=3", change])
+
+
 def test_nothing_can_be_set_below_a_value() -> None:
     with pytest.raises(ConfigError) as caught:
         override({"model": {"depth": 1}}, ["model.depth.x=3"])
