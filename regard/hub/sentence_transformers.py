@@ -79,7 +79,7 @@ class SentenceEmbedding:
 
 def chosen_pool(name: str) -> SentenceEmbedding:
     """Return the embedding that only pools in this way."""
-    if name not in FIXED_POOLS:
+    if name not in list(FIXED_POOLS):  # a list, because a wrong name may be unhashable
         raise InputError(f"pool={name!r} is unknown; {choices(name, FIXED_POOLS)}")
     return SentenceEmbedding((name,))
 

@@ -8,13 +8,17 @@ import torch
 from torch import Tensor
 
 from regard.data.augment import normalise
+from regard.data.columns import shorten
 from regard.data.device import to_device
 from regard.data.image_files import decode_file
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.use.batches import Answer, Chunks, Feedback, by_line, padded_batch, tokens_per_batch
+from regard.use.box import is_file
 from regard.use.bundle import Bundle
 from regard.use.fit import Fit, Part, warn_of_cuts
+
+SHOWN = 200  # characters of a path that does not exist: it may be a text
 
 
 def forward_lines(
@@ -88,8 +92,8 @@ def image_batch(bundle: Bundle, paths: list[str]) -> Tensor:
 
 
 def _open(path: Path, shape: tuple[int, int, int]) -> np.ndarray:
-    if not path.is_file():
-        raise InputError(f"{path}: no such image file; give paths of images, one per line")
+    if not is_file(str(path)):
+        raise InputError(f"{shorten(str(path), SHOWN)}: no such image file; give paths of images, one per line")
     pixels = decode_file(path, shape)
     if pixels is None:
         formats = "a complete PNG, JPEG, WEBP, BMP or GIF of at most 64 megapixels"

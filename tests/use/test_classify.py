@@ -75,6 +75,8 @@ def test_files_that_are_not_images(tmp_path):
     classifier = loaded("vision")
     with pytest.raises(InputError, match=r"missing.png: no such image file; give paths of images, one per line"):
         classifier.classify([tmp_path / "missing.png"])
+    with pytest.raises(InputError, match=r"^no picture no picture .*\.\.\.: no such image file"):
+        classifier.classify(["no picture " * 500])
     (tmp_path / "broken.png").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"broken.png: cannot be decoded as an image; give a complete"):
         classifier.classify([tmp_path / "broken.png"])
