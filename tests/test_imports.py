@@ -1,6 +1,6 @@
 """The packages and the direction of imports between them, read from the source.
 
-    kernel -> {errors, escape, machine, quantity} -> {atomic, html_table, terminal, untrusted}
+    kernel -> {errors, escape, machine, quantity} -> {arguments, atomic, html_table, terminal, untrusted}
     -> {limits, recipe_files} -> {config, draw} -> parts -> models -> {data, decode, hub} -> tasks -> runs -> use
     -> training -> extend -> viewer -> lab -> cli
 
@@ -25,7 +25,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = [
     ["kernel"],
     ["errors", "escape", "machine", "quantity"],
-    ["atomic", "html_table", "terminal", "untrusted"],
+    ["arguments", "atomic", "html_table", "terminal", "untrusted"],
     ["limits", "recipe_files"],
     ["config", "draw"],
     ["parts"],

@@ -12,6 +12,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
+from reprlib import repr as shortened
 from secrets import token_hex
 from typing import Annotated, Any, Literal, overload
 
@@ -19,6 +20,7 @@ import numpy as np
 import tokenizers
 from tokenizers import models
 
+from regard.arguments import check_texts
 from regard.atomic import make_folder, write_text
 from regard.config import Config, Range, Rate, Table
 from regard.data.bpe_dropout import BPEDropout
@@ -130,6 +132,7 @@ class Tokenizer:
         """
         if isinstance(texts, str):
             return self.encode([texts], special=special)[0]
+        texts = list(check_texts(texts, "texts"))
         if self._look_up is not None and not special:
             return [self._look_up(text) for text in texts]
         if self._pieces is not None and not special:
@@ -169,13 +172,17 @@ class Tokenizer:
     def decode(self, rows: Sequence[Sequence[int] | np.ndarray]) -> list[str]: ...
     def decode(self, rows: np.ndarray | Sequence[int] | Sequence[Sequence[int] | np.ndarray]) -> str | list[str]:
         """Return the text of one row of ids, or of each row of a list; special tokens are left out."""
+        if isinstance(rows, str | bytes | Mapping) or not hasattr(rows, "__len__"):
+            raise _not_ids(rows)
         if (isinstance(rows, np.ndarray) and rows.ndim == 1) or (len(rows) and np.ndim(rows[0]) == 0):
             return self._backend.decode(self._known(rows))
         return self._backend.decode_batch([self._known(row) for row in rows])
 
     def _known(self, row: Any) -> list[int]:
         """Return a row of ids as a list; an id that no vocabulary can have is an error."""
-        ids = np.asarray(row, np.int64)
+        ids = np.asarray(row)
+        if ids.dtype.kind not in "iu" and ids.size:
+            raise _not_ids(row)
         wrong = ids[(ids < 0) | (ids >= 2**31)]
         if len(wrong):
             raise InputError(f"the vocabulary of {self.size} tokens has no token {wrong[0]}")
@@ -261,6 +268,10 @@ class Tokenizer:
 
 _BYTE_TOKEN = "<0x[0-9A-F]{2}>"
 _BYTE_OF = {character: byte for byte, character in enumerate(byte_characters())}
+
+
+def _not_ids(given: object) -> InputError:
+    return InputError(f"{shortened(given)} must be token ids, which are whole numbers, or a list of rows of them")
 
 
 def _roles(backend: tokenizers.Tokenizer) -> list[int]:

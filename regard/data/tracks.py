@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isinf, isnan
+from numbers import Real
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +156,7 @@ def _number(cell: str, column: str, place: str) -> float:
 
 @dataclass(frozen=True, eq=False)
 class TrackWindows:
-    """TrackWindows of consecutive steps: rows begins[w] to begins[w + 1] are the agents of window w.
+    """Windows of consecutive steps: rows begins[w] to begins[w + 1] are the agents of window w.
 
     The agents are those that are present at the last observed step; those present at all steps come first.
     """
@@ -262,7 +263,7 @@ def observe_scene(tracks: Tracks, frame: int | None, observed: int, predicted: i
     if frame is None:
         time = last
     else:
-        time, between = divmod(frame - tracks.first, tracks.step)
+        time, between = divmod(frame - tracks.first, tracks.step) if isinstance(frame, Real) else (0, True)
         if between or not np.any(tracks.times == time):
             known = f"frames {tracks.first} to {tracks.frame(last)}, every {tracks.step}"
             raise InputError(f"{tracks.name}: no agent is in frame {frame}; choose one of {known} (some are empty)")

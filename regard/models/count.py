@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regard.arguments import check_count
 from regard.errors import InputError
 from regard.models.cost import Cost, Node
 from regard.models.init import without_memory
@@ -60,7 +61,7 @@ def counted_length(model: Model, length: int | None) -> int:
         longest = model.image.vectors
         if length not in (None, longest):
             raise InputError(f"an image always has {longest} vectors here, not {length}; change the patches instead")
-    length = length or longest
+    length = longest if length is None else check_count(length, "length")
     if length > MOST_TOKENS:
         raise InputError(f"{length:,} tokens cannot be counted; use at most {MOST_TOKENS:,}")
     return length

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from regard.arguments import check_path
 from regard.atomic import WriteError, make_folder, write_file
 from regard.config import from_table, to_json
 from regard.errors import RegardError, choices
@@ -60,7 +61,7 @@ def save_model(model: nn.Module, folder: str | Path, weights: Mapping[str, Tenso
         raise RegardError("this model has no config, so it cannot be saved; build it from a recipe or a config")
     _check_described(model)
     given = tensors(model) if weights is None else weights
-    with write_files(Path(folder), WEIGHTS, CONFIG) as (file, config):
+    with write_files(check_path(folder, "folder"), WEIGHTS, CONFIG) as (file, config):
         save_file({name: tensor.detach().contiguous() for name, tensor in given.items()}, file)
         config.write_text(to_json({"model": model.config}), encoding="utf-8")
 

@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from regard.arguments import check_path
 from regard.errors import RegardError
 from regard.models.model import Model
 from regard.models.recipe import load_recipe
@@ -25,7 +26,7 @@ from regard.runs.layout import AVERAGING, CHECKPOINTS, RECIPE, STEP_FILE
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Model:
     """Read a model: from a folder that `save_model` wrote, a run (its best weights) or a checkpoint of a run."""
-    folder = Path(folder)
+    folder = check_path(folder, "folder")
     if CHECKPOINT_NAME.fullmatch(folder.name) and (folder / CHECKSUMS).exists():
         return _with_weights(folder.parent.parent, _of_checkpoint(folder), folder, device)
     check_best(folder)

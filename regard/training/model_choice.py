@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from regard.arguments import check_path
 from regard.config import Table, from_table, to_table
 from regard.errors import ConfigError
 from regard.models.count import flops_per_token
@@ -40,7 +41,7 @@ def choose_architecture(draft: Draft) -> None:
         raise ConfigError("--recipe and --init-from each decide the model; give one of them")
     draft.pretrained = None
     if request.init_from is not None:
-        draft.pretrained = Pretrained(find_model(request.init_from), request.allow_pickle)
+        draft.pretrained = Pretrained(find_model(check_path(request.init_from, "init_from")), request.allow_pickle)
     whole = "kind" in given  # a complete model, not only some of its values
     if whole and request.recipe is not None:
         raise ConfigError("--recipe and the recipe's [model] each decide the model; give one of them")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from regard.arguments import check_path
 from regard.atomic import make_folder, write_text
 from regard.config import from_table, kind_of, to_toml
 from regard.data.tokenizer import Tokenizer
@@ -98,7 +99,7 @@ class Run:
 
 def open_run(folder: str | Path) -> Run:
     """Open the folder of a run."""
-    folder = Path(folder)
+    folder = check_path(folder, "folder")
     with in_file(folder / RECIPE):
         return Run(folder, from_table(read_run_recipe(folder), RunConfig))
 

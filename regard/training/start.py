@@ -12,6 +12,7 @@ import torch
 from rich.text import Text
 from torch import nn
 
+from regard.arguments import check_path
 from regard.config import Table, from_table, kind_of, optional_keys, to_table
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.tokenizer_folder import has_tokenizer
@@ -103,20 +104,21 @@ def train(
     continues from its last checkpoint.
     """
     check_callbacks(callbacks)
+    run = None if run is None else check_path(run, "run")
     what, overrides = name_task(what, overrides, valid)
     if overwrite and run is None:
         raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or plain_console()
-    overwrite = overwrite or (run is not None and _is_made_by_this_cell(Path(run)))
+    overwrite = overwrite or (run is not None and _is_made_by_this_cell(run))
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
-        if run is not None and was_restarted(ranks) and checkpoint_steps(Path(run) / CHECKPOINTS):
-            return _resume(Path(run), (), ranks, held, console, model, callbacks)
+        if run is not None and was_restarted(ranks) and checkpoint_steps(run / CHECKPOINTS):
+            return _resume(run, (), ranks, held, console, model, callbacks)
         if run is not None and ranks.first:  # before the data is read, which may take long
-            held.enter_context(take_folder(Path(run), overwrite))
-            _note_this_cell(Path(run))
+            held.enter_context(take_folder(run, overwrite))
+            _note_this_cell(run)
         plan = _plan(request, ranks, console)
-        planned = PlannedRun(plan, _take_next(plan, ranks, held) if run is None else Path(run), ranks)
+        planned = PlannedRun(plan, _take_next(plan, ranks, held) if run is None else run, ranks)
         if on_plan is not None and ranks.first:
             on_plan(planned)
         return begin(planned, console, callbacks)
@@ -207,9 +209,10 @@ def resume(
     an error; with `accept_changed_data` the run continues on the new data.
     """
     check_callbacks(callbacks)
+    folder = check_path(folder, "folder")
     console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
-        return _resume(Path(folder), overrides, ranks, held, console, model, callbacks, accept_changed_data)
+        return _resume(folder, overrides, ranks, held, console, model, callbacks, accept_changed_data)
 
 
 def _resume(

@@ -18,7 +18,7 @@ from regard.tasks.distances import APART, best_pairs, contact_chances
 from regard.tasks.loss import IGNORE
 from regard.tasks.proteins import EncodedChain, tables_of_rows
 from regard.tasks.residues import THREE, three_chances
-from regard.use.batches import Chunks, Feedback
+from regard.use.batches import Chunks, Feedback, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.forward import forward_lines
 
@@ -93,7 +93,8 @@ def annotate_lines(
         rows = zip(scores, inputs["tokens"].tolist(), inputs["lengths"].tolist(), strict=True)
         return [answer(bundle, row, tokenizer.decode(ids[:length])) for row, ids, length in rows]
 
-    return forward_lines(bundle, chunks, work, min(batch_tokens or MOST_TOKENS, MOST_TOKENS), feedback)
+    tokens = min(tokens_per_batch(batch_tokens, bundle.device), MOST_TOKENS)
+    return forward_lines(bundle, chunks, work, tokens, feedback)
 
 
 def annotate_alignment(bundle: Bundle, path: Path) -> Annotation | ContactMap:

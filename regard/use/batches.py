@@ -5,10 +5,9 @@ and the results go back to their line. The result of a row does not depend on th
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from reprlib import repr as shortened
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +15,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.arguments import check_count
 from regard.data.device import out_of_memory, to_device
-from regard.errors import InputError
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
@@ -45,35 +44,6 @@ class Feedback:
 
     done: Callable[[int], None] = lambda count: None
     warn: Callable[[str], None] = _warn_in_python
-
-
-def check_texts(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
-    """Check that an argument is an ordered collection of texts (or paths, if `kinds` has them); yield them lazily."""
-    if isinstance(texts, str):
-        raise InputError("one text was given where a list of texts belongs; put it into brackets: [text]")
-    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | set | frozenset | bytes):
-        raise InputError(f"{name}={shortened(texts)} must be a list of texts")
-
-    def each(texts: Iterable[object]) -> Iterator[str]:
-        for place, text in enumerate(texts):
-            if not isinstance(text, kinds):
-                raise InputError(f"{name}[{place}]={shortened(text)} must be a text")
-            yield str(text)
-
-    return each(texts)
-
-
-def check_text(text: object, name: str) -> str:
-    """Check that an argument is one text."""
-    if not isinstance(text, str):
-        raise InputError(f"{name}={shortened(text)} must be one text")
-    return text
-
-
-def check_count(number: object, name: str) -> None:
-    """Check that an argument is a whole number, at least 1."""
-    if type(number) is not int or number < 1:
-        raise InputError(f"{name}={number!r} must be a whole number, at least 1")
 
 
 def chunk_lines(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -143,8 +113,7 @@ def tokens_per_batch(chosen: int | None, device: torch.device) -> int:
     """Return how many tokens a batch has: as many as the user chose, or what suits the device."""
     if chosen is None:
         return BATCH_TOKENS.get(device.type, ON_ACCELERATOR)
-    check_count(chosen, "batch_tokens")
-    return chosen
+    return check_count(chosen, "batch_tokens")
 
 
 def padded_batch(

@@ -14,6 +14,7 @@ from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 
+from regard.arguments import check_path
 from regard.atomic import sha256
 from regard.config import Config, Count, from_table
 from regard.errors import InputError, RegardError, choices
@@ -155,8 +156,7 @@ def is_file(text: str) -> bool:
 
 def find_model(folder: str | PathLike[str]) -> Path:
     """Return the folder of a model that the user named: a folder, or else a model in the box by its name."""
-    path = Path(folder)
-    name = str(folder)
+    path, name = check_path(folder, "folder"), str(folder)
     return FOLDER / name if name in box_names() and not path.exists() else path
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from regard.use.batches import Chunks, Feedback, check_count
+from regard.arguments import check_count
+from regard.use.batches import Chunks, Feedback
 from regard.use.bundle import Bundle
 from regard.use.forward import forward_lines
 from regard.use.guess import Guess, most_likely
@@ -15,7 +16,7 @@ def classify_lines(
 ) -> Iterator[tuple[str, list[Guess]]]:
     """Yield each line (a text, or the path of an image) with its most likely labels; a blank line has none."""
     bundle.check("classify")
-    check_count(top, "top")
+    top = check_count(top, "top")
     classes = bundle.classes or tuple(map(str, range(bundle.model.classes or 0)))
 
     def work(inputs: dict[str, Tensor]) -> list[list[Guess]]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from regard.arguments import check_path
 from regard.atomic import make_folder, write_folder
 from regard.data.device import choose_device
 from regard.data.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ def convert(
     `quantization` is for CTranslate2: int8, int8_float32, float16, ... A model that the format cannot express is
     rejected before anything is written.
     """
-    source, folder = find_model(source), Path(folder)
+    source, folder = find_model(check_path(source, "source")), check_path(folder, "folder")
     if to not in TARGETS:
         raise InputError(f"unknown format {to!r}; {choices(to, TARGETS)}")
     if quantization is not None and to != "ctranslate2":

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from regard.arguments import check_count
 from regard.decode.engine import in_use
 from regard.errors import InputError
-from regard.use.batches import Chunks, Feedback, by_line, check_count, padded_batch, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle
 from regard.use.fit import CutCounter, warn_of_cuts
 from regard.use.guess import Guess, most_likely
@@ -21,7 +22,7 @@ def fill_lines(
 ) -> Iterator[tuple[str, list[list[Guess]]]]:
     """Yield each line with the most likely tokens for each of its masks, the best first; nothing for a blank line."""
     bundle.check("fill")
-    check_count(top, "top")
+    top = check_count(top, "top")
     fit = MaskedRows(bundle)
 
     def work(rows: list[list[int]]) -> list[list[list[Guess]]]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from regard.arguments import check_path, check_text, check_texts
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
 from regard.data.tracks import ObservedScene, observe_scene, read_tracks
@@ -16,7 +17,7 @@ from regard.models.model import Model
 from regard.tasks.task import Task
 from regard.use.ablate import Ablation, HeadAblation
 from regard.use.annotate import Annotation, ContactMap, annotate_alignment, annotate_lines
-from regard.use.batches import Chunks, Feedback, check_text, check_texts, chunk_lines
+from regard.use.batches import Chunks, Feedback, chunk_lines
 from regard.use.bundle import Bundle
 from regard.use.classify import classify_lines
 from regard.use.embed import embed_lines
@@ -205,7 +206,7 @@ class LoadedModel:
 
     def annotate_alignment(self, path: str | Path) -> Annotation | ContactMap:
         """Return the secondary structure, or the contacts, of the first sequence of an aligned FASTA file."""
-        return annotate_alignment(self.bundle, Path(path))
+        return annotate_alignment(self.bundle, check_path(path, "path"))
 
     def embed(self, texts: Iterable[str | Path], *, pool: str | None = None) -> Float[np.ndarray, "N D"]:
         """Return a vector for each text, or image file; a blank text has none, and gets NaN.
@@ -233,7 +234,7 @@ class LoadedModel:
 
     def nearest(self, expression: str, count: int = 10) -> list[tuple[str, float]]:
         """Return the words nearest to a word, or to `king - man + woman`, with their cosines, of a table of words."""
-        (found,) = nearest_words(self.bundle, [[expression]], count)
+        (found,) = nearest_words(self.bundle, [[check_text(expression, "expression")]], count)
         return found[1] or []
 
     def nearest_lines(self, lines: Texts, count: int = 10) -> Iterator[tuple[str, list[tuple[str, float]] | None]]:
@@ -260,7 +261,7 @@ class LoadedModel:
         `.paths` are (agents, futures, steps, 2) in metres, the most likely future first; `.probabilities` are theirs.
         """
         if not isinstance(scene, ObservedScene):
-            scene = observe_scene(read_tracks(Path(scene), Skipped()), frame, *scene_steps(self.bundle))
+            scene = observe_scene(read_tracks(check_path(scene, "scene"), Skipped()), frame, *scene_steps(self.bundle))
         return forecast_scene(self.bundle, scene)
 
     # --- evaluate ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from regard.arguments import check_count
 from regard.errors import InputError
 from regard.models.word2vec import Word2Vec
 from regard.tasks.word_table import WordTable
@@ -15,5 +16,6 @@ def nearest_words(
     if not isinstance(bundle.model, Word2Vec):
         rule = f"is {bundle.description}, not a table of word vectors"
         raise InputError(f"{bundle.name}: {rule}; train one with `regard train vectors`")
+    count = check_count(count, "count")
     table = WordTable.of(bundle.model, bundle.need_tokenizer())
     return ((line, table.find(line, count) if line.strip() else None) for lines in chunks for line in lines)

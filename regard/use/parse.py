@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from regard.arguments import check_count
 from regard.data.trees import MOST_WORDS, Tree, split_words
 from regard.decode.engine import in_use
 from regard.errors import InputError
 from regard.models.model import writes
 from regard.tasks.linear_trees import tree_limit, word_pieces
 from regard.tasks.tree_search import TreeSearch
-from regard.use.batches import Chunks, Feedback, by_line, check_count, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, tokens_per_batch
 from regard.use.bundle import Bundle
 
 BEAM = 8
@@ -19,7 +20,7 @@ def parse_lines(
 ) -> Iterator[tuple[str, Tree | None]]:
     """Yield each line with its tree; None for a blank line."""
     bundle.check("parse")
-    check_count(beam, "beam")
+    beam = check_count(beam, "beam")
     model, tokenizer = bundle.model, bundle.need_tokenizer()
     assert writes(model)
     search = TreeSearch.of(tokenizer, bundle.name)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import torch
 
+from regard.arguments import check_text
 from regard.config import Config, Count, NotNegative, Range
 from regard.decode.align import cross_weights
 from regard.decode.beam import Hypothesis, LengthPenalty, beam_search, coverage
@@ -14,7 +15,7 @@ from regard.decode.rows import fit_limits
 from regard.errors import ConfigError
 from regard.models.model import writes
 from regard.use.align import Alignment, align_words
-from regard.use.batches import Chunks, Feedback, by_line, check_text, padded_batch, tokens_per_batch
+from regard.use.batches import Chunks, Feedback, by_line, padded_batch, tokens_per_batch
 from regard.use.bundle import Bundle, plain_errors
 from regard.use.fit import Fit, Long, Part, warn_of_cuts
 

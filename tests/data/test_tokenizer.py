@@ -370,6 +370,21 @@ def test_an_id_that_no_vocabulary_has_cannot_be_decoded(row):
             tokenizer.decode(rows)
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("kind", ["byte", "bpe", "word"])
+@pytest.mark.parametrize("wrong", [5, None, b"ab", {"a": 1}, [5], ["a", None], [["a"]]])
+def test_what_is_not_text_cannot_be_encoded(kind, wrong):
+    with pytest.raises(InputError, match=r"texts(\[\d\])?=.* must be a (list of texts|text)$"):
+        learned(kind).encode(wrong)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("wrong", [5, None, "ab", b"ab", {1: 2}, ["a"], [1.5], [[1.5]]])
+def test_what_is_not_an_id_cannot_be_decoded(wrong):
+    with pytest.raises(InputError, match=r"must be token ids, which are whole numbers, or a list of rows of them$"):
+        learned("byte").decode(wrong)
+
+
 def test_one_text_or_a_list(tmp_path: Path) -> None:
     tokenizer = learned("byte")
     one = tokenizer.encode("ab")

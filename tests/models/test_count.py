@@ -162,6 +162,13 @@ def test_api():
     assert regard.cost(regard.build("gpt2", "model.depth=1", "model.vocabulary=100"), 8).length == 8
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("length", [0, -5, 1.5, "8"])
+def test_a_length_is_a_whole_number(length):
+    with pytest.raises(InputError, match=f"length={length!r} must be a whole number, at least 1"):
+        cost(empty("gpt2"), length)
+
+
 def test_the_length_of_an_image_cannot_be_changed():
     assert cost(empty("vit"), 197) == cost(empty("vit"))
     with pytest.raises(InputError, match="always has 197 vectors here, not 5"):

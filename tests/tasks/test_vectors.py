@@ -105,4 +105,6 @@ def test_words_that_keep_the_same_company_become_neighbours(tmp_path: Path, comm
     ask = ["embed", "cat", "-m", run.folder, "--nearest", 1]
     assert command(*ask).out.startswith("dog ")
     assert '"word": "dog"' in command(*ask, "--json").out
+    with pytest.raises(InputError, match="count=-1 must be a whole number, at least 1"):
+        run.load("cpu").nearest("cat", -1)
     assert "--pool has no use" in command.refused(*ask, "--pool", "mean")

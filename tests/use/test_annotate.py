@@ -90,6 +90,8 @@ def test_an_alignment_changes_the_answer(tmp_path: Path):
 def test_wrong_residues_and_other_models_are_refused():
     with pytest.raises(InputError, match="'1' at place 3 is not a residue"):
         annotator("model.alignment=none").annotate(["AC1"])
+    with pytest.raises(InputError, match="batch_tokens=0 must be a whole number, at least 1"):
+        annotator("model.alignment=none").annotate_lines(["ACD"], batch_tokens=0)
     with pytest.raises(InputError, match="is a masked language model and cannot annotate"):
         loaded("masked").annotate(["ACD"])
     with pytest.raises(InputError, match="'Ö' at place 1 is not a residue"):

@@ -1,22 +1,16 @@
 """Lines through a model: in chunks, in batches, and back in order."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import InputError
 from regard.use import batches as module
 from regard.use.batches import (
     Chunks,
     batches,
     by_line,
-    check_count,
-    check_text,
-    check_texts,
     chunk_lines,
     in_halves,
     padded_batch,
@@ -70,38 +64,6 @@ def test_long_lines_make_short_chunks(monkeypatch):
     assert list(chunk_lines([])) == []
 
 
-def test_one_text_is_not_taken_for_a_list_of_letters():
-    with pytest.raises(InputError, match=r"one text was given where a list of texts belongs; put it into brackets"):
-        check_texts("hello", "texts")
-
-
-@pytest.mark.parametrize("wrong", [3, None, {"a": 1}, {"a"}, b"hello", len])
-def test_an_argument_that_is_not_a_list_of_texts_is_rejected(wrong):
-    with pytest.raises(InputError) as caught:
-        check_texts(wrong, "prompts")
-    assert str(caught.value) == f"prompts={wrong!r} must be a list of texts"
-    with pytest.raises(InputError) as caught:
-        check_text(wrong, "prompt")
-    assert str(caught.value) == f"prompt={wrong!r} must be one text"
-
-
-def test_an_item_that_is_not_a_text_is_rejected_with_its_index():
-    texts = check_texts(("red", Path("a.png"), "dog"), "texts")
-    assert next(texts) == "red"
-    with pytest.raises(InputError, match=r"^texts\[1\]=PosixPath\('a.png'\) must be a text$"):
-        next(texts)
-    assert list(check_texts(["red", Path("a.png")], "texts", (str, Path))) == ["red", "a.png"]
-    with pytest.raises(InputError, match=r"^texts\[0\]=None must be a text$"):
-        list(check_texts([None], "texts", (str, Path)))
-
-
-def test_texts_may_come_one_by_one():
-    assert next(check_texts(iter(str, "never"), "texts")) == ""
-    assert list(check_texts(np.array(["red", "dog"]), "texts")) == ["red", "dog"]
-    assert list(check_texts({"red": 1, "dog": 2}.keys(), "texts")) == ["red", "dog"]
-    assert check_text("red", "prompt") == "red"
-
-
 def test_rows_are_padded_on_the_right():
     table, lengths = padded_batch([[1, 2, 3], np.array([4], np.int32)], 9, torch.device("cpu"))
     assert table.tolist() == [[1, 2, 3], [4, 9, 9]]
@@ -111,12 +73,6 @@ def test_rows_are_padded_on_the_right():
 def test_an_accelerator_gets_larger_batches():
     assert tokens_per_batch(None, torch.device("cpu")) < tokens_per_batch(None, torch.device("cuda"))
     assert tokens_per_batch(7, torch.device("cuda")) == 7
-
-
-@pytest.mark.parametrize("wrong", [True, 0, -1, 1.5, "3"])
-def test_a_count_is_a_whole_number(wrong):
-    with pytest.raises(InputError, match=f"^top={wrong!r} must be a whole number, at least 1$"):
-        check_count(wrong, "top")
 
 
 def test_progress_counts_lines_as_their_batches_are_finished():

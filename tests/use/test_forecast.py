@@ -60,6 +60,13 @@ def test_a_file_up_to_a_frame(forecaster, tmp_path):
     assert np.isfinite(early.paths).all()
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("scene", "frame", "rule"), [(5, None, "scene=5 must be a path"), (None, "0", "in frame 0;")])
+def test_what_is_not_a_file_or_a_frame_is_rejected(forecaster, tmp_path, scene, frame, rule):
+    with pytest.raises(InputError, match=rule):
+        forecaster.forecast(scene or walks(tmp_path / "a.txt"), frame=frame)
+
+
 def test_other_models_cannot_forecast(tmp_path):
     with pytest.raises(InputError, match="here: is a language model and cannot forecast; use `generate` or `embed`"):
         loaded("language").forecast(walks(tmp_path / "a.txt"))

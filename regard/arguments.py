@@ -1,0 +1,46 @@
+"""Checks of what is passed to functions from Python, where nothing has checked its type: texts, counts, paths."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
+from pathlib import Path
+from reprlib import repr as shortened
+
+from regard.errors import InputError
+
+
+def check_texts(texts: object, name: str, kinds: tuple[type, ...] = (str,)) -> Iterator[str]:
+    """Check that an argument is an ordered collection of texts (or paths, if `kinds` has them); yield them lazily."""
+    if isinstance(texts, str):
+        raise InputError("one text was given where a list of texts belongs; put it into brackets: [text]")
+    if not isinstance(texts, Iterable) or isinstance(texts, Mapping | set | frozenset | bytes):
+        raise InputError(f"{name}={shortened(texts)} must be a list of texts")
+
+    def each(texts: Iterable[object]) -> Iterator[str]:
+        for place, text in enumerate(texts):
+            if not isinstance(text, kinds):
+                raise InputError(f"{name}[{place}]={shortened(text)} must be a text")
+            yield str(text)
+
+    return each(texts)
+
+
+def check_text(text: object, name: str) -> str:
+    """Check that an argument is one text."""
+    if not isinstance(text, str):
+        raise InputError(f"{name}={shortened(text)} must be one text")
+    return text
+
+
+def check_count(number: object, name: str) -> int:
+    """Check that an argument is a whole number, at least 1; it may be one of NumPy's."""
+    if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+        raise InputError(f"{name}={number!r} must be a whole number, at least 1")
+    return int(number)
+
+
+def check_path(path: object, name: str) -> Path:
+    """Check that an argument is a path: a text, or an object that stands for a path, such as a `Run`."""
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise InputError(f"{name}={shortened(path)} must be a path")
+    return Path(path)
