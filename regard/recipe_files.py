@@ -24,6 +24,7 @@ Table = dict[str, Any]
 
 RESULTS = "results"  # the folder of recipes with proven scores, and the first part of their names: results/NAME
 BOX = "box"  # likewise of those that train the models in the box: box/NAME
+EMPTY_NAME = "the name of a file is empty; is a variable of the shell not set?"
 ABOUT_ONE_RECIPE = ("about", "paper", "result", "box")  # keys that describe one recipe, and therefore are not inherited
 
 
@@ -72,6 +73,8 @@ def _nested(keys: list[str], value: Any) -> Table:
 def split_changes(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     """Separate the names of files from the overrides after them."""
     arguments = list(arguments)
+    if "" in arguments:
+        raise ConfigError(EMPTY_NAME)
     changes = [text for text in arguments if "=" in text and not Path(text).exists()]
     return [text for text in arguments if text not in changes], changes
 

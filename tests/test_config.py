@@ -32,7 +32,7 @@ from regard.config import (
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, RegardError
 from regard.limits import note_of
-from regard.recipe_files import in_file, merge, override, read_recipe, recipe_names, resolve_likes
+from regard.recipe_files import in_file, merge, override, read_recipe, recipe_names, resolve_likes, split_changes
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.optimizer import OptimizerConfig
 
@@ -618,6 +618,11 @@ def test_an_override_of_kind_replaces_the_table_and_one_of_the_same_kind_keeps_i
 def test_a_malformed_override_is_quoted_with_the_form_it_must_have(change: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"override {change!r} must have the form path.to.key=value")):
         override({"model": {"depth": 1}}, [change])
+
+
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(ConfigError, match=r"^the name of a file is empty; is a variable of the shell not set\?$"):
+        split_changes(["a.txt", "", "task.window=8"])
 
 
 @pytest.mark.unchecked

@@ -23,7 +23,7 @@ BAR = 24  # characters of the longest bar
 
 def ablate_command(
     files: Annotated[
-        list[Path] | None,
+        list[str] | None,  # not Path, for which an empty name is the current folder
         typer.Argument(
             metavar="[RUN] FILE",
             help="The model (or -m), then files as in `regard evaluate`. Default: the validation data of the run.",
@@ -59,12 +59,12 @@ def ablate_command(
 
     names = list(files or [])
     if model is None and names and find_model(names[0]).is_dir():
-        model = names.pop(0)
+        model = Path(names.pop(0))
     _check_outputs(table, picture)
     loaded = open_model(model, device, "eager", allow_pickle, "float32", step, verb="ablate")
     console, interrupted = make_console(), False
     with show_status(console, "reading the data") as say:
-        work = HeadAblation(loaded.bundle, [str(name) for name in names], say)
+        work = HeadAblation(loaded.bundle, names, say)
         began, total = time.monotonic(), work.total
         try:
             for number, one in enumerate(work.measure(), 1):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,7 +22,7 @@ from regard.escape import escape_controls
 
 def evaluate_command(
     files: Annotated[
-        list[Path] | None,
+        list[str] | None,  # not Path, for which an empty name is the current folder
         typer.Argument(
             metavar="FILE",
             help="Source and target, texts, tables or images; then columns, such as task.text=body, if they differ "

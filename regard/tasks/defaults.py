@@ -15,7 +15,7 @@ from regard.data.columns import ColumnOptions, FileReading, Role
 from regard.data.read import files_below
 from regard.data.tables import find_columns, is_table
 from regard.errors import ConfigError
-from regard.recipe_files import override
+from regard.recipe_files import EMPTY_NAME, override
 
 if TYPE_CHECKING:
     from regard.tasks.task import Task
@@ -67,6 +67,13 @@ class TaskConfig(Config):
     # on a CPU, the size for fewer tokens than this; larger ones would take days
     cpu_sizes: ClassVar[Mapping[str, int | None]] = {"tiny": 10_000_000, "small": None}
     passes: ClassVar[int] = 10  # passes over the data at most; more passes over little data overfit
+
+    def validate(self) -> None:
+        """Check that no file has an empty name, which would stand for the current folder."""
+        for key in self.file_keys:
+            names = getattr(self, key, None)
+            if "" in ([names] if isinstance(names, str) else names or ()):
+                raise ConfigError(EMPTY_NAME, key)
 
     def prepare(self, tokenizer: Any, seed: int, say: Callable[[str], None]) -> "Task":
         """Read the files, learn the tokenizer (from its config; None if the task has none) and tokenise."""

@@ -22,6 +22,7 @@ class FileTaskConfig(TaskConfig):
 
     def validate(self) -> None:
         """Check the rules between values."""
+        super().validate()
         if not self.train:
             raise ConfigError("train must name at least one file")
 

@@ -78,6 +78,7 @@ class TranslationConfig(TaskConfig):
 
     def validate(self) -> None:
         """Check the rules between values."""
+        super().validate()
         for kind, ours, theirs in (
             ("source and target", self.source, self.target),
             ("valid_source and valid_target", self.valid_source, self.valid_target),

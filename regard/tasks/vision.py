@@ -73,9 +73,6 @@ class VisionTaskConfig(TaskConfig):
     std: tuple[float, ...] = ()
     """Standard deviation of each channel, by which it is divided; by default that of the training data."""
 
-    def validate(self) -> None:
-        """Check the rules between values."""
-
     @classmethod
     def from_files(cls, files: Sequence[str], valid: Sequence[str]) -> Table:
         """Return the settings that name a folder or file of images for each purpose."""

@@ -10,10 +10,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.config import from_table
 from regard.data.batches import EMPTY, Draw
 from regard.data.read import Skipped
 from regard.data.tokenizer import TokenizerConfig
+from regard.errors import ConfigError
 from regard.models.recipe import build
+from regard.tasks.defaults import TaskConfig
 from regard.tasks.kinds import TASKS
 from regard.tasks.loss import IGNORE
 from regard.tasks.text import (
@@ -42,6 +45,21 @@ def test_held_out_rows_are_disjoint_and_always_the_same(rows: int):
     again = hold_out(rows)
     assert np.array_equal(train, again[0])
     assert np.array_equal(valid, again[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "key"),
+    [
+        ("language", {"train": ["a.txt", ""]}, "train"),
+        ("classification", {"train": ["a.csv"], "valid": [""]}, "valid"),
+        ("translation", {"source": ["a.de"], "target": [""]}, "target"),
+        ("vision", {"train": "", "classes": ["cat", "dog"]}, "train"),
+        ("vision", {"train": "images", "valid": ""}, "valid"),
+    ],
+)
+def test_an_empty_name_is_not_the_current_folder(kind: str, table: dict[str, object], key: str):
+    with pytest.raises(ConfigError, match=rf"^{key}: the name of a file is empty; is a variable of the shell not set"):
+        from_table({"kind": kind, **table}, TaskConfig)
 
 
 def test_held_out_rows_are_limited():
