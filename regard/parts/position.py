@@ -185,6 +185,11 @@ class YarnScaling(ScalingConfig):
     magnitude: float | None = None
     """Factor of the length of rotated vectors; absent: 0.1 log(factor) + 1."""
 
+    def validate(self) -> None:
+        """Check the rules between values."""
+        if self.slow >= self.fast:
+            raise ConfigError(f"slow={self.slow} must be below fast={self.fast}")
+
     def scale(self, frequencies: Tensor, base: float) -> tuple[Tensor, float]:
         """Return the new frequencies, and the magnitude: 0.1 log(factor) + 1 unless given."""
         half = len(frequencies)

@@ -235,6 +235,13 @@ def scaled(head_dim, base, scaling, **rope):
     return rope
 
 
+def test_the_limits_of_a_scaling_are_in_order():
+    with pytest.raises(ConfigError, match=r"low=4\.0 must be below high=4\.0"):
+        Llama3Scaling(factor=8.0, original_length=8192, low=4.0)
+    with pytest.raises(ConfigError, match=r"slow=32\.0 must be below fast=32\.0"):
+        YarnScaling(factor=8.0, original_length=8192, slow=32.0)
+
+
 @pytest.mark.parametrize(("low", "high"), [(1.0, 4.0), (2.0, 32.0)])
 def test_llama3_scaling(low, high):
     rope = scaled(
