@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.config import Count
-from regard.errors import ConfigError, at
+from regard.errors import ConfigError, InputError, at
 from regard.models.head import Logits, LogitsConfig
 from regard.models.init import InitConfig, XavierConfig
 from regard.models.introspection import AttentionRole, ModelSequence, stack_attentions, stack_taps
@@ -48,6 +48,8 @@ class Seq2Seq(EncoderDecoder):
         Without `scores`, return the vectors below the head. `source_documents` and `documents` number the pairs packed
         into a row (-1: padding): each target sees its own source only.
         """
+        if (documents is None) != (source_documents is None):
+            raise InputError("packed pairs need the documents of both sides; give documents and source_documents")
         if documents is not None and source_documents is not None:
             return self.maybe_logits(self._decode_packed(source, target, source_documents, documents), scores)
         memory = self.encode(source, lengths=source_lengths)

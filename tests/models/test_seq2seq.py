@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
 from regard.models.store import read_model, save_model
 from regard.parts.attend import Terms
 
@@ -30,6 +30,15 @@ def test_shared_tokens_leave_each_side_its_positions(tmp_path) -> None:
 def test_tokens_of_two_vocabularies_cannot_be_shared() -> None:
     with pytest.raises(ConfigError, match="model.shared: tokens cannot be shared with a source_vocabulary"):
         regard.build("transformer-base", *SMALL, "model.shared=tokens", "model.source_vocabulary=9")
+
+
+def test_the_documents_of_one_side_alone_are_rejected() -> None:
+    model = regard.build("transformer-base", *SMALL)
+    documents = torch.tensor([[0, 0, 1, 1, -1]])
+    tokens = torch.ones_like(documents)
+    for given in ("documents", "source_documents"):
+        with pytest.raises(InputError, match="packed pairs need the documents of both sides"):
+            model(tokens, tokens, **{given: documents})
 
 
 def test_a_mask_is_computed_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
