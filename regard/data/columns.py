@@ -263,7 +263,9 @@ def _missing(
 ) -> InputError:
     needed = len(roles) + len(found)
     if len(head.columns) < needed:
-        rule = f"has one column ({', '.join(head.columns)}), but two are needed; check how columns are separated"
+        count = "one column" if len(head.columns) == 1 else f"{len(head.columns)} columns"
+        counted = {2: "two", 3: "three"}.get(needed, str(needed))
+        rule = f"has {count} ({', '.join(head.columns)}), but {counted} are needed; check how columns are separated"
         values = [value for column in head.columns.values() for value in column]
         for mark, name in SEPARATORS.items():
             if 2 * sum(mark in value for value in values) > len(values):  # not all: the rest of some may be cut off

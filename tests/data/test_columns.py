@@ -9,6 +9,7 @@ from regard.data.columns import (
     DOCUMENTS,
     LABELLED,
     PAIRED,
+    PROTEIN,
     ColumnOptions,
     HeaderReading,
     TableHead,
@@ -210,3 +211,9 @@ def test_examples_are_one_line_of_bounded_width(text, width):
     found = shorten(text, width)
     assert len(found) <= width
     assert len(found.splitlines()) <= 1
+
+
+def test_too_few_columns_are_counted():
+    head = TableHead({"sequence": ["AC", "DE"], "letters": ["HH", "EE"]})
+    with pytest.raises(InputError, match=r"has 2 columns \(sequence, letters\), but three are needed"):
+        choose_columns(head, ColumnOptions(PROTEIN, (None, None, "letters")), "a.csv")
