@@ -40,7 +40,7 @@ def check_count(number: object, name: str) -> int:
 
 
 def check_path(path: object, name: str) -> Path:
-    """Check that an argument is a path: a text, or an object that stands for a path, such as a `Run`."""
-    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+    """Check that an argument is a path: a text that is not empty, or an object that stands for a path, as a `Run`."""
+    if not isinstance(path, str | os.PathLike) or path == "" or "\0" in str(path):
         raise InputError(f"{name}={shortened(path)} must be a path")
     return Path(path)

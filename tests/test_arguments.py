@@ -53,7 +53,7 @@ def test_a_count_of_numpy_becomes_a_plain_one():
     assert check_count(np.int64(3), "top") == 3
 
 
-@pytest.mark.parametrize("wrong", [5, None, b"run", ["run"], {}, "a\0b"])
+@pytest.mark.parametrize("wrong", [5, None, b"run", ["run"], {}, "", "a\0b"])
 def test_a_path_is_a_text_or_stands_for_a_path(wrong):
     with pytest.raises(InputError) as caught:
         check_path(wrong, "folder")

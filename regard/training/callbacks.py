@@ -12,7 +12,7 @@
 A callback needs only the methods it uses. With several processes, only the first one calls them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from regard.errors import RegardError
@@ -23,6 +23,8 @@ EVENTS: tuple[Event, ...] = ("on_update", "on_validation")
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
     """Reject an object that would never be called."""
+    if not isinstance(callbacks, Iterable):
+        raise RegardError(f"callbacks={callbacks!r} must be a list of objects; put one into brackets")
     for callback in callbacks:
         if not any(callable(getattr(callback, event, None)) for event in EVENTS):
             raise RegardError(f"callback {callback!r} has none of the methods {', '.join(EVENTS)}; give it one of them")

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from regard.arguments import check_texts
 from regard.config import Config, Positive, Seed, Table, check_keys, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
@@ -46,23 +47,24 @@ class UserChoices(Config):
 
 
 def name_task(
-    what: Any, arguments: Sequence[Any], valid: str | Path | Sequence[str | Path]
+    what: Any, arguments: Sequence[Any], valid: str | Path | Sequence[str | Path] | None
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the table of a task that is given by its name and its files, and the overrides among the arguments.
 
     Anything else, a table or a recipe, is returned as it is.
     """
-    valid = [valid] if isinstance(valid, str | Path) else valid
+    given = [] if valid is None else [valid] if isinstance(valid, str | Path) else valid
+    held_out = list(check_texts(given, "valid", (str, Path)))
     if not isinstance(what, str) or what not in TASKS:
-        if valid:
+        if held_out:
             raise ConfigError("--valid belongs to the files of a task; here, write them into the table of the task")
         return what, tuple(arguments)
-    paths = [str(given) if isinstance(given, Path) else given for given in arguments]
-    files, changes = split_changes(given for given in paths if isinstance(given, str))
+    paths = [str(each) if isinstance(each, Path) else each for each in arguments]
+    files, changes = split_changes(each for each in paths if isinstance(each, str))
     if not files:
         raise ConfigError(f"{what} needs files to train on: regard.train({what!r}, FILE, ...)")
-    others = [given for given in paths if not isinstance(given, str)]  # which `sort_overrides` rejects
-    return {"kind": what, **TASKS[what].from_files(files, [str(name) for name in valid])}, (*changes, *others)
+    others = [each for each in paths if not isinstance(each, str)]  # which `sort_overrides` rejects
+    return {"kind": what, **TASKS[what].from_files(files, held_out)}, (*changes, *others)
 
 
 def not_a_task(name: str) -> str:

@@ -276,7 +276,7 @@ def _fit_to_memory(run: Run, task: Task, ranks: Ranks) -> tuple[Run, str]:
 def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     """Apply overrides to the config of a resumed run; values that were derived from its steps follow new steps."""
     for change in overrides:
-        if not change.startswith("train.") or change.startswith("train.seed"):
+        if not str(change).startswith("train.") or change.startswith("train.seed"):
             kept = "a resumed run keeps its data, its model and its seed"
             raise ConfigError(f"{change!r}: {kept}; only train.* can change")
         if change.startswith("train.minutes"):

@@ -123,6 +123,8 @@ def test_callbacks_see_updates_and_validations():
     assert logged == [(step, loss) for kind, step, loss in seen if kind == "update"]
     with pytest.raises(RegardError, match="callback 3 has none of the methods on_update, on_validation; give it one"):
         regard.train(table, callbacks=[3], console=QUIET)
+    with pytest.raises(RegardError, match="callbacks=None must be a list of objects; put one into brackets"):
+        regard.train(table, callbacks=None, console=QUIET)
 
 
 def test_a_task_of_ones_own_has_its_own_defaults():

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import regard
 from regard.config import to_table, to_toml
-from regard.errors import ConfigError, RegardError
+from regard.errors import ConfigError, InputError, RegardError
 from regard.models.recipe import load_recipe
 from regard.tasks.defaults import ADAM_RATE, REST_RATE
 from regard.training import start, trial
@@ -404,12 +404,19 @@ def test_a_task_by_its_name_and_files_as_on_the_command_line(text):
         regard.train("language", *small, console=QUIET)
     with pytest.raises(ConfigError, match="--valid belongs to the files of a task; here, write them into the table"):
         regard.train(text, *small, valid=[file], console=QUIET)
+    with pytest.raises(ConfigError, match=r"language needs files to train on"):
+        regard.train("language", *small, valid=None, console=QUIET)
 
 
 @pytest.mark.unchecked  # the checker of signatures would reject the number first
 def test_an_argument_that_is_not_text_is_a_mistake(text):
     with pytest.raises(ConfigError, match="override 5 must be text"):
         regard.train("language", *text["train"], 5, console=QUIET)
+    with pytest.raises(InputError, match="valid=5 must be a list of texts"):
+        regard.train("language", *text["train"], valid=5, console=QUIET)
+    regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
+    with pytest.raises(ConfigError, match=r"5: a resumed run keeps its data, .*; only train.\* can change"):
+        regard.resume("one", 5, console=QUIET)
 
 
 def test_a_cell_of_a_notebook_replaces_only_the_run_that_it_made(text, monkeypatch):
