@@ -140,6 +140,7 @@ class CTranslate2Engine(ExternalEngine):
             return kind(
                 str(self.folder),
                 device=self.device.type,
+                device_index=self.device.index or 0,
                 compute_type=self.compute_type,
                 intra_threads=torch.get_num_threads(),
             )

@@ -3,6 +3,7 @@
 import json
 import shutil
 from copy import deepcopy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import regard
 from regard.decode.choose import Sampling
 from regard.errors import InputError, RegardError
 from regard.models.store import read_model, save_model
-from regard.use.ctranslate2 import through_ctranslate2
+from regard.use.ctranslate2 import CTranslate2Engine, through_ctranslate2
 from regard.use.generate import GenerateOptions
 from regard.use.load import open_folder
 from regard.use.translate import TranslateOptions
@@ -48,6 +49,15 @@ def test_the_same_greedy_translations(tokenizer, tmp_path):
     assert theirs.translate(TEXTS, beam=1, prefix="blue") == ours.translate(TEXTS, beam=1, prefix="blue")
     few = answers(theirs.translate_lines(TEXTS, TranslateOptions(beam=1, batch_tokens=20)))
     assert [one.text for one in few] == ours.translate(TEXTS, beam=1)
+
+
+def test_the_library_uses_the_chosen_accelerator(tmp_path, monkeypatch):
+    folder, used = tmp_path / "converted", {}
+    regard.convert(floats(run("translation", tmp_path / "run", "bpe")), "ctranslate2", folder)
+    engine = CTranslate2Engine(folder, torch.device("cuda:1"))
+    monkeypatch.setattr(engine, "module", SimpleNamespace(Translator=lambda path, **settings: used.update(settings)))
+    assert engine.model is None
+    assert (used["device"], used["device_index"]) == ("cuda", 1)
 
 
 def test_several_beams(tmp_path):
