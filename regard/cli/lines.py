@@ -105,8 +105,18 @@ class Lines:
         return Chunks(each())
 
     def _columns(self, loaded: "LoadedModel | None") -> "ColumnOptions | None":
-        """Return the column of a table that the model reads; None if lines are read."""
-        return loaded.bundle.text_column(self.column, "--column") if loaded and self._is_table() else None
+        """Return the column of a table that the model reads, or the text if there is no model; None: lines are read."""
+        if not self._is_table():
+            return None
+        if loaded is None:
+            from regard.data.columns import DOCUMENTS, ColumnOptions
+
+            return ColumnOptions(DOCUMENTS, (None,)).first(self.column, "--column")
+        columns = loaded.bundle.text_column(self.column, "--column")
+        if columns is None and self.column is not None:
+            rule = f"--column {self.column}: this model reads images, whose paths are the lines of a file"
+            raise InputError(f"{rule}; leave it out")
+        return columns
 
     def _warn_of_files(self, loaded: "LoadedModel | None") -> None:
         """Say it if a text is the name of a file, which a model of texts reads as a text."""

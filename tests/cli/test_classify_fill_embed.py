@@ -58,6 +58,12 @@ def test_a_table_gives_its_column_of_text(regard, folder, verb, kind):
     assert table.err == "regard: in.csv: with header, text = column 2 (text)\n"
 
 
+def test_a_column_is_not_for_images(regard, folder):
+    Path("in.csv").write_text("path,label\na.png,cat\n")
+    refused = regard.refused("classify", "-f", "in.csv", "--column", "path", "-m", folder / "vision")
+    assert "--column path: this model reads images, whose paths are the lines of a file; leave it out" in refused
+
+
 def test_labels_from_a_file_stay_in_their_column_and_reach_no_terminal(regard, folder, monkeypatch):
     labels = ["two\nlines\tand columns", "\x1b]0;title\x07", "back\\slash"]
     found = [("a", [Guess(label, 0.25) for label in labels])]

@@ -71,6 +71,13 @@ def test_a_grammar_parses_without_a_model(regard):
     lines = regard("parse", "-f", "in.txt", "--grammar", "trees.mrg").out.splitlines()
     assert lines[0] == TREES[0]
     assert lines[1] == ""
+    rows = "".join(f'{number},"{line}"\n' for number, line in enumerate(LINES))
+    Path("in.csv").write_text(f"number,text\n{rows}")
+    found = regard("parse", "-f", "in.csv", "--grammar", "trees.mrg")
+    assert found.err == "regard: in.csv: with header, text = column 2 (text)\n"
+    assert found.out.splitlines() == lines
+    refused = regard.refused("parse", "-f", "in.csv", "--column", "words", "--grammar", "trees.mrg")
+    assert "no column 'words' for the text" in refused
 
 
 def test_a_picture(regard):
