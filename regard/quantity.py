@@ -1,4 +1,7 @@
-"""Large numbers, shortened to be read: 124M, 6.4 GB."""
+"""Numbers to be read: 124M, 6.4 GB, 1 text and 2,000 tokens."""
+
+import re
+from collections.abc import Mapping
 
 LETTERS = ("", "k", "M", "G", "T", "P", "E")
 
@@ -18,3 +21,9 @@ def short_size(value: int | float, unit: str = "B") -> str:
     short = short_count(value)
     digits = short.rstrip("".join(LETTERS))
     return f"{digits} {short.removeprefix(digits)}{unit}"
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return counts by the names of what is counted, in the plural: 1 text, 2,000 tokens."""
+    names = {name: name if count != 1 else re.sub(r"s\b", "", name, count=1) for name, count in counts.items()}
+    return ", ".join(f"{count:,} {names[name]}" for name, count in counts.items())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.architecture import exportable_recipe, written_for
 from regard.escape import escape_controls, short_path
-from regard.quantity import short_count
+from regard.quantity import list_counts, short_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,12 +29,11 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     from regard.tasks.baselines import describe_baseline
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
-    facts = task.facts()
     assert config.model is not None  # only a module that is given from Python has no config
     model = to_table(config.model)
     weights = parameters(build_empty(config.model))
     rows = {"files": ""}  # filled in when the width of the names is known
-    rows["data"] = ", ".join(f"{count:,} {name if count != 1 else name[:-1]}" for name, count in facts.items())
+    rows["data"] = list_counts(task.facts())
     if left_out := task.skipped.report():
         rows["left out"] = "\n".join(left_out)
     if cautions := list(task.cautions()):

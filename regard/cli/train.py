@@ -262,6 +262,8 @@ def _start_task(
     if files and by_option:
         given = ", ".join(f"--{key.replace('_', '-')}" for key in by_option)
         raise ConfigError(f"{', '.join(files)}: files are given either in order or by {given}, not both")
+    if valid and by_option:
+        raise ConfigError("--valid is for files in order; beside options, use --valid-source and --valid-target")
     if not files and not by_option:
         raise ConfigError(
             f"{kind} needs files to train on: regard train {kind} FILE...; see regard train {kind} --help"

@@ -483,6 +483,8 @@ def test_pairs_are_given_in_order_or_by_options(regard):
     assert shown[0] == shown[1]
     found = regard.refused("train", "translation", "--source", source, target)
     assert found == "a.en: files are given either in order or by --source, not both"
+    found = regard.refused("train", "translation", "--source", source, "--target", target, "--valid", source)
+    assert found == "--valid is for files in order; beside options, use --valid-source and --valid-target"
     assert regard.refused("train", "translation", "a", "b", "c").startswith(
         "3 files (a, b, c) for pairs of sentences; "
     )

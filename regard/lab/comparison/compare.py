@@ -39,7 +39,7 @@ from regard.lab.comparison.table import (
 )
 from regard.lab.runner import draw_pictures
 from regard.models.scale import SIZES
-from regard.quantity import short_count
+from regard.quantity import list_counts, short_count
 from regard.recipe_files import split_changes
 from regard.runs.records import read_metrics
 from regard.tasks.kinds import TASKS
@@ -227,8 +227,10 @@ def _print_plan(console: "Console", request: CompareRequest, plan: ComparePlan) 
 
 def _facts(request: CompareRequest, plan: ComparePlan | None, task: Task) -> dict[str, str]:
     """Return how a comparison is run, by name."""
-    counts = ", ".join(f"{number:,} {name if number != 1 else name[:-1]}" for name, number in task.facts().items())
-    facts = {"task": f"{task.name}, {title_of(task.metric)}", "data": f"{', '.join(request.files)} ({counts})"}
+    facts = {
+        "task": f"{task.name}, {title_of(task.metric)}",
+        "data": f"{', '.join(request.files)} ({list_counts(task.facts())})",
+    }
     if request.valid:
         facts["measured"] = f"on {', '.join(request.valid)}"
     if plan is None:
