@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
 from math import ceil
+from numbers import Integral
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,7 +204,7 @@ def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> 
         raise InputError(f"attention {attention}: no such attention; {choices(attention, present)}")
     if head is None:
         return chosen, begin["head"] if chosen["id"] == begin["attention"] else 0
-    if not 1 <= head <= chosen["heads"]:
+    if not isinstance(head, Integral) or not 1 <= head <= chosen["heads"]:
         raise InputError(f"head {head}: {chosen['id']} has heads 1 to {chosen['heads']}")
     return chosen, head - 1
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 from regard.errors import InputError, choices
@@ -59,8 +60,11 @@ def look(
     """
     if theme is not None and theme not in THEMES:
         raise InputError(f"theme {theme!r}: no such theme; {choices(theme, THEMES)}")
-    if text is not None and not hasattr(text, "__len__"):
-        raise InputError(f"{text!r} is not a text; give a string, or the token ids of one")
+    if layers is not None and (isinstance(layers, str) or not isinstance(layers, Collection)):
+        raise InputError(f"layers={layers!r} must be a list of layers, such as [1, 3]")
+    if not isinstance(interventions, Sequence) or not all(isinstance(one, Mapping) for one in interventions):
+        example = "[{'place': 'cross.2', 'attention': 'zero'}]"
+        raise InputError(f"interventions={shortened(interventions)} must be a list of arguments, such as {example}")
     as_widget = widget and has_widgets()
     handles = _handles(model, tokenizer)
     if model is None:

@@ -3,7 +3,10 @@
 Translators translate, language models generate, and masks are found; then the model reads all tokens in one pass.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
+from reprlib import repr as shortened
 from typing import Literal
 
 import torch
@@ -54,9 +57,11 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
         raise InputError(
             f"{bundle.name}: CTranslate2 does not expose attention; use the model that it was converted from"
         )
-    if query.longest < 1 or (query.tokens is not None and query.tokens < 0):
+    if query.longest < 1 or not (query.tokens is None or (isinstance(query.tokens, Integral) and query.tokens >= 0)):
         raise InputError(f"tokens={query.tokens} must be 0 or more, and longest={query.longest} at least 1")
-    for text in (query.text, query.target or ""):
+    for text in (query.text, "" if query.target is None else query.target):
+        if not isinstance(text, str) and not _are_ids(text):
+            raise InputError(f"{shortened(text)} is not a text; give a string, or the token ids of one")
         if len(text) > CHARACTERS:
             trouble = f"the text has {len(text):,} characters or token ids, and the limit is {CHARACTERS:,}"
             raise InputError(f"{trouble}; give a part of it")
@@ -72,7 +77,7 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     text = query.text
     prepared = Prepared(text if isinstance(text, str) else " ".join(map(str, text)))
     reader = TextReader(bundle, query, prepared)
-    target = query.target or ""
+    target = "" if query.target is None else query.target
     as_tree = isinstance(target, str) and (not target.strip() or holds_tags(target))
     if writes(model) and "parse" in bundle.verbs and isinstance(text, str) and as_tree:
         reader.write_tree(model, text)
@@ -83,6 +88,12 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     else:
         reader.read(text)
     return prepared
+
+
+def _are_ids(ids: object) -> bool:
+    """Return whether something is a row of whole numbers, also of NumPy or torch."""
+    numbers = ids.tolist() if hasattr(ids, "tolist") else ids
+    return isinstance(numbers, Sequence) and all(isinstance(number, Integral) for number in numbers)
 
 
 def _prepare_image(bundle: Bundle, shape: ImageInput, query: Query) -> Prepared:

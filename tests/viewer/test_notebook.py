@@ -233,10 +233,28 @@ def test_where_the_page_begins(page, bundle):
         look(head=9)
     with pytest.raises(InputError, match="attention cros.1: no such attention; did you mean 'cross.1'?"):
         look(attention="cros.1")
-    with pytest.raises(InputError, match="3 is not a text; give a string, or the token ids of one"):
-        look(None, 3)
     with pytest.raises(InputError, match="theme 'dim': no such theme; use one of dark, light"):
         look(theme="dim")
+
+
+WRONG = [
+    ({"text": 3}, "3 is not a text; give a string, or the token ids of one"),
+    ({"text": [1.5]}, r"\[1\.5\] is not a text; give a string, or the token ids of one"),
+    ({"text": {"red": 1}}, r"\{'red': 1\} is not a text; give a string, or the token ids of one"),
+    ({"target": 3}, "3 is not a text; give a string, or the token ids of one"),
+    ({"tokens": "3"}, "tokens=3 must be 0 or more"),
+    ({"head": "2"}, r"head 2: .* has heads 1 to"),
+    ({"layers": "1"}, r"layers='1' must be a list of layers, such as \[1, 3\]"),
+    ({"interventions": {"place": "cross.1"}}, r"interventions=.* must be a list of arguments, such as"),
+    ({"interventions": ["cross.1"]}, r"interventions=\['cross.1'\] must be a list of arguments, such as"),
+]
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("wrong", "rule"), WRONG)
+def test_a_wrong_argument_is_an_error_of_one_line(page, wrong, rule):
+    with pytest.raises(InputError, match=rule):
+        look(loaded("translation"), **{"text": "one red dog", **wrong})
 
 
 def test_saved_as_a_file(page, bundle, tmp_path):
