@@ -44,3 +44,11 @@ def check_path(path: object, name: str) -> Path:
     if not isinstance(path, str | os.PathLike) or path == "" or "\0" in str(path):
         raise InputError(f"{name}={shortened(path)} must be a path")
     return Path(path)
+
+
+def check_files(files: object, name: str) -> list[str]:
+    """Check that an argument names one file, or several; None names none."""
+    several = [] if files is None else [files] if isinstance(files, str | os.PathLike) else files
+    if not isinstance(several, Iterable) or isinstance(several, Mapping | set | frozenset | bytes):
+        raise InputError(f"{name}={shortened(files)} must be a path, or a list of paths")
+    return [str(check_path(file, f"{name}[{place}]")) for place, file in enumerate(several)]

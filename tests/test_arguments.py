@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.arguments import check_count, check_path, check_text, check_texts
+from regard.arguments import check_count, check_files, check_path, check_text, check_texts
 from regard.errors import InputError
 
 
@@ -61,12 +61,22 @@ def test_a_path_is_a_text_or_stands_for_a_path(wrong):
     assert check_path("a/b", "folder") == check_path(Path("a/b"), "folder") == Path("a/b")
 
 
+def test_files_are_named_by_one_path_or_a_list():
+    assert check_files(None, "valid") == check_files((), "valid") == []
+    assert check_files("a.txt", "valid") == check_files([Path("a.txt")], "valid") == ["a.txt"]
+    with pytest.raises(InputError, match=r"^valid=5 must be a path, or a list of paths$"):
+        check_files(5, "valid")
+    with pytest.raises(InputError, match=r"^valid\[1\]='' must be a path$"):
+        check_files(["a.txt", ""], "valid")
+
+
 CALLS = {
     "load": lambda: regard.load(5),
     "load_model": lambda: regard.load_model(5),
     "open_run": lambda: regard.open_run(5),
     "resume": lambda: regard.resume(5),
     "convert": lambda: regard.convert("en-fr", "huggingface", 5),
+    "compare": lambda: regard.compare("gpt2", on="a.txt", valid=None, steps=1, out=5),
     "train": lambda: regard.train("language", "a.txt", run=5),
 }
 
@@ -74,5 +84,5 @@ CALLS = {
 @pytest.mark.unchecked
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_a_number_in_place_of_a_folder_is_rejected(call):
-    with pytest.raises(InputError, match=r"^(folder|run)=5 must be a path$"):
+    with pytest.raises(InputError, match=r"^(folder|run|out)=5 must be a path$"):
         call()

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from regard import __version__
+from regard.arguments import check_path
 from regard.atomic import explain_write_errors, lock, make_folder, write_text
 from regard.data.device import choose_device
 from regard.draw import DARK, LIGHT, encode_figure, use_look, write_figure
@@ -79,7 +80,7 @@ def run_experiment(
     """
     found = find_experiment(experiment) if isinstance(experiment, str) else experiment
     name = None if recipe is None else str(recipe)
-    folder = Path(out) if out is not None else default_folder(found.name, scale, name)
+    folder = check_path(out, "out") if out is not None else default_folder(found.name, scale, name)
     chosen = choose_device(device)
     values = _values(found, scale, changes)
     _check_recipe(found, name)

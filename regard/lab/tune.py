@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table as Grid
 
+from regard.arguments import check_path
 from regard.atomic import lock, make_folder, write_text
 from regard.config import Table, from_table, to_table
 from regard.errors import ConfigError, RegardError
@@ -83,7 +84,9 @@ def tune(
     if recipe is not None:
         base["like"] = str(Path(recipe).absolute()) if str(recipe).endswith(".toml") else str(recipe)
     key = json.dumps([base, overrides, minutes, size], sort_keys=True)
-    folder = TUNED / f"{given['kind']}-{sha256(key.encode()).hexdigest()[:8]}" if out is None else Path(out)
+    folder = (
+        TUNED / f"{given['kind']}-{sha256(key.encode()).hexdigest()[:8]}" if out is None else check_path(out, "out")
+    )
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:
         devices = devices_for(device, ranks)
         at_once = jobs or (len(devices) if ranks.device.type == "cuda" else suggest_threads())

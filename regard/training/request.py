@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.arguments import check_texts
+from regard.arguments import check_files
 from regard.config import Config, Positive, Seed, Table, check_keys, field_types, from_table
 from regard.data.tokenizer import TokenizerConfig
 from regard.errors import ConfigError, choices
@@ -53,8 +53,7 @@ def name_task(
 
     Anything else, a table or a recipe, is returned as it is.
     """
-    given = [] if valid is None else [valid] if isinstance(valid, str | Path) else valid
-    held_out = list(check_texts(given, "valid", (str, Path)))
+    held_out = check_files(valid, "valid")
     if not isinstance(what, str) or what not in TASKS:
         if held_out:
             raise ConfigError("--valid belongs to the files of a task; here, write them into the table of the task")

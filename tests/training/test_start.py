@@ -412,7 +412,7 @@ def test_a_task_by_its_name_and_files_as_on_the_command_line(text):
 def test_an_argument_that_is_not_text_is_a_mistake(text):
     with pytest.raises(ConfigError, match="override 5 must be text"):
         regard.train("language", *text["train"], 5, console=QUIET)
-    with pytest.raises(InputError, match="valid=5 must be a list of texts"):
+    with pytest.raises(InputError, match="valid=5 must be a path, or a list of paths"):
         regard.train("language", *text["train"], valid=5, console=QUIET)
     regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     with pytest.raises(ConfigError, match=r"5: a resumed run keeps its data, .*; only train.\* can change"):

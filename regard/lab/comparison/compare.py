@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regard.arguments import check_files, check_path
 from regard.config import to_table
 from regard.data.device import choose_device
 from regard.errors import ConfigError, RegardError
@@ -90,7 +91,7 @@ def compare(
     """
     console = console or plain_console()
     names, changes = _split(models)
-    files, held = _names(on), _names(valid)
+    files, held = check_files(on, "on"), check_files(valid, "valid")
     budget = read_budget({"steps": steps, "tokens": tokens, "flops": flops, "minutes": minutes})
     wanted = None if parameters is None else read_amount("parameters", parameters)
     _check_options(seeds, jobs, size, wanted)
@@ -106,7 +107,7 @@ def compare(
         rule = "only runs are compared, which are not trained again"
         raise ConfigError(f"{rule}; leave the budget, parameters=... and valid=... out, or add a recipe")
     settings = CompareSettings(table, budget, size, wanted, tuple(changes), own_optimizer, ranks.device.type)
-    found = find_folder(settings, kind, None if out is None else Path(out))
+    found = find_folder(settings, kind, None if out is None else check_path(out, "out"))
     stored = stored_recipes(found)
     plan = None
     if recipes:
@@ -133,11 +134,6 @@ def _split(models: Sequence[object]) -> tuple[list[Any], list[str]]:
     """Separate the models from the changes KEY=VALUE."""
     _, changes = split_changes([model for model in models if isinstance(model, str)])
     return [model for model in models if model not in changes], changes
-
-
-def _names(given: Names) -> list[str]:
-    names = [given] if isinstance(given, str | os.PathLike) else list(given)
-    return [os.fspath(name) for name in names]
 
 
 def _check_options(seeds: int, jobs: int | None, size: str, parameters: float | None) -> None:
