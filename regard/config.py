@@ -71,8 +71,9 @@ class Kinds(Registry[type[C]]):
 
     def add(self, name: str, item: type[C]) -> None:
         """Register a config class, which then knows its `kind`."""
-        if not (dataclasses.is_dataclass(item) and issubclass(item, self.base)):
-            raise RegardError(f"{item.__name__} must be a frozen dataclass that inherits from {self.base.__name__}")
+        if not (isinstance(item, type) and dataclasses.is_dataclass(item) and issubclass(item, self.base)):
+            given = getattr(item, "__name__", repr(item))
+            raise RegardError(f"{given} must be a frozen dataclass that inherits from {self.base.__name__}")
         if kind_of(item) not in (None, name):
             raise RegardError(
                 f"{item.__name__} is already registered as {kind_of(item)!r}; define a class for {name!r}"

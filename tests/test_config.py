@@ -591,6 +591,13 @@ def test_a_name_is_registered_once_and_a_definition_may_be_run_again(tools: Kind
             tools.add("stray", wrong)
 
 
+@pytest.mark.unchecked
+def test_what_is_not_a_class_cannot_be_registered(tools: Kinds[Any]) -> None:
+    number: Any = 5
+    with pytest.raises(RegardError, match="5 must be a frozen dataclass that inherits from Tool"):
+        tools.add("stray", number)
+
+
 def test_a_subclass_of_a_registered_class_is_not_registered_by_it() -> None:
     Sub = dataclass(frozen=True)(type("Sub", (Square,), {}))
     with pytest.raises(ConfigError, match="shape=Sub is not a registered shape"):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, is_dataclass
+from numbers import Integral
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -15,7 +16,7 @@ from torch.nn.modules.module import (
 )
 
 from regard.config import Config, Kinds, field_types, from_table, to_table
-from regard.errors import ConfigError, at
+from regard.errors import ConfigError, InputError, at
 from regard.models.encoder import EncoderConfig
 from regard.models.evoformer import EvoformerConfig
 from regard.models.init import allocate, initialise, without_memory
@@ -121,13 +122,17 @@ def build(
 
     Mistakes are found before memory is allocated. The config is kept as `model.config`.
     """
+    if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputError(f"dtype={dtype!r} must be a precision of torch, such as torch.bfloat16")
+    if seed is not None and not (isinstance(seed, Integral) and -(2**63) <= seed < 2**64):
+        raise InputError(f"seed={seed!r} must be a whole number of at most 64 bits")
     if isinstance(recipe, str | Path):
         config = load_recipe(recipe, *overrides).model
     else:
         whole = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
         config = from_table(override(to_table(whole), overrides), Recipe).model if overrides else whole.model
     model = allocate(build_empty(config).to(dtype), device)
-    generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+    generator = None if seed is None else torch.Generator(device).manual_seed(int(seed))
     initialise(model, config.init, generator)
     return model
 

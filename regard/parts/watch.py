@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.arguments import check_text
 from regard.errors import InputError, RegardError, choices
 from regard.html_table import html_table
 from regard.parts.attend import Explanation, Keys, Mixed, Queries, Terms, Values, attend, explain
@@ -175,7 +176,7 @@ def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
     """
     modules = ((_name(path), module) for path, module in module_of(model).named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}
-    chosen = {name: module for name, module in every.items() if fnmatch(name, only)}
+    chosen = {name: module for name, module in every.items() if fnmatch(name, check_text(only, "only"))}
     if not every:
         raise RegardError("nothing to watch: the model has no attention")
     if not chosen:

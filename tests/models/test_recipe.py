@@ -22,6 +22,22 @@ def test_every_architecture_has_a_recipe():
     assert set(wanted.split()) <= set(recipe_names())
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("wrong", "rule"),
+    [
+        ({"dtype": "float32"}, "dtype='float32' must be a precision of torch, such as torch.bfloat16"),
+        ({"dtype": torch.int32}, r"dtype=torch.int32 must be a precision of torch"),
+        ({"seed": "1"}, "seed='1' must be a whole number of at most 64 bits"),
+        ({"seed": 1.5}, r"seed=1\.5 must be a whole number"),
+        ({"seed": 2**70}, f"seed={2**70} must be a whole number of at most 64 bits"),
+    ],
+)
+def test_a_wrong_precision_or_seed_is_rejected(wrong, rule):
+    with pytest.raises(InputError, match=rule):
+        regard.build("gpt2", "model.depth=1", "model.vocabulary=100", **wrong)
+
+
 def test_build_by_name_with_overrides():
     model = regard.build("gpt2", "model.depth=4", "model.vocabulary=100")
     assert len(model.stack.layers) == 4
