@@ -36,6 +36,10 @@ class InputError(RegardError):
     """A batch that the model cannot take: ids out of range, too long, a wrong image size."""
 
 
+NOT_FINITE = (
+    "the model computes numbers that are not finite (NaN or infinity); "
+    "its weights are damaged, or its training diverged"
+)
 FLAGS = ("overwrite", "accept-changed-data", "allow-pickle")  # options without a value
 VALUES = "cpu|mini|tiny|small|base|big|bfloat16|float32|int8|eager|split"  # those that remedies suggest
 

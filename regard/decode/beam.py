@@ -3,6 +3,7 @@
 Length and coverage penalty: Wu et al. 2016. With one beam it is greedy search.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,7 +29,10 @@ LengthPenalty = Annotated[float, Range(low=0, high=10)]  # an exponent of the le
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished text: its ids without the end token, log P, and the score by which it is ranked."""
+    """A finished text: its ids without the end token, log P, and the score by which it is ranked.
+
+    Where no text has a finite log P, as with weights that diverged, there is one, which is empty with log P = -inf.
+    """
 
     ids: list[int]
     score: float
@@ -229,7 +233,8 @@ class SearchRecord:
 
     def best(self, count: int) -> list[list[Hypothesis]]:
         """Return the best texts of each row; of equals, the one that was finished first."""
-        return [sorted(found, key=lambda one: -one.score)[:count] for found in self.finished]
+        none = [Hypothesis([], -math.inf, -math.inf)]
+        return [sorted(found, key=lambda one: -one.score)[:count] or none for found in self.finished]
 
 
 def coverage(weights: Float[Tensor, "T S"]) -> float:

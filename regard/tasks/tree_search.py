@@ -1,13 +1,14 @@
 """Search for the trees of sentences: beams over tokens, of which only well-formed trees are written."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from regard.data.tokenizer import Tokenizer
-from regard.data.trees import Tree
-from regard.decode.beam import beam_search
+from regard.data.trees import ROOT, Tree
+from regard.decode.beam import Hypothesis, beam_search
 from regard.decode.engine import Engine, Given
 from regard.decode.rows import fit_limits
 from regard.errors import InputError
@@ -78,6 +79,12 @@ class TreeSearch:
             constraint=WellFormedTrees(self.symbols, pieces, limits),
         )
         return [
-            [ParsedTree(delinearise(one.ids, words, row, self.symbols), one.ids, one.score) for one in hypotheses]
+            [ParsedTree(self.tree(one, words, row), one.ids, one.score) for one in hypotheses]
             for hypotheses, words, row in zip(found, sentences, pieces, strict=True)
         ]
+
+    def tree(self, found: Hypothesis, words: Sequence[str], pieces: Pieces) -> Tree:
+        """Return the tree that was found; where no score is finite, one without structure."""
+        if found.score == -math.inf:
+            return Tree(ROOT, tuple(Tree("XX", (word,)) for word in words))
+        return delinearise(found.ids, words, pieces, self.symbols)

@@ -3,6 +3,7 @@
 Nothing here depends on a run folder, so a model from another library is used in the same way.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import torch
 from regard.data.columns import DOCUMENTS, ColumnOptions
 from regard.data.tokenizer import Tokenizer
 from regard.decode.engine import Engine
-from regard.errors import ConfigError, InputError
+from regard.errors import NOT_FINITE, ConfigError, InputError
 from regard.hub.sentence_transformers import SentenceEmbedding
 from regard.models.model import Model
 from regard.models.template import Template
@@ -74,6 +75,11 @@ class Bundle:
             raise InputError(f"{self.name}: is {self.description} and cannot {verb}; use {fits}")
         if self.external is not None and verb not in ("translate", "generate"):
             raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
+
+    def check_scores(self, scores: Iterable[float]) -> None:
+        """Raise an error if a search found nothing, because the model's scores are not finite."""
+        if -math.inf in scores:
+            raise InputError(f"{self.name}: {NOT_FINITE}")
 
     def text_column(self, column: str | None, flag: str) -> ColumnOptions | None:
         """Return how texts are read from a table: as in training, or from the column that the option `flag` chose.

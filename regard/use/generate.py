@@ -176,6 +176,7 @@ class BatchGenerator:
             length_penalty=self.options.length_penalty,
             forbidden=self.bundle.template.never,
         )
+        self.bundle.check_scores(best.score for best, *_ in found)
         return [[one.ids for one in hypotheses] for hypotheses in found]
 
     def text(self, prompt: Prompt, ids: list[int]) -> str:

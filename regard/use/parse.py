@@ -31,6 +31,7 @@ def parse_lines(
     def work(rows: list[list[str]]) -> list[Tree]:
         with in_use(model):
             found = search(bundle.need_engine(), model, rows, bundle.device, beam)
+        bundle.check_scores(best.score for best, *_ in found)
         return [best.tree for best, *_ in found]
 
     tokens = max(tokens_per_batch(batch_tokens, bundle.device) // beam, 1)

@@ -117,6 +117,7 @@ class BatchTranslator:
                 length_penalty=options.length_penalty,
                 forbidden=self.template.never,
             )
+            bundle.check_scores(best.score for best, *_ in found)
             if options.coverage:
                 found = self._rank_by_coverage(sources, found)
             rows = [[self.prefix + one.ids for one in hypotheses] for hypotheses in found]

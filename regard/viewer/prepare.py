@@ -204,6 +204,7 @@ class TextReader:
         else:
             with in_use(model):
                 ((best, *_),) = search(self.engine(model), model, [words], self.bundle.device, self.query.beam or 1)
+            self.bundle.check_scores([best.score])
             tree, ids = best.tree, best.ids
         self.add_sequence("source", search.source(pieces))
         self.add_sequence("target", [*self.beginning(), *ids])
@@ -225,6 +226,7 @@ class TextReader:
                 length_penalty=options.length_penalty,
                 forbidden=self.bundle.template.never,
             )
+        self.bundle.check_scores([best.score])
         longest = model.longest()
         return best.ids if longest is None else best.ids[: longest - len(begin)]
 

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
-from regard.errors import InputError
+from regard.errors import NOT_FINITE, InputError
 from regard.untrusted import JsonError, parse_json
 from regard.viewer.archive import pack_archive, unpack_archive
 from regard.viewer.blobs import all_blobs, find_blob, thumbnails_size, weights_size
@@ -158,8 +158,7 @@ def encode_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        reason = "the model computes numbers that are not finite (NaN or infinity)"
-        raise InputError(f"{reason}; its weights are damaged, or its training diverged") from None
+        raise InputError(NOT_FINITE) from None
     return text.encode("utf-8", "replace")
 
 

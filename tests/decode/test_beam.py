@@ -365,3 +365,17 @@ def test_coverage_penalises_unattended_tokens():
     assert coverage(torch.eye(3)) == 0
     assert coverage(torch.eye(3)[:2]) < -50  # a token that was never attended to: very low, but finite
     assert math.isfinite(coverage(torch.eye(3)[:0]))
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_scores_that_are_not_finite_are_no_texts_and_leave_the_other_rows_alone(beam: int) -> None:
+    class Diverged(Script):
+        def logits(self, text):
+            return super().logits(text) * (math.nan if text[0] == 0 else 1)
+
+    options = {"end": END, "limits": [3, 3], "beam": beam, "best": beam}
+    with torch.no_grad():
+        none, found = beam_search(Diverged(4), prompts((0,), (1,)), **options)
+        (wanted,) = beam_search(Script(4), prompts((1,)), **{**options, "limits": [3]})
+    assert none == [Hypothesis([], -math.inf, -math.inf)]
+    assert found == wanted

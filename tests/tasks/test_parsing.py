@@ -124,6 +124,17 @@ def test_some_trees_are_held_out_and_a_folder_is_read(tmp_path):
     assert {str(tree) for tree in task.valid_trees} <= {*bank(20, 1), *bank(20, 2)}
 
 
+def test_weights_that_diverged_are_measured(tmp_path):
+    """Their search finds no tree, so each has no structure."""
+    task = task_of(tmp_path)
+    model = model_for(task, "transformer-base")
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.fill_(torch.nan)
+        found = task.measure(model.eval())
+    assert (np.isnan(found["loss"]), found["bracket_f1"]) == (True, 0)
+
+
 @pytest.mark.parametrize("recipe", ["transformer-base", "rnn-attention"])
 def test_measures_are_scores_of_trees_over_the_same_words(tmp_path, recipe):
     task = task_of(tmp_path)

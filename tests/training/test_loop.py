@@ -205,6 +205,24 @@ def test_weights_whose_validation_loss_is_not_finite_are_not_kept(
     assert lines == [f"step 4: {rule}", f"step 12: {rule}"]
 
 
+def test_a_translator_that_diverged_is_validated_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its greedy search finds no text, which is a translation that is empty."""
+    trainer, said = make_trainer(planned("translation", tmp_path, "train.steps=4"), tmp_path / "run")
+    measure = trainer.task.measure
+
+    def diverged(model: Model, rows: int | None = None) -> dict[str, float]:
+        with torch.no_grad():
+            for weights in model.parameters():
+                weights.fill_(float("nan"))
+        return measure(model, rows)
+
+    monkeypatch.setattr(trainer.task, "measure", diverged)
+    with pytest.raises(RegardError, match="step 4: the weights are no longer finite; the checkpoint of step 3 is good"):
+        trainer.train()
+    assert "step 4: the validation loss is not finite, so these weights are not kept" in said.getvalue()
+    assert trainer.best.value is None
+
+
 def test_patience_ends_a_run_that_does_not_get_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = planned("language", tmp_path, "train.steps=100", "train.validate_every=3", "train.patience=2")
     trainer, _ = make_trainer(found, tmp_path / "run")

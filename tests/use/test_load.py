@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import regard
-from regard.errors import InputError, RegardError
+from regard.errors import NOT_FINITE, InputError, RegardError
 from regard.models.store import save_model
 from regard.models.template import Template
 from regard.use.bundle import Bundle
+from regard.use.generate import GenerateOptions
 from regard.use.load import choose_engine, make_engine
 from regard.use.loaded_model import LoadedModel
 
@@ -129,3 +130,22 @@ def test_the_device_is_chosen(tmp_path):
     with pytest.raises(RegardError, match="unknown device 'quantum'; use auto, "):
         regard.load(folder, device="quantum")
     assert regard.load(folder, device="cpu").device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("kind", "ask"),
+    [
+        ("translation", lambda model: model.translate(["red dog"])),
+        ("translation", lambda model: model.translate(["red dog"], coverage=0.2)),
+        ("parsing", lambda model: model.parse(["red dog"])),
+        ("language", lambda model: list(model.generate_lines(["red dog"], GenerateOptions(beam=2)))),
+    ],
+)
+def test_a_search_with_weights_that_diverged_is_an_error(kind, ask, tmp_path):
+    model = regard.load(run(kind, tmp_path / "run"), device="cpu")
+    with torch.no_grad():
+        for weights in model.model.parameters():
+            weights.fill_(torch.nan)
+    with pytest.raises(InputError) as error:
+        ask(model)
+    assert str(error.value) == f"{tmp_path / 'run'}: {NOT_FINITE}"

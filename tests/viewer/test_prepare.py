@@ -1,6 +1,7 @@
 """Queries become what a model reads: special tokens, generated text, cut to fit; errors are one sentence."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,16 @@ def test_ids_of_both_sides():
     assert recording.manifest()["written"] is None
     started = Bundle(model, template=Template(first=3, ends=(2,)), engine=eager(model))
     assert ids(record(started, Query([7, 8])), "target")[0] == 3
+
+
+def test_a_translator_that_diverged_has_no_translation_to_show():
+    model = copy.deepcopy(loaded("translation").model)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.fill_(torch.nan)
+    bundle = replace(loaded("translation").bundle, model=model, engine=eager(model))
+    with pytest.raises(InputError, match="here: the model computes numbers that are not finite"):
+        record(bundle, Query("red dog"))
 
 
 def test_a_compiled_model_is_recorded_uncompiled():
