@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import NOT_FINITE, InputError
+
 
 @dataclass(frozen=True)
 class Guess:
@@ -18,4 +20,6 @@ class Guess:
 def most_likely(logits: Float[Tensor, "N V"], count: int) -> tuple[list[list[int]], list[list[float]]]:
     """Return the indices and the probabilities of the highest logits of each row, the highest first."""
     found = torch.softmax(logits.float(), -1).topk(min(count, logits.shape[-1]))
+    if not found.values.isfinite().all():
+        raise InputError(NOT_FINITE)
     return found.indices.tolist(), found.values.tolist()
