@@ -12,7 +12,7 @@ from regard.untrusted import read_json
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-GENERATION_KEYS = (  # generation defaults that are supported
+GENERATION_KEYS = (  # generation defaults that are kept; `generation_defaults` says which ones are used
     "do_sample",
     "temperature",
     "top_k",
@@ -24,6 +24,7 @@ GENERATION_KEYS = (  # generation defaults that are supported
     "length_penalty",
     "max_length",
     "max_new_tokens",
+    "min_length",
     "min_new_tokens",
     "forced_bos_token_id",
     "forced_eos_token_id",

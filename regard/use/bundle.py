@@ -56,6 +56,7 @@ class Bundle:
     embedding: SentenceEmbedding | None = None  # how its folder makes vectors; None: as the model itself pools
     run: RunFolder | None = None  # the run that it comes from
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for options that the user did not choose
+    unused: tuple[str, ...] = ()  # settings of its folder for generation that are not used here
     external: ExternalEngine | None = None  # the library that runs it; then `model` has no weights
 
     @property
@@ -75,6 +76,11 @@ class Bundle:
             raise InputError(f"{self.name}: is {self.description} and cannot {verb}; use {fits}")
         if self.external is not None and verb not in ("translate", "generate"):
             raise InputError(f"{self.name}: CTranslate2 cannot {verb}; use the model that it was converted from")
+
+    def warn_of_unused(self, warn: Callable[[str], None]) -> None:
+        """Say which settings of generation are not used."""
+        if self.unused:
+            warn(f"{self.name} asks for {', '.join(self.unused)}; not used here, so texts differ from transformers'")
 
     def check_scores(self, scores: Iterable[float]) -> None:
         """Raise an error if a search found nothing, because the model's scores are not finite."""

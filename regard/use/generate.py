@@ -84,6 +84,7 @@ def generate_lines(
     An empty prompt starts a new text; unless `blank`, blank prompts get no text.
     """
     bundle.check("generate")
+    bundle.warn_of_unused(feedback.warn)
     generate = batch_generator(bundle, options)
     fit = fit_prompts(bundle, options)
     tries = range(1 if options.beam else options.tries)  # beam search finds all tries at once
@@ -104,6 +105,7 @@ def generate_lines(
 def stream_text(bundle: Bundle, prompt: str, options: GenerateOptions, feedback: Feedback) -> Iterator[str]:
     """Continue one prompt, and yield the text as it arrives."""
     bundle.check("generate")
+    bundle.warn_of_unused(feedback.warn)
     fit = fit_prompts(bundle, options)
     return warn_of_cuts(batch_generator(bundle, options).stream(prompt, fit), fit, feedback)
 

@@ -19,6 +19,7 @@ from regard.untrusted import read_json
 from regard.use.bundle import Bundle
 
 IMAGES = "preprocessor_config.json"
+UNUSED = {"length_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0, "min_new_tokens": 0}  # without effect: value
 TOP_K = 50  # the default of `transformers` when it samples
 
 
@@ -42,6 +43,7 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         mean=mean,
         std=std,
         defaults=generation_defaults(details.generation, folder),
+        unused=unused_settings(details.generation),
         embedding=None if embedding is None else replace(embedding, layers=embedding.layers.to(device)),
     )
 
@@ -123,6 +125,14 @@ def generation_defaults(generation: Mapping[str, Any], folder: Path) -> dict[str
     if "repetition_penalty" in generation:
         found["repetition"] = number("repetition_penalty", 1.0)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def unused_settings(generation: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the settings of generation that would change texts in `transformers`, but are not used here."""
+    values = {key: generation[key] for key, without in UNUSED.items() if generation.get(key, without) != without}
+    if generation.get("num_beams", 1) == 1:
+        values.pop("length_penalty", None)  # which ranks the texts of beams
+    return tuple(f"{key}={value}" for key, value in values.items())
 
 
 def read_normalisation(folder: Path) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -82,6 +82,7 @@ def translate_lines(
 ) -> Iterator[tuple[str, TranslatedLine]]:
     """Yield each line with its translations, in order."""
     bundle.check("translate")
+    bundle.warn_of_unused(feedback.warn)
     external = bundle.external
     translate = BatchTranslator(bundle, options) if external is None else external.translator(bundle, options)
     tokens = tokens_per_batch(options.batch_tokens, bundle.device) // options.beam

@@ -1,6 +1,7 @@
 """Hugging Face folders with every verb: the same results as `transformers`."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -176,6 +177,17 @@ def test_generation_defaults(tmp_path):
     (folder / "generation_config.json").write_text('{"do_sample": true, "temperature": "warm"}')
     with pytest.raises(RegardError, match="generation_config.json: temperature='warm' must be a number"):
         regard.load(folder, "cpu")
+
+
+def test_settings_that_are_not_used_are_named(tmp_path):
+    folder = write("gpt2", tmp_path, no_repeat_ngram_size=3, min_length=2, length_penalty=2.0)
+    asked = "asks for no_repeat_ngram_size=3, min_length=2; not used here, so texts differ from transformers'"
+    with pytest.warns(UserWarning, match=re.escape(f"{folder} {asked}")):
+        regard.load(folder, "cpu").generate(["red"], tokens=3)
+    (folder / "generation_config.json").write_text('{"num_beams": 2, "length_penalty": 1.0, "min_length": 0}')
+    assert regard.load(folder, "cpu").bundle.unused == ()
+    (folder / "generation_config.json").write_text('{"num_beams": 2, "length_penalty": 2.0}')
+    assert regard.load(folder, "cpu").bundle.unused == ("length_penalty=2.0",)
 
 
 def test_several_end_tokens_and_suppressed_tokens(folders, tmp_path):
