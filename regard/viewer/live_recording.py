@@ -93,7 +93,7 @@ class LiveRecording(ComputedRecording):
         return {
             "format": FORMAT,
             "title": self.title,
-            "model": self.model.description,
+            "model": self.bundle.description,
             "text": prepared.text,
             "written": prepared.written,
             "notes": [*prepared.notes, *self._notes()],

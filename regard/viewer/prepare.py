@@ -34,6 +34,7 @@ from regard.viewer.query import CHARACTERS, TOKENS, Query, QueryText
 from regard.viewer.tokens import describe_tokens, step_tokens
 
 WORD_TOKENS = 5  # tokens of a tree for each of its words, about
+SHOWN = 40  # characters of a target that an error quotes
 
 
 @dataclass
@@ -67,11 +68,11 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
             raise InputError(f"{trouble}; give a part of it")
     model = bundle.model
     if query.target is not None and not model.has_source:
-        raise InputError(f"{bundle.name}: is {model.description}, not a translator; leave the target out")
+        raise InputError(f"{bundle.name}: is {bundle.description}, not a translator; leave the target out")
     if model.image is not None:
         return _prepare_image(bundle, model.image, query)
     if query.image is not None:
-        raise InputError(f"{bundle.name}: is {model.description} and reads {model.reads}; leave the image out")
+        raise InputError(f"{bundle.name}: is {bundle.description} and reads {model.reads}; leave the image out")
     if model.reads == "tracks":
         return _prepare_scene(bundle, query)
     text = query.text
@@ -79,6 +80,9 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     reader = TextReader(bundle, query, prepared)
     target = "" if query.target is None else query.target
     as_tree = isinstance(target, str) and (not target.strip() or holds_tags(target))
+    if "parse" in bundle.verbs and isinstance(target, str) and not (as_tree or target.lstrip().startswith("(")):
+        start = target if len(target) <= SHOWN else f"{target[:SHOWN]}..."
+        raise InputError(f"the target {start!r} is not a tree; write it in brackets, such as (NP (DT the) (NN dog))")
     if writes(model) and "parse" in bundle.verbs and isinstance(text, str) and as_tree:
         reader.write_tree(model, text)
     elif writes(model) and model.has_source:
@@ -101,7 +105,7 @@ def _prepare_image(bundle: Bundle, shape: ImageInput, query: Query) -> Prepared:
     if image is None and isinstance(text, str) and text.strip():
         image = text.strip()  # the path of a file
     if image is None:
-        raise InputError(f"{bundle.name}: is {bundle.model.description} and needs an image; give a file")
+        raise InputError(f"{bundle.name}: is {bundle.description} and needs an image; give a file")
     picture = read_image(shape, image)
     shown = text if isinstance(text, str) and text else "an image"
     return Prepared(shown, {"images": image_tensor(bundle, picture)}, {"patches": picture.tokens()}, picture=picture)
@@ -109,7 +113,7 @@ def _prepare_image(bundle: Bundle, shape: ImageInput, query: Query) -> Prepared:
 
 def _prepare_scene(bundle: Bundle, query: Query) -> Prepared:
     if not isinstance(query.text, str) or not query.text.strip():
-        raise InputError(f"{bundle.name}: is {bundle.model.description} and needs tracks; give a file, or rows")
+        raise InputError(f"{bundle.name}: is {bundle.description} and needs tracks; give a file, or rows")
     scene = parse_scene(query.text, *scene_steps(bundle))
     most = max(query.longest // scene.positions.shape[1], 1)
     notes = []

@@ -44,6 +44,7 @@ class TrainingRecording(ComputedRecording):
         run = open_run(folder)
         self.folder, self.probe = folder, read_probe(folder)
         self.model: Model = allocate(build_empty(run.model_config), "cpu")
+        self.description = run.config.task.description or self.model.description
         self.tokenizer: Tokenizer | None = run.tokenizer()
         self.picture = _picture(self.model, self.probe, run.config.task)
         self.sequences = self._sequences()
@@ -85,7 +86,7 @@ class TrainingRecording(ComputedRecording):
         return {
             "format": FORMAT,
             "title": f"{self.folder.resolve().name}, training",
-            "model": self.model.description,
+            "model": self.description,
             "text": self._text(),
             "written": None,
             "notes": ["One row of the validation data, recorded at several steps of training."],

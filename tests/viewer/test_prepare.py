@@ -64,12 +64,17 @@ def test_a_given_tree(tmp_path: Path):
     shown = "".join(texts(recording, "target"))
     assert shown == "<s>(S(NP(CD) one(JJ) red(NN) dog)NP(VP(VBZ) runs)VP)S</s>"
     assert recording.manifest()["written"] == TREES[0]
+    assert recording.manifest()["model"] == "a parser"  # as `models.json` says, so that the page finds its model
     continued = record(ready, Query("one red dog runs", target="(S(NP(CD) one(JJ)"))  # tokens that the page continues
     assert ids(continued, "target") == ids(recording, "target")[: len(ids(continued, "target"))]
     with pytest.raises(InputError, match="the tree has the words 'one red', but the text has 'one red dog'"):
         record(ready, Query("one red dog", target="(NP (CD one) (JJ red))"))
     with pytest.raises(InputError, match="a bracket that is never closed"):
         record(ready, Query("one red", target="(NP (CD one) (JJ red)"))
+    with pytest.raises(InputError, match="the target 'red dogs' is not a tree; write it in brackets"):
+        record(ready, Query("one red", target="red dogs"))
+    with pytest.raises(InputError, match="is a parser and reads text; leave the image out"):
+        record(ready, Query("one red", image=b""))
 
 
 def test_forced_first_tokens_of_a_translation():
