@@ -14,7 +14,8 @@ import regard
 from regard.viewer.training_recording import record_training
 
 from .browser import Tab, close, number, rows
-from .shown import Shown, statistics
+from .fake import attention
+from .shown import Shown, random_recording, statistics
 from .snapshots import STEPS, write
 
 # --- Training --------------------------------------------------------------------------------------------------------
@@ -75,6 +76,21 @@ def test_training_plays_through_the_steps(tab: Tab, trained):
     tab.expect_passing(step=0)
     tab.press("Space")
     expect(tab.page.get_by_role("button", name=re.compile("^Play"))).to_be_visible()
+
+
+def test_a_wide_heat_map_leaves_room_for_the_curves(tab: Tab, shown: Shown):
+    words = " ".join(f"w{number}" for number in range(48))
+    numbers = {name: [[1.0, 2.0]] * 3 for name in ("entropy", "distance", "previous", "first")}
+    one = attention("encoder.1", "source", "source", 48, 48, statistics=numbers)
+    id = shown.store.put(random_recording(text=words, steps=(0, 1, 5), attentions=[one]), Lock())
+    tab.open(id, "training")
+    heat, curves = (tab.page.locator(each) for each in (".both .pane canvas", ".lines svg"))
+    expect(heat).to_be_visible()
+    expect(curves).to_be_visible()
+    (left, right) = (each.bounding_box() for each in (heat, curves))
+    assert left
+    assert right
+    assert left["x"] + left["width"] <= right["x"]
 
 
 def test_two_steps_of_training_are_compared(tab: Tab, trained):

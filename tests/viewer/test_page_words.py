@@ -1,11 +1,16 @@
 """The page in a real browser: Words, Next and Position show the numbers that the models have."""
 
 import re
+from threading import Lock
 
 import numpy as np
 import pytest
 import torch
 from playwright.sync_api import Locator, expect
+
+import regard
+from regard.viewer.query import Query
+from regard.viewer.record import record
 
 from .browser import Tab, close, number, rows
 from .shown import Shown, hidden, readable
@@ -106,6 +111,20 @@ def test_next_shows_where_the_head_looks(tab: Tab, shown: Shown, name: str, id: 
         tab.press("j")
 
 
+def test_next_shows_the_chosen_token_of_a_long_text(tab: Tab, shown: Shown):
+    id = shown.store.put(record(shown.models["writer"], Query("one red dog runs " * 60, tokens=1)), Lock())
+    last = len(shown.store.find(id).recording.manifest()["sequences"]["tokens"]) - 1
+    tab.open(id, "next", attention="self.1", head=1, query=last, key=0)
+    line = tab.page.get_by_role("group", name="Text so far")
+    inside = "word => { const [a, b] = [word, word.parentElement].map(each => each.getBoundingClientRect()); "
+    inside += "return b.height < 200 && a.top >= b.top && a.bottom <= b.bottom }"
+    for at in (last, 0):
+        word = line.get_by_role("button").nth(at)
+        word.dispatch_event("click")
+        expect(word).to_have_attribute("aria-pressed", "true")
+        assert word.evaluate(inside)
+
+
 def test_next_continues_with_another_token(tab: Tab, shown: Shown):
     words = shown.words("writer", "tokens")
     begin = shown.manifest("writer")["next"]["begin"]
@@ -154,6 +173,15 @@ def test_position_shows_the_table_and_the_similarity_of_positions(tab: Tab, show
         likeness = tab.page.get_by_role("table", name=f"Similarity to position {place}", exact=True)
         np.testing.assert_allclose([number(row[1]) for row in rows(own)], table[place], atol=1e-6)
         np.testing.assert_allclose([number(row[1]) for row in rows(likeness)], alike[place], atol=1e-5)
+
+
+def test_a_wide_table_fits_into_a_narrow_window(tab: Tab, shown: Shown):
+    sizes = ("model.depth=1", "model.dim=240", "model.vocabulary=100")
+    id = shown.store.put(record(regard.build("gpt2", *sizes).eval(), Query([5, 12, 7], tokens=0)), Lock())
+    tab.page.set_viewport_size({"width": 390, "height": 800})
+    tab.open(id, "position")
+    expect(tab.page.locator("canvas[role=img]").first).to_be_visible()
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_hovering_reads_a_cell_of_the_table(tab: Tab, shown: Shown):

@@ -1,5 +1,5 @@
 // A text as a line of words to choose from. Tab reaches one of them, the arrow keys move from word to word.
-import { useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import "./word-line.css";
 import type { Group } from "./word-groups";
 
@@ -19,6 +19,13 @@ export interface WordLineProps {
 
 export function WordLine({ label, groups, chosen, onPick, strength, style, title }: WordLineProps) {
   const line = useRef<HTMLDivElement>(null);
+  // a long text scrolls by itself, so that the chosen word is seen; the page stays where it is
+  useLayoutEffect(() => {
+    const [box, word] = [line.current, line.current?.querySelectorAll<HTMLElement>("button")[chosen]];
+    if (!box || !word) return;
+    const top = word.offsetTop - box.offsetTop;
+    if (top < box.scrollTop || top + word.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = top - (box.clientHeight - word.offsetHeight) / 2;
+  }, [chosen, groups.length]);
   const press = (event: KeyboardEvent) => {
     const next = { ArrowLeft: chosen - 1, ArrowRight: chosen + 1, Home: 0, End: groups.length - 1 }[event.key];
     if (next === undefined) return;
