@@ -132,6 +132,15 @@ def test_pieces_are_merged_and_special_tokens_hidden(tab: Tab, shown: Shown):
 # --- Heads -----------------------------------------------------------------------------------------------------------
 
 
+def test_importance_has_a_real_minus_but_none_before_a_zero(tab: Tab, shown: Shown):
+    rises = {"self.1": [0.5, 0.0, -0.25, -0.00001], "self.2": [0.4, 0.3, 0.2, 0.1]}
+    tab.page.route("**/heads", lambda route: route.fulfill(json={"scores": {"importance": rises}}))
+    tab.open(shown.ids["writer"], "heads")
+    tab.page.get_by_role("button", name="Importance").click()
+    numbers = tab.page.locator("main .head .number")
+    expect(numbers).to_have_text(["0.5000", "0.4000", "0.3000", "0.2000", "0.1000", "0.0000", "0.0000", "−0.2500"])
+
+
 def test_heads_are_sorted_by_their_statistics(tab: Tab, shown: Shown):
     every = {id: statistics(weights) for id, weights in shown.looked("translator").items()}
     tab.open(shown.ids["translator"], "heads")

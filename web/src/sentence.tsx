@@ -63,6 +63,8 @@ function SentenceText({ row }: { row: Row }) {
       ))}
       {top === undefined ? (
         " cannot look at anything that is shown"
+      ) : row.values[top] === 0 ? (
+        ` ${several ? "together look" : "looks"} at nothing${row.outside > 0.0005 ? " that is shown" : ": all weights are 0"}`
       ) : (
         <>
           {several ? " together look mostly at " : " looks mostly at "}
@@ -71,7 +73,7 @@ function SentenceText({ row }: { row: Row }) {
       )}
       , {kind}layer {row.attention.layer}, head {row.head + 1}
       {steps.length > 1 && `, after ${steps[row.step]} steps`}
-      {chosen >= 0 && chosen !== top && (
+      {chosen >= 0 && chosen !== top && row.values[top ?? chosen] !== 0 && (
         <span class="aside">
           {" "}
           · <em>{row.keys[chosen].text}</em> {row.masked?.[chosen] ? "is masked" : weightText(row.values[chosen])}

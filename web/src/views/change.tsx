@@ -35,7 +35,7 @@ export function Change({ recording }: { recording: Recording }) {
       <Vectors recording={recording} add={(change) => set([...changes, change])} />
       {error && <p class="failure">{error}</p>}
       {wanted.length > 0 && !error && kept && <Effect before={recording} changed={kept} changes={wanted} />}
-      {wanted.length === 0 && <p class="soft">Nothing is changed: switch off the chosen head, and see what the model does without it.</p>}
+      {wanted.length === 0 && <p class="soft">Nothing is changed: {recording.manifest.attentions.length ? "switch off the chosen head, and see what the model does without it." : "replace the vector of a token, and see what the model does then."}</p>}
     </div>
   );
 }

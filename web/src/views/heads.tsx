@@ -97,6 +97,12 @@ function ByLayer({ thumbnails, step }: { thumbnails: Thumbnail[]; step: number }
   );
 }
 
+/** With a real minus, but not before a zero. */
+function rounded(value: number, digits: number): string {
+  const text = Math.abs(value).toFixed(digits);
+  return value < 0 && Number(text) > 0 ? `−${text}` : text;
+}
+
 interface CardProps {
   thumbnail: Thumbnail;
   value: number | null;
@@ -112,7 +118,7 @@ function Card({ thumbnail, value, digits, bits, kind }: CardProps) {
     <HeadButton thumbnail={thumbnail}>
       <span class="name">{headName(thumbnail.attention, thumbnail.head)}</span>
       {kind && <span class="soft">{kindTitles[thumbnail.attention.kind]}</span>}
-      <span class="soft number">{value === null ? "–" : `${value.toFixed(digits)}${bits ? " bits" : ""}`}</span>
+      <span class="soft number">{value === null ? "–" : `${rounded(value, digits)}${bits ? " bits" : ""}`}</span>
     </HeadButton>
   );
 }
