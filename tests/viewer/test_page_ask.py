@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from regard.viewer.model_handle import load_in_background
 from regard.viewer.query import Query
+from regard.viewer.record import record
 from regard.viewer.recording_store import RecordingStore
 
 from ..use.made import image
@@ -49,6 +50,22 @@ def test_a_new_sentence_is_run_and_shown(tab: Tab, shown: Shown):
     listed = tab.field("Recording").locator("option")
     expect(listed.first).to_have_text("writer: two blue cats and one red dog")
     expect(tab.field("Recording")).to_have_value(prepared.ids["writer"])
+
+
+def test_line_breaks_are_seen_kept_typed_and_pasted(tab: Tab, shown: Shown):
+    id = shown.store.put(record(shown.models["writer"], Query("one red\ndog", tokens=0)), Lock())
+    tab.open(id, "look")
+    box = tab.page.locator("[data-text]")
+    expect(box).to_have_value("one red⏎dog")
+    box.press("End")
+    box.press("Shift+Enter")
+    tab.page.evaluate("navigator.clipboard.writeText('two\\r\\nblue')")
+    box.press("ControlOrMeta+v")
+    expect(box).to_have_value("one red⏎dog⏎two⏎blue")
+    box.press("Enter")
+    expect(tab.page).not_to_have_url(re.compile(id))
+    expect(box).to_have_value("one red⏎dog⏎two⏎blue")
+    assert shown.store.find(tab.chosen()["recording"]).recording.manifest()["text"] == "one red\ndog\ntwo\nblue"
 
 
 def test_a_given_translation_is_forced(tab: Tab, shown: Shown):

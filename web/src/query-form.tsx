@@ -58,7 +58,15 @@ export function QueryForm() {
       ) : (
         <label class="field grow">
           <span>Text</span>
-          <input type="text" data-text value={text.value ?? shown} onInput={(event) => (text.value = event.currentTarget.value)} />
+          <input
+            type="text"
+            data-text
+            title={`${BREAK} is a line break (Shift+Enter)`}
+            value={inOneLine(text.value ?? shown)}
+            onInput={(event) => (text.value = inLines(event.currentTarget.value))}
+            onPaste={(event) => insert(event, event.clipboardData?.getData("text") ?? "")}
+            onKeyDown={(event) => event.key === "Enter" && event.shiftKey && insert(event, "\n")}
+          />
         </label>
       )}
       {translates && (
@@ -86,6 +94,18 @@ export function QueryForm() {
       </p>
     </form>
   );
+}
+
+/** A box of one line cannot hold a line break, which language models read and write; it shows this sign instead. */
+const BREAK = "⏎";
+const inOneLine = (text: string) => text.replace(/\r\n?|\n/g, BREAK);
+const inLines = (text: string) => text.replaceAll(BREAK, "\n");
+
+/** Insert a text with line breaks, which the browser would leave out; this command, unlike others, can be undone. */
+function insert(event: Event, text: string): void {
+  if (!/[\r\n]/.test(text)) return;
+  event.preventDefault();
+  document.execCommand("insertText", false, inOneLine(text));
 }
 
 /** The bytes of a file as base64. */
