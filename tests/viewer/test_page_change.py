@@ -44,6 +44,10 @@ def test_a_head_is_switched_off_and_probabilities_and_heads_follow(tab: Tab, sho
     expect(moved.filter(has_text="changed")).to_have_count(1)
     expect(moved.filter(has_text="changed")).to_contain_text("L1.H3")
     expect(moved.filter(has_text="L2.")).to_have_count(4)  # every head above
+    mark, card = (each.bounding_box() for each in (moved.locator(".mark"), moved.filter(has_text="changed")))
+    assert mark
+    assert card
+    assert mark["x"] + mark["width"] <= card["x"] + card["width"]  # it hides no other name
     expect(tab.page.locator(".sentence")).to_contain_text("Loss of this text:")
     assert json.loads(tab.chosen()["changes"]) == [{"place": "self.1", "heads": [2], "attention": "zero"}]
 
@@ -131,10 +135,29 @@ def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown:
     expect(tab.main("look")).to_be_visible()
     key = shown.words("writer", "tokens")[1]
     expect(tab.page.locator(".sentence")).to_contain_text(f"looks mostly at {key} (1.00)")
+    expect(tab.field("Model")).to_have_value("writer")
+    expect(tab.field("Recording").locator("option:checked")).to_contain_text("writer (changed): one red dog")
+    changed = tab.chosen()["recording"]
+    tab.page.reload()
+    expect(tab.page.locator(".sentence")).to_contain_text(f"looks mostly at {key} (1.00)")
+    tab.expect_chosen(recording=changed)
     tab.press("x")  # a changed model is not changed again
     expect(tab.page.get_by_text("This recording has no model that could be changed")).to_be_visible()
     tab.page.go_back()
     expect(tab.main("change")).to_be_visible()
+
+
+def test_a_head_that_is_off_looks_at_nothing(tab: Tab, shown: Shown):
+    tab.open(shown.ids["writer"], "change", attention="self.1", head=1, query=4, key=1)
+    tab.page.get_by_role("button", name="Switch off").click()
+    tab.page.get_by_role("button", name="Open the changed model").click()
+    word = shown.words("writer", "tokens")[4]
+    expect(tab.page.locator(".sentence")).to_have_text(f"{word} looks at nothing: all weights are 0, layer 1, head 1")
+
+
+def test_a_model_without_heads_is_asked_for_a_vector(tab: Tab, shown: Shown):
+    tab.open(shown.ids["recurrent"], "change")
+    expect(tab.page.get_by_text("Nothing is changed: replace the vector")).to_be_visible()
 
 
 def test_answers_are_compared_too(tab: Tab, shown: Shown):

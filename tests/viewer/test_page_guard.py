@@ -198,6 +198,7 @@ def test_a_typed_tag_is_text(tab: Tab, shown: Shown):
 
 
 def test_an_address_with_a_tag(tab: Tab, shown: Shown):
+    tab.refused.append("/manifest.json")
     tab.page.goto(f"{tab.address}/#recording={EVIL}&view={EVIL}&attention={EVIL}&with={EVIL}*{EVIL}")
     expect(tab.page.locator(".sentence").first).to_be_visible()
     check_harmless(tab, "1")

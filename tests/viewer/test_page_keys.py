@@ -225,7 +225,13 @@ def test_an_invalid_address_is_clamped(tab: Tab, shown: Shown):
     tab.expect_chosen(attention=begin["attention"], head=begin["head"] + 1, query=begin["query"], key=begin["key"])
 
 
-def test_an_address_of_a_recording_that_is_gone_shows_the_first(tab: Tab):
+def test_an_address_of_a_recording_that_is_gone_shows_the_first_and_says_so(tab: Tab, shown: Shown):
+    tab.refused.append("/manifest.json")
     tab.page.goto(f"{tab.address}/#recording=nowhere&view=heads")
     expect(tab.main("heads")).to_be_visible()
     assert tab.chosen()["recording"] != "nowhere"
+    note = tab.page.get_by_text("The recording that this address names is gone")
+    expect(note).to_be_visible()
+    other = next(id for id in shown.ids.values() if id != tab.chosen()["recording"])
+    tab.field("Recording").select_option(other)
+    expect(note).to_have_count(0)

@@ -22,6 +22,15 @@ export class App {
   readonly models = signal<ModelInfo[]>([]);
   /** The open recording; null while it is loading. */
   readonly recording = signal<Recording | null>(null);
+  /** What can be chosen: the list, and the open recording if it is not listed, as that of a changed model. */
+  readonly choices = computed<RecordingInfo[]>(() => {
+    const [list, open] = [this.recordings.value, this.recording.value];
+    if (!open || list.some((each) => each.id === open.id)) return list;
+    const { title, model, text } = open.manifest;
+    return [{ id: open.id, title, model, text }, ...list];
+  });
+  /** The recording that is shown because the one that the address names is gone; "" for none. */
+  readonly substitute = signal("");
   /** Why the recording cannot be shown, as one sentence. */
   readonly failure = signal<string | null>(null);
   /** The tokens under the pointer; they preview what a click would select. */
@@ -80,7 +89,7 @@ export class App {
     try {
       await this.list();
       const asked = this.hash ? read(location.hash) : {};
-      const known = this.recordings.value.some((each) => each.id === asked.recording);
+      const known = asked.recording !== undefined && (await this.holds(asked.recording));
       if (known) this.selection.choose(asked);
       else this.showFirst(asked);
       if (this.live) await this.pollModels(known ? null : asked);
@@ -89,9 +98,19 @@ export class App {
     }
   }
 
+  /** Whether a recording can be opened. That of a changed model is not listed. */
+  private async holds(id: string): Promise<boolean> {
+    if (this.recordings.value.some((each) => each.id === id)) return true;
+    return Recording.open(this.source, id).then(
+      () => true,
+      () => false,
+    );
+  }
+
   /** Show the newest recording, with the view and head that the address names. */
   private showFirst(asked: Partial<Choice>): void {
     const first = this.recordings.value[0]?.id ?? "";
+    if (asked.recording) this.substitute.value = first;
     this.choosing = true;
     this.selection.choose({ ...asked, recording: first });
     this.choosing = false;

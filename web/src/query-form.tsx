@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
 import { useApp } from "./app";
 import { reason, useKept } from "./loading";
+import type { ModelInfo } from "./types";
 
 export function QueryForm() {
   const app = useApp();
@@ -23,8 +24,10 @@ export function QueryForm() {
   const models = app.models.value;
   if (!app.live || !models.length) return <p class="text">{shown}</p>;
 
-  // until the user chooses a model, the one that made the recording
-  const model = models.find((each) => each.name === (name.value || manifest?.title)) ?? models[0];
+  // until the user chooses a model, the one that made the recording, or that was changed or trained: "NAME (changed)", "NAME, training"
+  const title = manifest?.title ?? "";
+  const makes = (each: ModelInfo) => [each.name, `${each.name} (changed)`, `${each.name}, training`].includes(title);
+  const model = models.find((each) => each.name === name.value) ?? models.find(makes) ?? models[0];
   const translates = model.verbs.includes("translate");
   const run = async (event: Event) => {
     event.preventDefault();

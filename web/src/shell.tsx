@@ -51,7 +51,7 @@ function Closed() {
 }
 
 function Opened({ recording }: { recording: Recording }) {
-  const { selection } = useApp();
+  const { selection, substitute } = useApp();
   const { manifest } = recording;
   const fitting = views.filter((view) => view.whyNot(manifest) === null);
   const attends = manifest.attentions.length > 0;
@@ -71,6 +71,11 @@ function Opened({ recording }: { recording: Recording }) {
         <main aria-label={view?.title ?? "Nothing to show"}>
           {view && <h2 class="unseen">{view.title}</h2>}
           {attends && !view?.says && <Sentence />}
+          {substitute.value === recording.id && (
+            <p class="note" role="status">
+              The recording that this address names is gone; only the last ones are kept. This is another one.
+            </p>
+          )}
           {manifest.notes.map((note) => (
             <p class="note" key={note}>
               {note}
@@ -116,13 +121,13 @@ function Tabs({ recording, current }: { recording: Recording; current: string })
 }
 
 function Recordings() {
-  const { recordings, selection } = useApp();
-  if (recordings.value.length < 2) return null;
+  const { choices, selection } = useApp();
+  if (choices.value.length < 2) return null;
   return (
     <label class="field">
       <span>Recording</span>
       <select value={selection.recording.value} onChange={(event) => selection.choose({ recording: event.currentTarget.value })}>
-        {recordings.value.map((each) => (
+        {choices.value.map((each) => (
           <option key={each.id} value={each.id}>
             {each.title}
             {each.text && `: ${each.text.length > 40 ? `${each.text.slice(0, 39)}…` : each.text}`}

@@ -49,7 +49,7 @@ interface ChooseProps {
 
 /** Chooses what the selection is compared with. */
 function Choose({ recording, other, partner, side }: ChooseProps) {
-  const { selection, recordings } = useApp();
+  const { selection, choices } = useApp();
   const change = (to: Partial<Partner>) => selection.choose({ partner: writePartner({ ...partner, ...(side ?? {}), ...to }) });
   const manifest = other?.manifest;
   const attention = side && other?.attention(side.attention);
@@ -61,11 +61,11 @@ function Choose({ recording, other, partner, side }: ChooseProps) {
   };
   return (
     <div class="against" role="group" aria-label="Compare with">
-      {recordings.value.length > 1 && (
+      {choices.value.length > 1 && (
         <Pick
           title="Compare with"
           value={partner.recording || recording.id}
-          options={recordings.value.map((each) => [each.id, each.id === recording.id ? "this recording" : `${each.title}: ${each.text || each.model}`])}
+          options={choices.value.map((each) => [each.id, each.id === recording.id ? "this recording" : `${each.title}: ${each.text || each.model}`])}
           onPick={(id) => selection.choose({ partner: writePartner({ ...readPartner(""), recording: id === recording.id ? "" : id }) })}
         />
       )}

@@ -118,7 +118,7 @@ function Second({ recording, partner, onPick }: { recording: Recording; partner:
       <label class="field">
         <span>Second text</span>
         <select value={coming.value ?? (partner.recording || recording.id)} onChange={({ currentTarget: { value } }) => pick(() => value)}>
-          {app.recordings.value.map((each) => (
+          {app.choices.value.map((each) => (
             <option key={each.id} value={each.id}>
               {each.id === recording.id ? "the same text" : `${each.title}: ${each.text || each.model}`}
             </option>
