@@ -393,6 +393,7 @@ def test_runs_alone_are_measured_on_the_files(here, world, trained):
         wanted = package.load(row["model"], "cpu").evaluate("c.txt")
         assert row["loss"] == pytest.approx(wanted["loss"])
     assert not list(found.folder.glob("curves-*"))
+    assert "the curves are beside them" not in (found.folder / "index.html").read_text(encoding="utf-8")
 
 
 def record(name: str, tokenizer: str, **metrics: float) -> RunRecord:

@@ -11,6 +11,7 @@ from regard.lab.experiments import find_experiment
 def test_the_gradient_of_an_lstm_exceeds_that_of_an_elman_network_by_orders_of_magnitude(tmp_path):
     result = run_experiment("vanishing", scale="tiny", seeds=1, out=tmp_path)
     assert result.verdict.holds, result.verdict.text
+    assert " to 10^" not in result.verdict.text  # one seed has no range
     far = {row["model"]: row["relative gradient"] for row in result.rows if row["distance"] == 100}
     assert far["LSTM, gate bias 5"] > 1000 * far["Elman, radius 0.5"]
     assert far["Elman, radius 1.5, no input"] > 1e6  # it explodes where tanh is linear

@@ -85,6 +85,8 @@ def write_comparison_page(
     """Write the page; `facts` say how it was run, and `recipes` are the complete recipes of what was trained."""
     names = [str(row["model"]) for row in table.rows]
     title = f"{', '.join(names[:-1])} and {names[-1]}, compared" if len(names) > 1 else names[0]
+    curves = f", all validations in <code>{CURVES_FILE}</code>; the curves are beside them as PNG and SVG"
+    curves = curves if pictures else ""  # runs that are only measured have none
     body = [
         f"<h1>{_html(title)}</h1>",
         *(f"<p>{_html(sentence)}</p>" for sentence in verdict_sentences(table)),
@@ -103,8 +105,7 @@ def write_comparison_page(
         "<p>This command shows it again, and continues it after an interruption:</p>",
         preformatted(command),
         *_commands(table, recipes),
-        f"<p>The numbers are in <code>{TABLE_FILE}</code>, those of each run in <code>{RUNS_FILE}</code>, all "
-        f"validations in <code>{CURVES_FILE}</code>; the curves are beside them as PNG and SVG.</p>",
+        f"<p>The numbers are in <code>{TABLE_FILE}</code>, those of each run in <code>{RUNS_FILE}</code>{curves}.</p>",
     ]
     write_page(table.folder / PAGE_OF_COMPARISON, title, body)
 

@@ -238,11 +238,13 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         )
     nearest = max(stable, key=lambda name: _typical(summary, name))
     gain = [log10(one / other) for one, other in zip(_far(summary, lstm), _far(summary, nearest), strict=True)]
+    orders = [f"10^{each:.0f}" for each in (fmean(gain), min(gain), max(gain))]
+    times = orders[0] if orders[1] == orders[2] else f"{orders[0]} ({orders[1]} to {orders[2]})"
     level = attention.low > 1 / LEVEL and attention.high < LEVEL
     return Verdict(
         by_radius and min(gain) > ORDERS and level,
         f"Over {FAR} steps the gradient of an LSTM with open forget gates (bias {widest:g}) keeps "
-        f"{_typical(summary, lstm):.2g} of its size, 10^{fmean(gain):.0f} (10^{min(gain):.0f} to 10^{max(gain):.0f}) "
+        f"{_typical(summary, lstm):.2g} of its size, {times} "
         f"times that of the {nearest} network, and attention keeps {attention}. Without inputs an Elman gradient "
         f"shrinks below spectral radius 1 and grows above it; with inputs, which saturate tanh, it grows {limit}. An "
         f"LSTM whose forget gates are half closed (bias 0) keeps {_typical(summary, closed):.0e}, and an Elman network "
