@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from playwright.sync_api import expect
 
 from regard.parts.attend import Explanation
 from regard.parts.watch import Record
+from regard.viewer.query import Query
+from regard.viewer.record import record as record_query
 
 from .browser import Tab, number, rows
 from .shown import Shown
@@ -133,3 +136,16 @@ def test_a_wrong_number_is_not_explained_away(tab: Tab, shown: Shown):
     tab.open(shown.ids["translator"], "arithmetic", attention="cross.1", head=1, query=1, key=last)
     expect(tab.page.locator("[data-check]")).to_contain_text("difference 1.0e-2")
     expect(tab.page.locator("[data-check]")).to_contain_text("That is more than rounding explains")
+
+
+def test_keys_that_are_all_masked_have_no_power_together(tab: Tab, shown: Shown):
+    text = "one red dog runs two blue cats " * 5
+    id = shown.store.put(record_query(shown.models["writer"], Query(text, tokens=0)), Lock())
+    tab.open(id, "arithmetic", attention="self.2", head=1, query=2, key=0)
+    for query in range(2, 9):
+        expect(tab.page.get_by_label("The word that looks")).to_have_value(str(query))
+        rest = tab.page.locator("table.softmax tfoot tr").first
+        expect(rest).to_contain_text("others")
+        expect(tab.page.locator("table.softmax tbody .hatched-cell")).to_have_count(12 - query - 1)
+        expect(rest.locator("td").nth(1)).to_have_text("0.000")
+        tab.press("j")

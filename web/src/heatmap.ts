@@ -59,7 +59,7 @@ export function layOut({ rows, columns, wide }: Heat, width: number, height: num
   const across = (width - left - 2) / columns.length;
   const down = (height - top - 2) / rows.length;
   if (wide && across >= LABELLED) {
-    const cell = Math.floor(Math.min(Math.max(down, LOWEST), LARGEST) * zoom);
+    const cell = Math.floor(Math.min(Math.max(down, LOWEST), LARGEST, across) * zoom);
     return { cell, width: Math.max(cell, Math.floor(Math.min(across, WIDEST))), block: 1, left, top };
   }
   const fit = Math.min(across, Math.max(down, LABELLED));

@@ -18,8 +18,9 @@ export function Softmax({ cell }: { cell: ArithmeticCell }) {
   const long = words.length > FEW;
   const heavy = new Set([...farthest(row.weights, HEAVIEST).places, key]);
   const shown = words.map((_, at) => at).filter((at) => !long || all.value || heavy.has(at));
-  const rest = words.length - shown.length;
-  const left = (numbers: ArrayLike<number>, total: number) => Math.max(0, shown.reduce((sum, at) => sum - numbers[at], total));
+  const others = new Set(words.keys());
+  for (const at of shown) others.delete(at);
+  const left = (numbers: ArrayLike<number>) => [...others].reduce((sum, at) => sum + numbers[at], 0); // not what is missing to the sum, which is rounded
   const total = row.weights.reduce((sum, weight) => sum + weight, 0);
   return (
     <>
@@ -71,17 +72,17 @@ export function Softmax({ cell }: { cell: ArithmeticCell }) {
           })}
         </tbody>
         <tfoot>
-          {rest > 0 && (
+          {others.size > 0 && (
             <tr>
               <th scope="row">
                 <button type="button" onClick={() => (all.value = true)}>
-                  {rest} others
+                  {others.size} others
                 </button>
               </th>
               <td />
               {row.bias && <td />}
-              <td>{numberText(left(recomputed.powers, recomputed.powerSum))}</td>
-              <td class="wide">{weightText(left(row.weights, total), 4)}</td>
+              <td>{numberText(left(recomputed.powers))}</td>
+              <td class="wide">{weightText(left(row.weights), 4)}</td>
             </tr>
           )}
           <tr class="strong">
