@@ -165,6 +165,8 @@ def test_answers_are_compared_too(tab: Tab, shown: Shown):
     tab.page.get_by_role("button", name="Look evenly").click()
     (answer,) = shown.manifest("seer")["answers"]
     names, shares = pair(tab, answer["question"])
+    head = tab.page.get_by_role("table", name=answer["question"]).get_by_role("columnheader")
+    expect(head).to_have_text(["answer", "before", "after"])
     wanted = {guess["text"]: guess["probability"] for guess in answer["guesses"]}
     close(shares[:, 0], [wanted[name] for name in names], 3)
 

@@ -24,7 +24,7 @@ export const table: Key[] = [
   { keys: ["c"], shown: "C", what: "compare", act: showView },
   { keys: ["e"], shown: "E", what: "export", act: (app) => (app.exportOpen.value = !app.exportOpen.value) },
   { keys: ["?"], shown: "?", what: "this help", act: (app) => (app.helpOpen.value = !app.helpOpen.value) },
-  { keys: ["Escape"], shown: "Esc", what: "close menus, remove pins", act: clear },
+  { keys: ["Escape"], shown: "Esc", what: "close menus, or remove pins", act: clear },
 ];
 
 function moveHead(app: App, by: number): void {
@@ -43,13 +43,15 @@ function showView(app: App, key: string): void {
   else app.refused.value = view.name;
 }
 
+/** Close what is open; if nothing is, remove pins and the other side of a comparison. */
 function clear(app: App): void {
+  const open = app.helpOpen.value || app.exportOpen.value || app.refused.value !== "";
   app.helpOpen.value = false;
   app.exportOpen.value = false;
   app.refused.value = "";
   app.playing.value = false;
   app.hover.value = null;
-  app.selection.choose({ pinned: [], partner: "" });
+  if (!open) app.selection.choose({ pinned: [], partner: "" });
 }
 
 /** Whether a control handles this key itself: typing, Space on a button, arrows in a list. */

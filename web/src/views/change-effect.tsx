@@ -120,17 +120,17 @@ function NextTokens({ before, after, sequence }: { before: Recording; after: Rec
 function Answers({ before, after }: { before: Answer; after: Answer }) {
   const names = [...new Set([...before.guesses, ...after.guesses].map((guess) => guess.text))];
   const share = (answer: Answer, name: string) => answer.guesses.find((guess) => guess.text === name)?.probability ?? null;
-  return <Pairs caption={before.question} rows={names.map((name) => ({ name, shares: [share(before, name), share(after, name)] }))} />;
+  return <Pairs caption={before.question} what="answer" rows={names.map((name) => ({ name, shares: [share(before, name), share(after, name)] }))} />;
 }
 
 /** Shares before and after, with bars; null is too small to be listed. */
-function Pairs({ caption, rows }: { caption: string; rows: { name: string; shares: (number | null)[] }[] }) {
+function Pairs({ caption, what = "token", rows }: { caption: string; what?: string; rows: { name: string; shares: (number | null)[] }[] }) {
   return (
     <table class="row bars pairs">
       <caption>{caption}</caption>
       <thead>
         <tr>
-          <th scope="col">token</th>
+          <th scope="col">{what}</th>
           <th scope="col">before</th>
           <th scope="col">after</th>
         </tr>
