@@ -109,7 +109,10 @@ class LookEverywhere(WeightEdit):
 
 @dataclass(frozen=True, eq=False)
 class LookAt(WeightEdit):
-    """One key gets the weight 1: that at position `key`, or `back` positions before the query."""
+    """One key gets the weight 1: that at position `key`, or `back` positions before the query.
+
+    Several keys at this position (the agents of a scene) share it equally.
+    """
 
     key: int | None = None
     back: int = 0
@@ -119,7 +122,8 @@ class LookAt(WeightEdit):
         keys = call.keys[:, None, None, :]
         wanted = call.queries[:, None, :, None] - self.back if self.key is None else self.key
         found = visible_keys((keys == wanted) & (keys >= 0), call)
-        return torch.where(found.any(-1, keepdim=True), found.to(weights.dtype), weights)
+        shares = found.to(weights.dtype) / found.sum(-1, keepdim=True).clamp(min=1)
+        return torch.where(found.any(-1, keepdim=True), shares, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,8 @@ class SetWeight(WeightEdit):
     def replaced(self, weights: Weights, call: EditedCall) -> Weights:
         """Return a' = value at the key and a' = a (1 - value) / (1 - a_key) elsewhere.
 
-        If the key had all of the weight, the other visible keys share 1 - value equally.
+        If the key had all of the weight, the other visible keys share 1 - value equally. Several keys at this position
+        share the value.
         """
         here = visible_keys(call.keys[:, None, None, :] == self.key, call).expand_as(weights)
         value = torch.as_tensor(self.value, dtype=weights.dtype, device=weights.device)
@@ -140,7 +145,7 @@ class SetWeight(WeightEdit):
         others = visible_keys(call.keys[:, None, None, :] >= 0, call) & ~here
         equal = others / others.sum(-1, keepdim=True).clamp(min=1)
         rest = torch.where(old < 1, weights * (1 - value) / (1 - old), (1 - value) * equal)
-        edited = torch.where(here, value, rest)
+        edited = torch.where(here, value / here.sum(-1, keepdim=True).clamp(min=1), rest)
         return torch.where(here.any(-1, keepdim=True) & (old != value), edited, weights)
 
 

@@ -52,6 +52,23 @@ def test_the_changed_recording_is_the_model_inside_intervene():
         changed.change([OFF])
 
 
+@pytest.mark.parametrize("change", [{"attention": 1}, {"attention": "previous"}, {"weight": [2, 1, 0.75]}])
+def test_the_agents_of_a_scene_share_the_weight_of_a_step(change):
+    """A step is one position of all agents; the weights of a query still sum to 1."""
+    scene = "0 a 0 0; 10 a 0.4 0.1; 20 a 0.8 0.2; 0 b 1 1; 10 b 1 1.4; 20 b 1 1.8"
+    live = record(in_float32("walkers", loaded("trajectories").bundle), Query(scene))
+    names = [token["text"] for token in live.manifest()["sequences"]["steps"]]
+    changed, result = live.change([{"place": "self.1", "heads": [0], **change}])
+    assert result["moved"]["self.1"][0] > 0.01
+    weights = changed.weights("self.1", 0)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(len(names)))
+    row, step = names.index("b@3"), [names.index("a@2"), names.index("b@2")]
+    if "attention" in change and change["attention"] == 1:
+        assert weights[row, step].tolist() == [0.5, 0.5]
+    if "weight" in change:
+        assert weights[row, step].tolist() == [0.375, 0.375]
+
+
 def test_moved_weights_are_total_variation():
     live = record(writer(), Query("one red dog runs", tokens=0))
     _, result = live.change([OFF])

@@ -51,6 +51,16 @@ export function active(changes: readonly Change[]): Change[] {
   return changes.filter((change) => !change.off).map(({ off: _, ...change }) => change);
 }
 
+/** The position of a token. The agents of a scene share the position of a step, so a change of it is one of all agents. */
+export function positionOf(sequence: string, token: number, { sequences }: Manifest): number {
+  return sequence === "steps" ? (sequences[sequence][token]?.id ?? 1) - 1 : token;
+}
+
+/** The name of a position: its token, or the step. */
+export function positionName(sequence: string, position: number, { sequences }: Manifest): string {
+  return sequence === "steps" ? `step ${position + 1}` : readable(sequences[sequence]?.[position]?.text ?? `#${position}`);
+}
+
 const PATTERNS: Record<string, string> = {
   zero: "off",
   uniform: "looks evenly",
@@ -64,7 +74,7 @@ export function describe(change: Change, manifest: Manifest): string {
   if (!attention) return `${placeName(change.place, manifest)}${tokensOf(change.place, change.positions, manifest)}: ${originText(change.vector, manifest)}`;
   const heads = change.heads?.length ? change.heads.map((head) => headName(attention, head)).join(", ") : `L${attention.layer}, all heads`;
   const name = `${kindTitles[attention.kind]} ${heads}`;
-  const word = (sequence: string, at: number) => readable(manifest.sequences[sequence]?.[at]?.text ?? `#${at}`);
+  const word = (sequence: string, at: number) => positionName(sequence, at, manifest);
   if (change.weight) {
     const [query, key, value] = change.weight;
     return `${name}: ${word(attention.queries, query)} → ${word(attention.keys, key)} is ${value}`;
@@ -89,15 +99,15 @@ export function placeSequence(place: string, { attentions }: Manifest): string {
 }
 
 function tokensOf(place: string, positions: readonly number[] | undefined, manifest: Manifest): string {
-  const tokens = manifest.sequences[placeSequence(place, manifest)] ?? [];
-  return positions?.length ? `, ${positions.map((at) => readable(tokens[at]?.text ?? `#${at}`)).join(", ")}` : "";
+  return positions?.length ? `, ${positions.map((at) => positionName(placeSequence(place, manifest), at, manifest)).join(", ")}` : "";
 }
 
 function originText(origin: Origin | undefined, manifest: Manifest): string {
   if (!origin) return "changed";
   const name = placeName(origin.place, manifest, origin.head);
   if (origin.text !== undefined) return `from “${origin.text}”, ${name}, token ${origin.position + 1}`;
-  return `from ${name}${tokensOf(origin.place, [origin.position], manifest)}`;
+  const token = manifest.sequences[placeSequence(origin.place, manifest)]?.[origin.position];
+  return `from ${name}, ${readable(token?.text ?? `#${origin.position}`)}`;
 }
 
 /** Which words of a text are not in another: those outside a longest common subsequence. */

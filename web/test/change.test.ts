@@ -1,6 +1,6 @@
 // Changes in the address, as sentences, and the words that are new in a text.
 import { describe as group, expect, test } from "vitest";
-import { active, describe, newWords, readChanges, writeChanges, type Change } from "../src/change";
+import { active, describe, newWords, positionOf, readChanges, writeChanges, type Change } from "../src/change";
 import type { AttentionInfo, Manifest } from "../src/types";
 
 const words = (text: string) => text.split(" ").map((each, id) => ({ text: each, id, special: false, word: id }));
@@ -33,6 +33,19 @@ test.each<[Change, string]>([
   [{ place: "cross.2", heads: [1], positions: [1], vector: { place: "cross.2", head: 3, position: 0 } }, "Cross L2.H2, rivière: from the output of Cross L2.H4, la"],
 ])("%j", (change, text) => {
   expect(describe(change, manifest)).toBe(text);
+});
+
+group("the steps of a scene", () => {
+  const steps = ["a@1", "a@2", "b@1", "b@2"].map((text) => ({ text, id: Number(text.slice(2)), special: false, word: 0 }));
+  const self = { ...attention, id: "self.1", kind: "self", layer: 1, queries: "steps", keys: "steps" } as AttentionInfo;
+  const scene = { attentions: [self], sequences: { steps } } as unknown as Manifest;
+
+  test("are positions that all agents share", () => {
+    expect([0, 1, 2, 3].map((token) => positionOf("steps", token, scene))).toEqual([0, 1, 0, 1]);
+    expect(positionOf("source", 2, manifest)).toBe(2);
+    expect(describe({ place: "self.1", heads: [0], positions: [1], attention: 0 }, scene)).toBe("Self-attention L1.H1, step 2: looks at step 1");
+    expect(describe({ place: "steps.1", positions: [0], vector: { place: "steps.0", position: 3 } }, scene)).toBe("steps after layer 1, step 1: from steps in the embedding, b@2");
+  });
 });
 
 test("new words are those outside of what both texts share", () => {

@@ -1,10 +1,10 @@
 // The upper half of the Change view: the list of changes, and the forms that add to it.
 import { useSignal } from "@preact/signals";
 import { useApp } from "../app";
-import { describe, placeName, placeSequence, type Change } from "../change";
+import { describe, placeName, placeSequence, positionName, positionOf, type Change } from "../change";
 import type { Recording } from "../recording";
 import { headName, kindTitles } from "../sentence";
-import type { AttentionInfo, Manifest, Token } from "../types";
+import type { AttentionInfo, Manifest } from "../types";
 import { readable } from "../word-groups";
 
 /** The list of changes: each can be switched off, moved up, or removed. */
@@ -42,8 +42,10 @@ export function Controls({ recording, add }: { recording: Recording; add(change:
   const only = useSignal(false);
   const weight = useSignal("1");
   if (!attention || !recording.manifest.places.includes(attention.id)) return null;
-  const [head, query, key] = [selection.head.value, selection.query.value, selection.key.value];
-  const word = (sequence: string, at: number) => readable(recording.tokens(sequence)[at]?.text ?? "");
+  const head = selection.head.value;
+  const query = positionOf(attention.queries, selection.query.value, recording.manifest);
+  const key = positionOf(attention.keys, selection.key.value, recording.manifest);
+  const word = (sequence: string, at: number) => positionName(sequence, at, recording.manifest);
   const place: Change = { place: attention.id, ...(scope.value === "head" && { heads: [head] }) };
   const rows = only.value ? { positions: [query] } : {};
   const number = Number(weight.value);
@@ -114,14 +116,19 @@ export function Vectors({ recording, add }: { recording: Recording; add(change: 
     const vector = { place: from.value, position: origin.value, ...(isHead && { head: otherHead.value }), ...(elsewhere && { text: text.value }) };
     add({ place: to.value, ...(isHead && { heads: [head.value] }), positions: [into.value], vector });
   };
-  const tokens = (place: string) => recording.tokens(placeSequence(place, manifest));
+  const names = (place: string) => recording.tokens(placeSequence(place, manifest)).map((token, at) => `${readable(token.text)} (${at + 1})`);
+  /** Where it can be put: the tokens, or the steps of a scene. */
+  const targets = (place: string) => {
+    const sequence = placeSequence(place, manifest);
+    return sequence === "steps" ? [...new Set(recording.tokens(sequence).map((_, at) => positionOf(sequence, at, manifest)))].map((at) => positionName(sequence, at, manifest)) : names(place);
+  };
   return (
     <details>
       <summary>Replace a vector</summary>
       <form class="ask" onSubmit={put}>
         <PlaceField title="Replace" manifest={manifest} places={[...ofTokens, ...ofHeads]} value={to.value} onPick={pick} />
         <HeadField title="head to replace" attention={recording.attention(to.value)} value={head.value} onPick={(at) => (head.value = at)} />
-        <TokenField title="of" tokens={tokens(to.value)} value={into.value} onPick={(at) => (into.value = at)} />
+        <TokenField title="of" names={targets(to.value)} value={into.value} onPick={(at) => (into.value = at)} />
         <PlaceField title="by" manifest={manifest} places={isHead ? ofHeads : ofTokens} value={from.value} onPick={(place) => ([from.value, otherHead.value, origin.value] = [place, 0, 0])} />
         <HeadField title="head to copy" attention={recording.attention(from.value)} value={otherHead.value} onPick={(at) => (otherHead.value = at)} />
         {elsewhere ? (
@@ -130,7 +137,7 @@ export function Vectors({ recording, add }: { recording: Recording; add(change: 
             <input type="text" inputMode="numeric" size={4} value={origin.value + 1} onInput={(event) => (origin.value = Math.max(0, Math.trunc(Number(event.currentTarget.value)) - 1 || 0))} />
           </label>
         ) : (
-          <TokenField title="of" tokens={tokens(from.value)} value={origin.value} onPick={(at) => (origin.value = at)} />
+          <TokenField title="of" names={names(from.value)} value={origin.value} onPick={(at) => (origin.value = at)} />
         )}
         <label class="field grow">
           <span>in another text (optional)</span>
@@ -173,14 +180,14 @@ function HeadField({ title, attention, value, onPick }: { title: string; attenti
   );
 }
 
-function TokenField({ title, tokens, value, onPick }: { title: string; tokens: Token[]; value: number; onPick(at: number): void }) {
+function TokenField({ title, names, value, onPick }: { title: string; names: string[]; value: number; onPick(at: number): void }) {
   return (
     <label class="field">
       <span>{title}</span>
       <select value={String(value)} onChange={(event) => onPick(Number(event.currentTarget.value))}>
-        {tokens.map((token, at) => (
+        {names.map((name, at) => (
           <option key={at} value={String(at)}>
-            {readable(token.text)} ({at + 1})
+            {name}
           </option>
         ))}
       </select>
