@@ -121,6 +121,10 @@ class Tokenizer:
         names = backend.get_vocab() if "ByteFallback" in self._decoder else {}
         self.byte_tokens = {id for name, id in names.items() if fullmatch(_BYTE_TOKEN, name)}  # for unknown characters
 
+    def __reduce__(self) -> tuple[type["Tokenizer"], tuple[Any, ...]]:
+        """Return what a copy, or a tokenizer in another process, is made from."""
+        return type(self), (self._backend, self.dropout, self.roles, self.target)
+
     @overload
     def encode(self, texts: str, *, special: bool = False) -> np.ndarray: ...  # type: ignore[overload-overlap]
     @overload

@@ -98,9 +98,20 @@ class EagerSteps(Steps):
         self.state.reorder(index)
 
 
+@dataclass(frozen=True)
+class EagerEngine:
+    """The engine that calls the model directly. A function would keep this model in a copy of what holds it."""
+
+    model: StepModel
+
+    def __call__(self, given: Given, capacity: int) -> Steps:
+        """Return the steps of a batch."""
+        return EagerSteps(self.model, given)
+
+
 def eager(model: StepModel) -> Engine:
     """Return the engine that calls the model directly."""
-    return lambda given, capacity: EagerSteps(model, given)
+    return EagerEngine(model)
 
 
 def start(model: StepModel, given: Given, capacity: int | None = None) -> State:

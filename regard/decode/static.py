@@ -36,7 +36,7 @@ def captured(model: StepModel) -> Engine:
     """Return the engine that captures the steps of a model as CUDA graphs."""
     if device_of(model).type != "cuda":
         raise RegardError("the engine 'captured' is for CUDA only; choose another engine or device")
-    return static(StaticShapes(model, slots=64, width=16))
+    return StaticEngine(captured, StaticShapes(model, slots=64, width=16))
 
 
 def compiled(model: StepModel) -> Engine:
@@ -44,16 +44,24 @@ def compiled(model: StepModel) -> Engine:
     shapes = StaticShapes(model, slots=256, width=64)
     options: Any = CUDA_OPTIONS if device_of(model).type == "cuda" else {}
     shapes.score = torch.compile(shapes.score, dynamic=False, options=options)
-    return static(shapes)
+    return StaticEngine(compiled, shapes)
 
 
-def static(shapes: "StaticShapes") -> Engine:
-    """Return the engine of these shapes; inside `watch` and `intervene` the model is called directly."""
+class StaticEngine:
+    """The engine of some shapes, which `make` made; inside `watch` and `intervene` the model is called directly.
 
-    def steps(given: Given, capacity: int) -> Steps:
-        return EagerSteps(shapes.model, given) if is_observed() else StaticSteps(shapes, given, capacity)
+    A copy is made again for the copy of the model, since graphs and compiled code belong to one model.
+    """
 
-    return steps
+    def __init__(self, make: Callable[[StepModel], Engine], shapes: "StaticShapes") -> None:
+        self.make, self.shapes = make, shapes
+
+    def __call__(self, given: Given, capacity: int) -> Steps:
+        """Return the steps of a batch."""
+        return EagerSteps(self.shapes.model, given) if is_observed() else StaticSteps(self.shapes, given, capacity)
+
+    def __reduce__(self) -> tuple[Callable[[StepModel], Engine], tuple[StepModel]]:
+        return self.make, (self.shapes.model,)
 
 
 class KeptEngine:

@@ -13,7 +13,7 @@ from regard.decode.beam import beam_search
 from regard.decode.choose import Sampling
 from regard.decode.engine import Given, in_use
 from regard.decode.sample import sample_all
-from regard.decode.static import StaticShapes, static
+from regard.decode.static import StaticEngine, StaticShapes, captured
 from regard.errors import InputError, RegardError
 from regard.models.intervention import check_weight
 from regard.use.bundle import Bundle
@@ -221,7 +221,7 @@ def test_vectors_are_those_of_this_thread(monkeypatch):
 def test_static_steps_give_way_to_the_model_itself(kind: str):
     """Captured and compiled steps would not see a change, so the model is called directly."""
     model = writer()
-    engine = static(StaticShapes(model, slots=16, width=16))
+    engine = StaticEngine(captured, StaticShapes(model, slots=16, width=16))
 
     def write() -> list[int]:
         with in_use(model):
@@ -253,7 +253,7 @@ def test_beams_search_in_the_changed_model():
 
     def translate() -> tuple[list[int], float]:
         with in_use(model):
-            engine = static(StaticShapes(model, slots=16, width=16))
+            engine = StaticEngine(captured, StaticShapes(model, slots=16, width=16))
             given = Given(torch.tensor([[1]]), None, source)
             ((best,),) = beam_search(engine, given, end=(2,), limits=[8], beam=3)
         return best.ids, best.score

@@ -1,9 +1,13 @@
 """Opening folders, and verbs that do not fit."""
 
+import pickle
+from copy import deepcopy
+
 import pytest
 import torch
 
 import regard
+from regard.decode.static import StaticEngine
 from regard.errors import NOT_FINITE, InputError, RegardError
 from regard.models.store import save_model
 from regard.models.template import Template
@@ -27,6 +31,34 @@ def test_a_folder_is_opened_with_what_its_task_says(kind, tmp_path):
     assert (ready.tokenizer is None) == (kind == "vision")
     if kind == "language":
         assert ready.generate(["red dog"], tokens=5) == wanted.generate(["red dog"], tokens=5)
+
+
+@pytest.mark.parametrize("kind", ["translation", "language", "classification"])
+@pytest.mark.parametrize("copied", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["copy", "pickle"])
+def test_a_copy_has_weights_of_its_own(kind, copied, tmp_path):
+    """What changes the copy changes its answers, and not those of the original."""
+    ready = regard.load(run(kind, tmp_path / "run"), device="cpu")
+    answer = {
+        "translation": lambda model: model.translate(["red dog"], beam=1),
+        "language": lambda model: model.generate(["red dog"], tokens=5, temperature=0.0),
+        "classification": lambda model: model.classify(["red dog"]),
+    }[kind]
+    other = copied(ready)
+    before = answer(ready)
+    assert answer(other) == before
+    with torch.no_grad():
+        for parameter in other.model.parameters():
+            parameter.zero_()
+    assert answer(ready) == before
+    assert answer(other) != before
+
+
+@pytest.mark.compile
+def test_a_copy_of_a_compiled_model_is_compiled_for_the_copy(tmp_path):
+    ready = regard.load(run("language", tmp_path / "run"), device="cpu", engine="compiled")
+    other = deepcopy(ready)
+    assert isinstance(other.bundle.engine, StaticEngine)
+    assert other.bundle.engine.shapes.model is other.model
 
 
 def test_templates_are_those_of_training():
