@@ -1,7 +1,7 @@
 """Leave the settings of the process as they were found: random generators, precision, threads, warnings.
 
 Training seeds torch's own generator for every part of an update, and changes settings that belong to the whole process.
-A program that calls `regard.train` gets all of them back.
+A program that calls `regard.train` gets all of them back. Where it turned gradients off, training computes them still.
 """
 
 import random
@@ -33,7 +33,12 @@ def left_as_found(device: torch.device) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with (
+            warnings.catch_warnings(),
+            torch.random.fork_rng([device] if device.type == "cuda" else []),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             for text in KNOWN_WARNINGS:
                 warnings.filterwarnings("ignore", text, UserWarning)
             yield

@@ -84,6 +84,18 @@ def test_training_loading_generating_and_measuring_change_no_setting(tmp_path, m
         assert set(changed(work)) <= CHECKS
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_training_computes_gradients_where_the_program_turned_them_off(off, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)
+    task = {"kind": "language", "train": [write(tmp_path / "text.txt", sentences(60))]}
+    small = ["model.dim=16", "model.depth=1", "train.steps=2"]
+    with off():
+        found = regard.train(task, *small, run=tmp_path / "run", console=QUIET)
+        assert not torch.is_grad_enabled()
+    assert len(found.metrics) > 1
+
+
 def test_settings_are_restored_after_an_error():
     def spoil() -> None:
         torch.manual_seed(7)
