@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
+from reprlib import repr as shortened
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
 from regard.data.tracks import ObservedScene, observe_scene, read_tracks
 from regard.data.trees import Tree
+from regard.errors import InputError
 from regard.models.model import Model
 from regard.tasks.task import Task
 from regard.use.ablate import Ablation, HeadAblation
@@ -215,7 +218,9 @@ class LoadedModel:
         over the tokens. `pool` chooses instead: "mean", "first", "last", "max", "mean-sqrt" or "position-weighted".
         """
         found = [vector for _, vector in self.embed_lines(texts, pool=pool)]
-        width = next((len(vector) for vector in found if vector is not None), 0)
+        width = next((len(vector) for vector in found if vector is not None), None)
+        if width is None:  # all are blank, and any text shows how wide a vector is
+            width = len(self.embed(["a"], pool=pool)[0]) if found and self.tokenizer is not None else 0
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
@@ -281,7 +286,7 @@ class LoadedModel:
         with those of its run (`task.beam`); `beam` chooses another number for both.
         """
         options = translate_options(self.bundle, {"beam": beam, "batch_tokens": batch_tokens})
-        return evaluate_model(self.bundle, [str(file) for file in files], options, say, beam)
+        return evaluate_model(self.bundle, list_files(files), options, say, beam)
 
     def evaluate_task(self, task: Task) -> Evaluation:
         """Measure the model on the validation data of an open task."""
@@ -292,10 +297,18 @@ class LoadedModel:
 
         The result has every head with its rise of the loss, and `as_csv()` and `figure()`.
         """
-        work = HeadAblation(self.bundle, [str(file) for file in files], say)
+        work = HeadAblation(self.bundle, list_files(files), say)
         for number, one in enumerate(work.measure(), 1):
             say(f"{number} of {work.total} measured, last: {one.name} {one.rise:+.4g}")
         return work.result()
+
+
+def list_files(files: Iterable[object]) -> list[str]:
+    """Return the names of files, and settings after them, which are arguments of their own."""
+    for file in files:
+        if not isinstance(file, str | PathLike):
+            raise InputError(f"{shortened(file)} must be one file; put a star before a list of files: *files")
+    return [str(file) for file in files]
 
 
 def as_chunks(lines: object, name: str, kinds: tuple[type, ...] = (str,)) -> Chunks:

@@ -62,3 +62,7 @@ def test_a_blank_line_has_no_vector():
     assert np.isnan(found[[0, 2]]).all()
     assert np.isfinite(found[1]).all()
     assert loaded("language").embed([]).shape == (0, 0)
+    for pool in (None, "max"):
+        alone = loaded("language").embed(["", " "], pool=pool)
+        assert alone.shape == (2, found.shape[1])  # so that it can be joined to the vectors of other texts
+        assert np.isnan(alone).all()

@@ -75,3 +75,9 @@ def test_texts_of_unknown_characters_are_cautioned_of(tmp_path, kind):
 def test_a_model_without_a_run_needs_files_to_be_evaluated():
     with pytest.raises(InputError, match="here: is not a run, so it has no validation data; name"):
         loaded("language").evaluate()
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "ablate"])
+def test_a_list_of_files_is_not_a_file(verb):
+    with pytest.raises(InputError, match=r"\['a.txt', 'b.txt'\] must be one file; put a star before a list of files"):
+        getattr(loaded("language"), verb)(["a.txt", "b.txt"])
