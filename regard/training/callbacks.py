@@ -21,13 +21,17 @@ Event = Literal["on_update", "on_validation"]
 EVENTS: tuple[Event, ...] = ("on_update", "on_validation")
 
 
-def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Reject an object that would never be called."""
+def list_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the callbacks as a tuple; reject an object that would never be called."""
     if not isinstance(callbacks, Iterable):
         raise RegardError(f"callbacks={callbacks!r} must be a list of objects; put one into brackets")
-    for callback in callbacks:
+    listed = tuple(callbacks)  # they are called many times, and a generator yields them once
+    for callback in listed:
+        if isinstance(callback, type):
+            raise RegardError(f"callback {callback!r} is a class; give an object of it: {callback.__name__}(...)")
         if not any(callable(getattr(callback, event, None)) for event in EVENTS):
             raise RegardError(f"callback {callback!r} has none of the methods {', '.join(EVENTS)}; give it one of them")
+    return listed
 
 
 def notify(callbacks: Sequence[Any], event: Event, step: int, metrics: Mapping[str, float]) -> None:

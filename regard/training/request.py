@@ -60,6 +60,10 @@ def name_task(
         return what, tuple(arguments)
     paths = [str(each) if isinstance(each, Path) else each for each in arguments]
     files, changes = split_changes(each for each in paths if isinstance(each, str))
+    for each in arguments:
+        if isinstance(each, list | tuple):
+            remedy = f"put a star before a list of files: regard.train({what!r}, *files)"
+            raise ConfigError(f"{each!r} must be one file; {remedy}")
     if not files:
         raise ConfigError(f"{what} needs files to train on: regard.train({what!r}, FILE, ...)")
     others = [each for each in paths if not isinstance(each, str)]  # which `sort_overrides` rejects

@@ -30,7 +30,7 @@ from regard.tasks.defaults import suggest_schedule
 from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
 from regard.terminal import plain_console, show_status
-from regard.training.callbacks import check_callbacks
+from regard.training.callbacks import list_callbacks
 from regard.training.config import RunConfig, TrainConfig
 from regard.training.draft import RunPlan, Say
 from regard.training.loop import Trainer
@@ -103,7 +103,7 @@ def train(
     that it made before. If torchrun or Slurm has started the command again, `run`
     continues from its last checkpoint.
     """
-    check_callbacks(callbacks)
+    callbacks = list_callbacks(callbacks)
     run = None if run is None else check_path(run, "run")
     what, overrides = name_task(what, overrides, valid)
     if overwrite and run is None:
@@ -208,7 +208,7 @@ def resume(
     A run that trained a module of your own needs that `model` again. If the data is not that of the checkpoint, it is
     an error; with `accept_changed_data` the run continues on the new data.
     """
-    check_callbacks(callbacks)
+    callbacks = list_callbacks(callbacks)
     folder = check_path(folder, "folder")
     console = console or plain_console()
     with join_ranks(device) as ranks, left_as_found(ranks.device), ExitStack() as held:

@@ -125,6 +125,21 @@ def test_callbacks_see_updates_and_validations():
         regard.train(table, callbacks=[3], console=QUIET)
     with pytest.raises(RegardError, match="callbacks=None must be a list of objects; put one into brackets"):
         regard.train(table, callbacks=None, console=QUIET)
+    with pytest.raises(RegardError, match=r"callback <class .*Seen'> is a class; give an object of it: Seen\(...\)"):
+        regard.train(table, callbacks=[Seen], console=QUIET)
+
+
+def test_callbacks_may_come_from_a_generator():
+    seen = []
+
+    class Seen:
+        def on_update(self, step, metrics):
+            seen.append(step)
+
+    table = data("language", Path("data"))
+    one = (callback for callback in [Seen()])
+    regard.train(table, "model.dim=16", "model.depth=1", *training(4), callbacks=one, console=QUIET)
+    assert seen[-1] == 4
 
 
 def test_a_task_of_ones_own_has_its_own_defaults():

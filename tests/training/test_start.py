@@ -410,6 +410,9 @@ def test_a_task_by_its_name_and_files_as_on_the_command_line(text):
 
 @pytest.mark.unchecked  # the checker of signatures would reject the number first
 def test_an_argument_that_is_not_text_is_a_mistake(text):
+    for given in (list(text["train"]), tuple(text["train"])):
+        with pytest.raises(ConfigError, match=r"must be one file; put a star .*: regard.train\('language', \*files\)"):
+            regard.train("language", given, console=QUIET)
     with pytest.raises(ConfigError, match="override 5 must be text"):
         regard.train("language", *text["train"], 5, console=QUIET)
     with pytest.raises(InputError, match="valid=5 must be a path, or a list of paths"):
