@@ -22,12 +22,14 @@ def write_tokenizer_files(
     around: tuple[str | None, str | None] = (None, None),
     length: int | None = None,
     segments: bool = False,
+    mask_joins_blanks: bool = False,
 ) -> None:
     """Write a tokenizer (the `text` of a tokenizer.json) so that AutoTokenizer reads it.
 
     `tokens` maps roles (`bos_token`, `pad_token`, ...) to special tokens; `around` are the tokens before and after
     every text; `length` is the maximum number of tokens; with `segments` the tokenizer also returns which of two
-    texts a token belongs to.
+    texts a token belongs to; with `mask_joins_blanks` a mask includes the blanks before it, as the token of a word
+    does.
     """
     try:
         state = parse_json(text, "tokenizer.json")
@@ -40,6 +42,9 @@ def write_tokenizer_files(
     for name in (*tokens.values(), *filter(None, around)):
         if name not in known:
             raise RegardError(f"the tokenizer has no special token {name!r}; {choices(name, known)}")
+    for token in state["added_tokens"]:
+        if mask_joins_blanks and token["content"] == tokens.get("mask_token"):
+            token["lstrip"] = True
     if any(around):
         state["post_processor"] = _joined(state.get("post_processor"), _template(known, *around))
     inputs = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]

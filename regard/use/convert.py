@@ -143,6 +143,7 @@ def _write_tokenizer(bundle: Bundle, tokenizer: Tokenizer, folder: Path) -> None
         around=(first, last),
         length=bundle.context,
         segments=(getattr(model.config.embed, "segments", None) or 1) > 1,
+        mask_joins_blanks="fill" in model.verbs and tokenizer.joins_blanks(),
     )
 
 

@@ -97,6 +97,17 @@ def test_a_translator_writes_the_same(written):
     model.generate(**long, min_new_tokens=200, max_new_tokens=200)  # their position table is long enough
 
 
+@pytest.mark.parametrize("tokenizer", ["bpe", "unigram"])
+def test_a_mask_includes_the_space_before_it_as_the_token_of_a_word_does(written, tokenizer):
+    ours, model, words = written("masked", tokenizer)
+    given = words([f"two {words.mask_token} cats"], return_tensors="pt")
+    scores = model(**given).logits[given["input_ids"] == words.mask_token_id][0]
+    scores[list(ours.bundle.template.never)] = -torch.inf
+    ((guesses,),) = ours.fill(["two [MASK] cats"], top=3)
+    found = scores.softmax(-1).topk(3)
+    assert [one.probability for one in guesses] == pytest.approx(found.values.tolist())
+
+
 def test_masked_words_are_the_same(written):
     ours, model, words = written("masked")
     given = words(["two [MASK] cats".replace("[MASK]", words.mask_token)], return_tensors="pt")
