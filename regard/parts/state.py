@@ -161,6 +161,9 @@ class State:
 
         The mask is causal unless given.
         """
+        if tokens.ndim != 2 or len(tokens) != len(self.length):  # a single row would be computed for all
+            shape = f"(rows, tokens) with the {len(self.length)} rows of the state"
+            raise InputError(f"tokens must have the shape {shape}, not {tuple(tokens.shape)}")
         check_lengths(tokens, lengths, least=0)
         T = tokens.shape[1]
         self.check_longest(T if lengths is None else lengths, T)

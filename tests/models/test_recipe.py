@@ -163,6 +163,14 @@ def test_lengths_that_do_not_fit():
         check_lengths(tokens, torch.ones(3, dtype=torch.long), least=1)
 
 
+def test_a_step_has_the_rows_of_its_state():
+    """A single row would be computed as the next token of all rows."""
+    model = regard.build("gpt2", "model.depth=1", "model.vocabulary=9")
+    for shape in ((1, 3), (3, 3)):
+        with pytest.raises(InputError, match=r"\(rows, tokens\) with the 2 rows of the state, not \([13,\s]+\)"):
+            model.step(torch.zeros(shape, dtype=torch.long), model.start(batch=2))
+
+
 def test_packed_documents_and_prefixes_need_attention():
     tokens, documents = torch.zeros(1, 4, dtype=torch.long), torch.tensor([[0, 0, 1, 1]])
     for recipe in ("elman", "lstm", "gru", "conv"):
