@@ -12,6 +12,8 @@ from regard.untrusted import read_json
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+MULTI_LABEL, REGRESSION = "multi_label_classification", "regression"
+PROBLEMS = ("single_label_classification", MULTI_LABEL, REGRESSION)
 GENERATION_KEYS = (  # generation defaults that are kept; `generation_defaults` says which ones are used
     "do_sample",
     "temperature",
@@ -38,7 +40,8 @@ class Details:
     """What is known besides the model; None or empty where nothing is known.
 
     `length` is the number of tokens that the model was made for; `decoder_start` is the first token of a decoder's
-    output. `generation` holds generation defaults under their Hugging Face names (temperature, num_beams, ...).
+    output. `problem` is their `problem_type`: what the scores of a classifier mean. `generation` holds generation
+    defaults under their Hugging Face names (temperature, num_beams, ...).
     """
 
     length: int | None = None
@@ -47,6 +50,7 @@ class Details:
     pad: int | None = None
     decoder_start: int | None = None
     labels: tuple[str, ...] = ()
+    problem: str | None = None
     generation: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +69,7 @@ def read_details(folder: str | Path) -> Details:
         pad=pad[0] if pad else None,
         decoder_start=decoder_start[0] if decoder_start else None,
         labels=_labels(config, folder),
+        problem=_problem(config, folder),
         generation={key: merged[key] for key in GENERATION_KEYS if merged.get(key) is not None},
     )
 
@@ -84,6 +89,13 @@ def _labels(config: Table, folder: Path) -> tuple[str, ...]:
     if not isinstance(labels, dict) or sorted(labels) != sorted(str(number) for number in range(len(labels))):
         raise RegardError(f"{folder / CONFIG}: id2label must name the classes 0, 1, 2, ...")
     return tuple(str(labels[str(number)]) for number in range(len(labels)))
+
+
+def _problem(config: Table, folder: Path) -> str | None:
+    problem = config.get("problem_type")
+    if problem is not None and problem not in PROBLEMS:
+        raise RegardError(f"{folder / CONFIG}: problem_type={problem!r} must be one of {', '.join(PROBLEMS)}")
+    return problem
 
 
 def token_id_keys(details: Details) -> Table:

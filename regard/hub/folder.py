@@ -227,6 +227,7 @@ def _complete_config(conversion: Conversion, model: Model, details: Details, dty
             raise RegardError(f"{len(labels)} labels were given for {classes} classes")
         config["id2label"] = {str(number): label for number, label in enumerate(labels)}
         config["label2id"] = {label: number for number, label in enumerate(labels)}
+        config |= {} if details.problem is None else {"problem_type": details.problem}
     return config
 
 

@@ -32,7 +32,7 @@ COMMON_KEYS = {  # keys that any family's config may have and that do not descri
     "is_encoder_decoder": "follows from the family",
     "tokenizer_class": "used by the tokenizer",
     "prefix": "used by the tokenizer",
-    "problem_type": "selects a loss; the task decides that here",
+    "problem_type": "what the scores of classes mean, read with the labels",
     "task_specific_params": "defaults of pipelines",
     "chunk_size_feed_forward": "affects the computation, not the result",
     "return_dict": "affects the output format only",

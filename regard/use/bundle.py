@@ -49,6 +49,7 @@ class Bundle:
     template: Template = field(default_factory=Template)
     longest: int | None = None  # tokens of the texts it was trained on, with the template
     classes: tuple[str, ...] = ()
+    problem: str | None = None  # what the scores of the classes mean, as Hugging Face says it; None: one is right
     mean: tuple[float, ...] = ()  # of the colours of images, to normalise them
     std: tuple[float, ...] = ()
     device: torch.device = torch.device("cpu")  # noqa: RUF009  # immutable

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -17,9 +16,15 @@ class Guess:
     probability: float
 
 
-def most_likely(logits: Float[Tensor, "N V"], count: int) -> tuple[list[list[int]], list[list[float]]]:
-    """Return the indices and the probabilities of the highest logits of each row, the highest first."""
-    found = torch.softmax(logits.float(), -1).topk(min(count, logits.shape[-1]))
+def most_likely(
+    logits: Float[Tensor, "N V"], count: int, independent: bool = False
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Return the indices and the probabilities of the highest logits of each row, the highest first.
+
+    If they are `independent`, any number of them may be right (a sigmoid for each), otherwise one is (softmax).
+    """
+    logits = logits.float()
+    found = (logits.sigmoid() if independent else logits.softmax(-1)).topk(min(count, logits.shape[-1]))
     if not found.values.isfinite().all():
         raise InputError(NOT_FINITE)
     return found.indices.tolist(), found.values.tolist()

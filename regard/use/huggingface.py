@@ -10,7 +10,7 @@ import torch
 from regard.data.tokenizer import Tokenizer, load_tokenizer
 from regard.data.tokenizer_folder import has_tokenizer
 from regard.errors import RegardError
-from regard.hub.details import GENERATION, Details, read_details
+from regard.hub.details import GENERATION, MULTI_LABEL, Details, read_details
 from regard.hub.folder import load_huggingface
 from regard.hub.sentence_transformers import SentenceEmbedding, is_sentence_transformer, read_sentence_transformer
 from regard.models.model import Model
@@ -40,6 +40,7 @@ def open_huggingface(folder: Path, device: torch.device, allow_pickle: bool = Fa
         template=read_template(model, tokenizer, details, folder),
         longest=details.length,
         classes=details.labels,
+        problem=details.problem or (MULTI_LABEL if model.classes == 1 else None),
         mean=mean,
         std=std,
         defaults=generation_defaults(details.generation, folder),

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import regard
 from regard.decode.choose import Sampling
@@ -80,6 +80,37 @@ def test_the_same_classes(folders):
             assert {one.label: pytest.approx(one.probability, abs=1e-5) for one in guesses} == {
                 names[number]: pytest.approx(float(chance), abs=1e-5) for number, chance in enumerate(chances)
             }
+
+
+def test_several_labels_of_a_text_have_probabilities_of_their_own(folders, tmp_path):
+    """As in the pipeline of `transformers`: a sigmoid for each label, also where there is only one."""
+    folder = tmp_path / "several"
+    shutil.copytree(folders["bert-classes"], folder)
+    table = json.loads((folder / "config.json").read_text())
+
+    def check(folder):
+        model, tokenizer = theirs("bert-classes", folder)
+        (guesses,) = regard.load(folder, "cpu").classify(LINES[:1], top=3)
+        with torch.no_grad():
+            wanted = model(**tokenizer(LINES[:1], return_tensors="pt")).logits.sigmoid()[0].tolist()
+        found = {guess.label: guess.probability for guess in guesses}
+        assert found == pytest.approx(dict(zip(model.config.id2label.values(), wanted, strict=True)), abs=1e-5)
+
+    (folder / "config.json").write_text(json.dumps({**table, "problem_type": "multi_label_classification"}))
+    check(folder)
+    regard.convert(folder, "huggingface", tmp_path / "again")
+    check(tmp_path / "again")
+    (folder / "config.json").write_text(json.dumps({**table, "problem_type": "regression"}))
+    with pytest.raises(InputError, match="predicts a number and not a label"):
+        regard.load(folder, "cpu").classify(LINES[:1])
+    (folder / "config.json").write_text(json.dumps({**table, "problem_type": "ranking"}))
+    with pytest.raises(RegardError, match="config.json: problem_type='ranking' must be one of single_label"):
+        regard.load(folder, "cpu")
+    (folder / "config.json").write_text(json.dumps({**table, "id2label": {"0": "fit"}, "label2id": {"fit": 0}}))
+    weights = load_file(folder / "model.safetensors")
+    small = {name: tensor[:1].clone() if name.startswith("classifier.") else tensor for name, tensor in weights.items()}
+    save_file(small, folder / "model.safetensors", metadata={"format": "pt"})
+    check(folder)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
