@@ -115,6 +115,8 @@ def _sections(result: Result, heading: str) -> Iterator[str]:
     yield head("Method")
     yield _paragraphs(experiment.method)
     yield head("Result")
+    if len(result.seeds) > 1:
+        yield f"<p>{_text(_spread(len(result.seeds)))}</p>"
     for picture in result.pictures:
         yield figure_html(picture)
     if worked := result.worked:
@@ -160,6 +162,15 @@ def _is_shipped_kind(run: Path) -> bool:
     """Return whether a new process can load a run: its model is not of a kind that the experiment registered."""
     kind = read_run_recipe(run)["model"]["kind"]
     return kind in MODELS and kind not in MODELS.added()
+
+
+def _spread(seeds: int) -> str:
+    """Return how plots, sentences and tables show that seeds differ."""
+    return (
+        f"Lines and bars are means over {seeds} seeds (a line on a logarithmic vertical axis is the geometric mean). "
+        "The band of a line, the stroke in a bar and the numbers in brackets reach from the smallest to the largest "
+        "value. In tables, ± is the standard deviation."
+    )
 
 
 def _how(result: Result) -> str:

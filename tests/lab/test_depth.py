@@ -9,3 +9,4 @@ def test_without_residual_connections_the_gradient_does_not_reach_the_first_laye
     assert ratio["no residual, no norm", 12] < 1e-3 * ratio["no residual, no norm", 2]
     assert 0.1 < ratio["pre-norm", 12] < 100
     assert [row["stack"] for row in result.rows if row["part"] == "trained"] == ["no residual, no norm"]
+    assert "with 2 layers: no residual, no norm 0." in result.verdict.text  # one depth was trained, and is named once

@@ -8,4 +8,6 @@ def test_layer_norm_removes_linear_positions(tmp_path):
     found = {name: [row["accuracy"] for row in result.rows if row["positions"] == name] for name in ("none", "linear")}
     assert found["linear"] == found["none"]
     assert len(found["none"]) == 4
-    assert "Linear positions are like none" in result.verdict.text
+    assert "Linear positions are like no positions" in result.verdict.text
+    assert "that length: no positions 0." in result.verdict.text
+    assert "is kept by no encoding." in result.verdict.text  # not by `none`, which is one of them

@@ -94,6 +94,13 @@ def test_the_page_is_one_file_with_escaped_text(tmp_path):
     assert not re.search(r"<script|https?://|src=\"(?!data:)", page)
 
 
+def test_the_page_says_what_bands_and_brackets_mean_if_there_are_several_seeds(tmp_path):
+    several = run_experiment(EXAMPLE, out=tmp_path / "several").page.read_text(encoding="utf-8")
+    assert "Lines and bars are means over 3 seeds" in several
+    single = run_experiment(EXAMPLE, seeds=1, out=tmp_path / "single").page.read_text(encoding="utf-8")
+    assert "are means over" not in single
+
+
 def test_a_seed_decides_what_is_measured_and_leaves_the_generator_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(())

@@ -23,7 +23,8 @@ def test_other_radii_and_gates_decide_nothing_but_are_shown(tmp_path):
     """The page suggests this: all networks are beyond the edge, and no gate is half closed."""
     result = run_experiment("vanishing", "radii=[1.1, 1.5]", "gates=[1.0, 8.0]", scale="tiny", seeds=1, out=tmp_path)
     assert result.verdict.holds is None
-    assert "an LSTM with gates of bias 8 keeps" in result.verdict.text
+    assert "an LSTM with gates of bias 8 changes by the factor" in result.verdict.text
+    assert "an Elman network of radius 1." in result.verdict.text
 
 
 def test_without_inputs_the_factor_per_step_is_the_spectral_radius(tmp_path):

@@ -181,11 +181,12 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     def arriving(name: str) -> Spread:
         return over_seeds(gradients, "first / last", {"stack": name, "depth": deepest})
 
-    learned = "; ".join(f"{name} {share(name, shallow)} and {share(name, deep)}" for name in names)
+    depths = dict.fromkeys((shallow, deep))  # one, if only one was trained
+    learned = "; ".join(f"{name} {' and '.join(str(share(name, depth)) for depth in depths)}" for name in names)
     text = (
-        f"Share of what can be learned, with {shallow} and with {deep} layers: {learned}. In {deepest} layers with "
-        f"random weights the gradient of the first layer, relative to the last, is {arriving(PRE)} with pre-norm, "
-        f"{arriving(POST)} with post-norm, and {arriving(NEITHER)} with neither residual nor norm."
+        f"Share of what can be learned, with {' and with '.join(map(str, depths))} layers: {learned}. In {deepest} "
+        f"layers with random weights the gradient of the first layer, relative to the last, is {arriving(PRE)} with "
+        f"pre-norm, {arriving(POST)} with post-norm, and {arriving(NEITHER)} with neither residual nor norm."
     )
     if not {PRE, NEITHER} <= set(names):
         return Verdict(None, text)

@@ -121,19 +121,25 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         chance = 1 / len(LETTERS)
         return (accuracy(name, times).mean - chance) / max(accuracy(name, 1).mean - chance, 1e-6)
 
-    numbers = "; ".join(f"{name} {accuracy(name, 1)} and {accuracy(name, times)}" for name in names)
+    numbers = "; ".join(f"{_in_words(name)} {accuracy(name, 1)} and {accuracy(name, times)}" for name in names)
     extrapolating = [name for name in names if kept(name) >= KEPT and accuracy(name, 1).mean > SEEN]
     text = (
         f"Accuracy inside the length of training and in the part that ends at {times} times that length: {numbers}. At "
-        f"least {KEPT:.0%} of what is better than chance is kept by {', '.join(extrapolating) or 'none'}."
+        f"least {KEPT:.0%} of what is better than chance is kept by "
+        f"{', '.join(map(_in_words, extrapolating)) or 'no encoding'}."
     )
     if "sinusoidal" in names and "sinusoidal" not in extrapolating:
         text += " Sinusoidal positions do not generalise to longer texts: against the lecture, as in Press et al. 2022."
     if {"none", "linear"} <= set(names) and abs(accuracy("linear", 1).mean - accuracy("none", 1).mean) < SAME:
-        text += " Linear positions are like none: layer norm removes a number that is added to all features."
+        text += " Linear positions are like no positions: layer norm removes a number that is added to all features."
     if not {"sinusoidal", "learned"} <= set(names):
         return Verdict(None, text)
     return Verdict("sinusoidal" in extrapolating and "learned" not in extrapolating, text)
+
+
+def _in_words(name: str) -> str:
+    """Return the name of an encoding for a sentence, where `none` could be read as no encoding of these."""
+    return "no positions" if name == "none" else name
 
 
 EXPERIMENT = Experiment(

@@ -168,7 +168,7 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         squared and linear and steps[FUSED] == 1 and steps[RECURRENCE] == longest,
         f"Memory grows as length^{memory[EXPLICIT]:.2f} for explicit attention, but as length^{memory[FUSED]:.2f} for "
         f"the fused kernel. At length {longest:,} recurrence needs {steps[RECURRENCE]:,.0f} sequential steps, "
-        f"convolution {steps[CONVOLUTION]:,.0f} layers and attention one. Time grows as "
+        f"convolution {steps[CONVOLUTION]:,.0f} layers and attention one. On this machine, time grows as "
         f"length^{time[RECURRENCE]:.1f} in recurrence and as length^{time[FUSED]:.1f} in fused attention.",
     )
 
@@ -195,7 +195,7 @@ inform, since a machine may be busy.""",
     regard lab three-ways "lengths=[512, 1024, 2048, 4096]" --out lab/three-ways-long
     regard lab three-ways width=256 heads=8 --out lab/three-ways-wide""",
     scales={
-        "tiny": _Settings(lengths=(128, 256, 512), width=16, repeats=1),
+        "tiny": _Settings(lengths=(128, 256, 512), width=16),
         "default": _Settings(),
         "full": _Settings(lengths=(256, 512, 1024, 2048, 4096, 8192), width=256, heads=8, repeats=10),
     },

@@ -232,9 +232,9 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     if not stable or closed not in _names(summary):
         return Verdict(
             None,
-            f"Over {FAR} steps the gradient of an LSTM with gates of bias {widest:g} keeps "
-            f"{_typical(summary, lstm):.2g} of its size, that of the {best} network {_typical(summary, best):.2g}, and "
-            f"attention keeps {attention}. To decide the claim, give a radius of at most 1 and the bias 0 as well.",
+            f"Over {FAR} steps the gradient of an LSTM with gates of bias {widest:g} changes by the factor "
+            f"{_typical(summary, lstm):.2g}, that of {_in_words(best)} by {_typical(summary, best):.2g}, and that of "
+            f"attention by {attention}. To decide the claim, give a radius of at most 1 and the bias 0 as well.",
         )
     nearest = max(stable, key=lambda name: _typical(summary, name))
     gain = [log10(one / other) for one, other in zip(_far(summary, lstm), _far(summary, nearest), strict=True)]
@@ -243,14 +243,19 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     level = attention.low > 1 / LEVEL and attention.high < LEVEL
     return Verdict(
         by_radius and min(gain) > ORDERS and level,
-        f"Over {FAR} steps the gradient of an LSTM with open forget gates (bias {widest:g}) keeps "
-        f"{_typical(summary, lstm):.2g} of its size, {times} "
-        f"times that of the {nearest} network, and attention keeps {attention}. Without inputs an Elman gradient "
-        f"shrinks below spectral radius 1 and grows above it; with inputs, which saturate tanh, it grows {limit}. An "
-        f"LSTM whose forget gates are half closed (bias 0) keeps {_typical(summary, closed):.0e}, and an Elman network "
-        f"near the edge ({best.removeprefix('Elman, ')}) {_typical(summary, best):.0e}: gates can keep the gradient, "
-        f"they do not guarantee it.",
+        f"Over {FAR} steps the gradient of an LSTM with open forget gates (bias {widest:g}) changes by the factor "
+        f"{_typical(summary, lstm):.2g}, and that of attention by {attention}. In {_in_words(nearest)} it becomes "
+        f"{times} times smaller than in that LSTM. Without "
+        f"inputs an Elman gradient shrinks below spectral radius 1 and grows above it; with inputs, which saturate "
+        f"tanh, it grows {limit}. In an LSTM whose forget gates are half closed (bias 0) the factor is "
+        f"{_typical(summary, closed):.0e}, and in {_in_words(best)}, near the edge, {_typical(summary, best):.0e}: "
+        f"gates can keep the gradient, they do not guarantee it.",
     )
+
+
+def _in_words(name: str) -> str:
+    """Return the name of an Elman network for a sentence."""
+    return f"an Elman network of {name.removeprefix('Elman, ')}"
 
 
 EXPERIMENT = Experiment(
@@ -269,9 +274,10 @@ measure the norm of d(u.y_T)/dx_(T-d), the gradient at the input d tokens before
 geometric mean over the rows of a batch. All numbers are relative to distance 1, since the cells differ in scale. The
 factor per step is measured between the distances 10 and 100.
 
-Elman network: its recurrent matrix is scaled to several spectral radii (the largest singular value is about twice that
-of a random matrix; it is in the table). It is measured with inputs, and without any: then all states are 0, tanh is
-the identity, and the gradient is a power of the matrix, as in the lecture's 'what if we assumed no non-linearity'.
+Elman network: its recurrent matrix is scaled to several spectral radii. (The largest singular value of such a random
+matrix is about twice its spectral radius; `results.csv` has both.) It is measured with inputs, and without any: then
+all states are 0, tanh is the identity, and the gradient is a power of the matrix, as in the lecture's 'what if we
+assumed no non-linearity'.
 
 Gated cells (LSTM, GRU, MUT1 to MUT3): the gate that keeps the state gets the biases 0, 2 and 5, so that it keeps about
 0.5, 0.88 and 0.993 of it; this is what training can learn, and 0 is how it starts here.
