@@ -21,6 +21,11 @@ def test_the_results_are_those_that_are_measured():
     assert blocks()["results"].strip() == results_summary().strip(), "run `make readme`"
 
 
+def test_a_recipe_with_a_cache_has_its_scores_without_and_with_it():
+    rows = [row.split(" | ")[1] for row in results_summary().splitlines() if "a neural cache" in row]
+    assert rows == 2 * ["word perplexity", "word perplexity with a cache"]  # of two data sets
+
+
 def test_three_commands_have_their_output():
     assert len(commands()) == 3
     outputs = re.split(r"^\$ .*\n", blocks()["commands"], flags=re.MULTILINE)[1:]

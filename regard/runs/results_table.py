@@ -83,11 +83,13 @@ def results_page() -> str:
         "What the recipes in `regard/recipes/results` reach, and what is published. This page is generated from them:",
         "`regard results` prints the table, NAME.toml is the recipe, and NAME.json beside it has every run.",
         "",
-        "Each recipe is trained with several seeds. All choices, also that of the best weights, are made on validation",
-        "data. The test data is measured once for each recipe and seed, and every measurement is kept. A score is the",
-        "mean over the seeds ± their standard deviation. The time is that of one run from start to end: reading,",
-        "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a",
-        "run would have taken less time. Of several seeds, the time is that of those that shared it with the fewest.",
+        "A recipe is trained with several seeds; a score of fewer than three says so. All choices, also that of the best",
+        "weights, are made on validation data. The test data is measured once for each recipe and seed, and every",
+        "measurement is kept. A score is the mean over the seeds ± their standard deviation; a recipe with folds has",
+        "one run for each fold, and mean and deviation are those of the folds. The time is that of one run from start",
+        "to end: reading, compiling, training and validating. Where several runs shared the machine, their number is",
+        "given: alone, a run would have taken less time. Of several seeds, the time is that of those that shared it",
+        "with the fewest.",
         "",
         *_markdown_table(results),
         "",
@@ -118,8 +120,8 @@ def results_page() -> str:
 def results_summary() -> str:
     """Return a table of what is measured and comparable, for README.md.
 
-    It has one row for each recipe that is not a part of another one, and whose score can be compared with one that is
-    published; docs/results.md has them all.
+    It has a row for each score that can be compared with a published one, of the recipes that are not a part of another
+    one; docs/results.md has them all.
     """
     results = [each for each in map(read_result_recipe, result_names()) if each.config.goals]
     parts = {name for result in results for name in result.config.mean_of}
@@ -128,11 +130,10 @@ def results_summary() -> str:
         expected = result.expected()
         if expected is None or result.name in parts or expected.seeds < (result.config.folds or 1):
             continue
-        row = next(result_rows([result]))
-        if not row.published:
-            continue
-        cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
-        lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
+        for row in result_rows([result]):
+            if row.published:
+                cells = (row.metric, row.score, row.published, f"{row.time}, {row.hardware}")
+                lines.append(f"| [{result.about}](docs/results.md#{result.name}) | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
