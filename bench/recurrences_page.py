@@ -69,7 +69,8 @@ registers, forward and backward; without Triton, spans are joined in log2(T) rou
 ## Decoding
 
 The time of one token and the size of the state, after reading texts of different lengths. Each model has the same
-width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache grows with the text.
+width, depth and vocabulary; the Transformer is the recipe `writer`, whose cache grows with the text. The cache doubles
+its room when it is full, as it is after these lengths, so half of it is still empty here.
 
 {decoding}
 ## Quality

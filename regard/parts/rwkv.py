@@ -173,7 +173,7 @@ class RWKV4(Shifting):
 
 
 class LowRank(nn.Module):
-    """x -> W_2 g(W_1 x) + b, with few features in between."""
+    """x -> W_2 W_1 x + b, with few features in between, to which RWKV-7 applies tanh or a sigmoid in some places."""
 
     def __init__(self, dim: int, rank: int, bias: bool = True) -> None:
         super().__init__()

@@ -78,7 +78,10 @@ class VectorsConfig(TextConfig):
 
 
 class Vectors(LongTextTask):
-    """L = -sum over words w and words c around them of log s(u_w . v_c) + sum_k log s(-u_w . v_k)."""
+    """L = -sum over words w and words c around them of (log s(u_w . v_c) + sum_k log s(-u_w . v_k)).
+
+    The sum over k is the number of negatives times the mean over words that the whole batch shares.
+    """
 
     name = "vectors"
     metric = "loss"
