@@ -47,6 +47,8 @@ HIGHER_IS_BETTER = {
     "fde_likely": False,
 }
 
+UP_TO_100 = ("bleu", "chrf", "bracket", "exact_trees", "tag_accuracy")  # beginnings of metrics; others end at 1
+
 # Measured, but not put forward: perplexity per word says little about models of characters.
 DETAILS = frozenset(
     {
@@ -193,8 +195,8 @@ def better(metric: str, new: float, old: float | None) -> bool:
 def is_perfect(metric: str, score: float) -> bool:
     """Return whether no model can have a better score than this one."""
     if not HIGHER_IS_BETTER[metric]:
-        return score == 0
-    return score == (100 if metric.startswith(("bleu", "chrf")) else 1)
+        return score == (1 if "perplexity" in metric else 0)
+    return score == (100 if metric.startswith(UP_TO_100) else 1)
 
 
 def _translation_metrics(references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":

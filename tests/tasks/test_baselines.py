@@ -98,9 +98,17 @@ def test_a_model_that_is_no_better_is_found(metric: str, wanted: list[str]) -> N
     assert [one.name for one in find_better_baselines(metric, 0.5, known)] == wanted
 
 
-@pytest.mark.parametrize(("metric", "perfect"), [("accuracy", 1.0), ("bleu", 100.0), ("ade", 0.0)])
+@pytest.mark.parametrize(
+    ("metric", "perfect"),
+    [("accuracy", 1.0), ("bleu", 100.0), ("bracket_f1", 100.0), ("ade", 0.0), ("loss", 0.0), ("perplexity", 1.0)],
+)
 def test_a_model_without_a_mistake_is_not_told_to_train_longer(metric: str, perfect: float) -> None:
     assert find_better_baselines(metric, perfect, [Baseline("simple", perfect)]) == []
+
+
+def test_a_parser_with_an_f1_of_one_percent_is_told_that_a_simple_one_is_better() -> None:
+    known = [Baseline("right-branching", 12.3)]
+    assert find_better_baselines("bracket_f1", 1.0, known) == known
 
 
 def test_a_baseline_in_words() -> None:
