@@ -41,7 +41,7 @@ from regard.tasks.text import shown
 EDGES = np.arange(4, 20.5, 0.5)  # between the bins, in angstrom
 CONTACT = 8.0  # angstrom below which two residues are in contact
 NEAR = int(np.searchsorted(EDGES, CONTACT, side="right"))  # the number of bins below it
-APART = (6, 12, 24)  # residues that lie between the two of a pair at least
+APART = (6, 12, 24)  # the least |i - j| of a pair along the chain
 SHARES = {"l5": 5, "l2": 2, "l": 1}  # of the most likely contacts: L / this
 READING = "seq = the sequence, CA = the places of its C-alpha atoms"
 
