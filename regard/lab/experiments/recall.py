@@ -31,6 +31,7 @@ CHANCE = 1 / len(SYMBOLS)
 VOCABULARY = len(SYMBOLS) + len(NOISE) + len(ASK) + 5  # with the special tokens
 ATTENTION = "attention (gpt2)"
 NAMES = {"elman": "Elman", "lstm": "LSTM", "gru": "GRU", "conv": "convolution", "gpt2": ATTENTION, "rwkv7": "RWKV-7"}
+RECURRENCES = ("Elman", "LSTM", "GRU", "RWKV-7")
 GUESSING = 0.1  # an accuracy this much above chance may be luck
 SOLVED = 0.9  # an accuracy that counts as remembering
 
@@ -183,7 +184,8 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         f"{name}{f' (sees {reach[name]} tokens back)' if name in reach else ''} {remembered(name) or 'none'}"
         for name in names
     ]
-    keeping = [name for name in ("LSTM", "GRU", "RWKV-7") if name in names and remembered(name) == distances[-1]]
+    keeping = [name for name in RECURRENCES if name in names and remembered(name) == distances[-1]]
+    unlearned = [name for name in reach if not remembered(name)]
     text = (
         f"The longest distance over which at least {SOLVED:.0%} of the symbols are remembered: {'; '.join(found)}. "
         f"Over {distances[-1]} the accuracy is {'; '.join(f'{name} {at_end[name]}' for name in names)}, and chance "
@@ -191,6 +193,9 @@ def _judge(rows: Sequence[Row]) -> Verdict:
     )
     if keeping:
         text += f" So not every recurrence is forgetful: {', '.join(keeping)} can hold it over {distances[-1]} tokens."
+        text += " Against the lecture, that includes the Elman network." if "Elman" in keeping else ""
+    if unlearned:
+        text += f" Not learned in these updates, even within its reach: {', '.join(unlearned)}."
     if not {"Elman", "convolution", ATTENTION} <= set(names):
         return Verdict(None, text)
     forgetful = all(remembered(name) < distances[-1] for name in ("Elman", "convolution"))
