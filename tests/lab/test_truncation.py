@@ -37,3 +37,4 @@ def row(chunk: int, accuracy: float) -> dict[str, object]:
 def test_the_claim_needs_chunks_on_both_sides_of_the_distance(accuracies: dict[int, float], holds: bool | None):
     verdict = EXPERIMENT.judge([row(chunk, accuracy) for chunk, accuracy in accuracies.items()])
     assert verdict.holds is holds
+    assert ("only reading it was learned" in verdict.text) == (holds is False)

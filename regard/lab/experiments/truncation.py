@@ -105,6 +105,11 @@ def _judge(rows: Sequence[Row]) -> Verdict:
         + "; ".join(f"chunks of {chunk}: {found[chunk]}" for chunk in chunks)
         + "."
     )
+    if short and max(short) >= FAILED:
+        text += (
+            f" Where it is remembered although the chunk is not longer than {far}, the state has kept it without being "
+            "trained to, and only reading it was learned."
+        )
     mixed = sorted({row["chunk"] for row in rows if row["text"] == MIXED})
     if mixed and mixed[0] < far:
         carried = over_seeds(rows, "accuracy", {"text": MIXED, "chunk": mixed[0], "distance": far})
