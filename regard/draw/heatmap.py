@@ -50,12 +50,13 @@ def heatmap(
     mask: Array | None = None,
     outlined: Sequence[tuple[int, int]] = (),
     outlines: str = "",
+    beside: str = QUERIES,
     look: Look | None = None,
 ) -> Figure:
     """Draw the weights of one head (T x S): rows are queries, columns are keys, and each row sums to 1.
 
     The mask is True where a query may attend; other cells are hatched. The cells `outlined` (row, column) get a border,
-    and `outlines` says below the picture what they are.
+    and `outlines` says below the picture what they are. The text `beside` the rows says what looks.
     """
     look = look or current_look()
     check_weight_matrix(weights, mask)
@@ -67,7 +68,7 @@ def heatmap(
         left = MARGIN + NOTE + left_labels.space
         top = MARGIN + (HEAD if title else 0) + NOTE + top_labels.space
         across, down = columns * wide, rows * tall
-        height = max(down, text_width(QUERIES, SMALL))  # of the colour bar and of the text beside the rows
+        height = max(down, text_width(beside, SMALL))  # of the colour bar and of the text beside the rows
         width = max(across, text_width(KEYS, SMALL))
         total = max(left + width + 0.15 + COLOUR_BAR, 2 * MARGIN + text_width(visible(title), TITLE))
         note = outlines if outlined else ""
@@ -82,7 +83,7 @@ def heatmap(
         draw_colour_bar(figure, image, left + width + 0.15, top, height, "weight", look)
         write_title(figure, visible(title))
         write_note(figure, KEYS, left, top - top_labels.space - 0.05, look)
-        write_note(figure, QUERIES, MARGIN + SMALL / 72, top, look, upright=True)
+        write_note(figure, beside, MARGIN + SMALL / 72, top, look, upright=True)
         if note:
             write_note(figure, note, left, top + height + NOTE, look)
     return figure

@@ -25,6 +25,12 @@ def words(count, word="word"):
     return [f"{word}{number}" for number in range(count)]
 
 
+def test_what_is_beside_the_rows_can_be_named():
+    figure = draw.heatmap(weights_of(2, 2), ["1.1", "1.2"], ["the", "animal"], beside="this head looks …")
+    assert "this head looks …" in texts(figure)
+    assert "this word looks …" not in texts(figure)
+
+
 def test_cells_are_the_weights_and_labels_the_tokens():
     weights = weights_of(3, 4)
     figure = draw.heatmap(weights, ["she", "saw", "dogs"], ["sie", "hat", "Hunde", "gesehen"], title="L4.H2 · cross")

@@ -302,7 +302,7 @@ def _draw(rows: Sequence[Row]) -> Iterable[Picture]:
         "it",
         f"What 'it' attends to in '{IT}', by layer.head (seed {seed}). The weights of a row do not add up to 1: the "
         "rest is on the end tokens around the sentence.",
-        draw.heatmap(weights, heads, IT.split(), title="'it', head by head"),
+        draw.heatmap(weights, heads, IT.split(), beside="this head looks …", title="'it', head by head"),
     )
 
 
