@@ -19,7 +19,8 @@ from regard.untrusted import read_json
 from regard.use.bundle import Bundle
 
 IMAGES = "preprocessor_config.json"
-UNUSED = {"length_penalty": 1, "no_repeat_ngram_size": 0, "min_length": 0, "min_new_tokens": 0}  # without effect: value
+UNUSED = {"no_repeat_ngram_size": 0, "min_length": 0, "min_new_tokens": 0}  # with the values that have no effect
+UNUSED_WITH_BEAMS = {"length_penalty": 1, "repetition_penalty": 1}
 TOP_K = 50  # the default of `transformers` when it samples
 
 
@@ -130,9 +131,9 @@ def generation_defaults(generation: Mapping[str, Any], folder: Path) -> dict[str
 
 def unused_settings(generation: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the settings of generation that would change texts in `transformers`, but are not used here."""
-    values = {key: generation[key] for key, without in UNUSED.items() if generation.get(key, without) != without}
-    if generation.get("num_beams", 1) == 1:
-        values.pop("length_penalty", None)  # which ranks the texts of beams
+    searches = generation.get("do_sample") is not True and generation.get("num_beams", 1) != 1
+    unused = UNUSED | (UNUSED_WITH_BEAMS if searches else {})
+    values = {key: generation[key] for key, without in unused.items() if generation.get(key, without) != without}
     return tuple(f"{key}={value}" for key, value in values.items())
 
 

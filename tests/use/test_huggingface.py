@@ -217,8 +217,8 @@ def test_settings_that_are_not_used_are_named(tmp_path):
         regard.load(folder, "cpu").generate(["red"], tokens=3)
     (folder / "generation_config.json").write_text('{"num_beams": 2, "length_penalty": 1.0, "min_length": 0}')
     assert regard.load(folder, "cpu").bundle.unused == ()
-    (folder / "generation_config.json").write_text('{"num_beams": 2, "length_penalty": 2.0}')
-    assert regard.load(folder, "cpu").bundle.unused == ("length_penalty=2.0",)
+    (folder / "generation_config.json").write_text('{"num_beams": 2, "length_penalty": 2.0, "repetition_penalty": 1.2}')
+    assert regard.load(folder, "cpu").bundle.unused == ("length_penalty=2.0", "repetition_penalty=1.2")
 
 
 def test_several_end_tokens_and_suppressed_tokens(folders, tmp_path):
