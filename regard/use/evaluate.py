@@ -6,6 +6,7 @@ command line, `regard.load(...)`, `regard.train(...)` and the end of a training 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from regard.config import from_table
@@ -98,8 +99,19 @@ def evaluate_model(
     if not names and bundle.run is not None and not bundle.run.learned_from(task):
         rule = "the data of this run has changed since its training: it may have learned from rows that are measured"
         cautions.append(f"{rule}; restore the files, or name files to measure it on")
+    if known := files_learned_from(bundle, names):
+        rule = "the run was trained on it, so this says little about other data"
+        cautions.append(f"{', '.join(known)}: {rule}; without files, the validation data of the run is measured")
     found = replace(evaluate_task(bundle, task, options, say), cautions=cautions)
     return replace(found, read=[reading.heading() for reading in task.readings(names)]) if names else found
+
+
+def files_learned_from(bundle: Bundle, files: Sequence[str]) -> list[str]:
+    """Return which files the run of a model was trained on; none if it left out a fold, which alone is measured."""
+    if bundle.run is None or getattr(bundle.run.task_config, "fold", None) is not None:
+        return []
+    trained = {Path(name).resolve() for name in bundle.run.task_config.training_files()}
+    return [name for name in files if Path(name).resolve() in trained]
 
 
 def shipped_files(bundle: Bundle) -> list[str]:

@@ -57,6 +57,20 @@ def test_the_validation_data_of_the_run(tmp_path):
     assert ready.evaluate() != ready.evaluate(tmp_path / "run" / "a.txt")
 
 
+def test_the_files_of_the_training_are_cautioned_of(tmp_path, monkeypatch):
+    ready = regard.load(run("translation", tmp_path / "run"), device="cpu")
+    other = write(tmp_path / "x.en", sentences(80, seed=9))
+    monkeypatch.chdir(tmp_path)
+    (caution,) = ready.evaluate("run/../run/a.txt", other).cautions
+    assert caution.startswith("run/../run/a.txt: the run was trained on it, so this says little about other data")
+    assert ready.evaluate(other, other).cautions == []
+    recipe = run("residues", tmp_path / "proteins") / "recipe.toml"
+    for fold, count in (("", 1), ("fold = 1", 0)):  # only the fold that was left out is measured
+        recipe.write_text(recipe.read_text().replace("[task]", f"[task]\n{fold}"))
+        found = regard.load(tmp_path / "proteins", device="cpu").evaluate(tmp_path / "proteins/a.tsv")
+        assert len(found.cautions) == count
+
+
 @pytest.mark.parametrize("kind", ["language", "translation", "classification"])
 def test_texts_of_unknown_characters_are_cautioned_of(tmp_path, kind):
     ready = regard.load(run(kind, tmp_path / "run"), device="cpu")
