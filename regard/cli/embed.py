@@ -82,6 +82,8 @@ def embed_command(
 
         answers = loaded.embed_lines(lines.chunks(loaded), lines.feedback(), running.batch_tokens, pool=pool)
         answer_all(lines, answers, sink, show)
+        if isinstance(sink, ArraySink) and sink.rows and sink.width is None:
+            sink.begin(loaded.vector_width(pool))  # no line had a vector
 
 
 def _show_words(as_json: bool, number: int, line: str, found: "list[tuple[str, float]] | None") -> str:
@@ -105,14 +107,20 @@ class ArraySink(Sink):
         import numpy as np
 
         if vector is not None and self.width is None:
-            self.width = len(vector)
-            self._header()
-            for _ in range(self.rows):  # the blank lines before it
-                self.write(np.full(self.width, np.nan, "<f4").tobytes())
+            self.begin(len(vector))
         self.rows += 1
         if self.width is not None:
             row = np.full(self.width, np.nan) if vector is None else vector
             self.write(row.astype("<f4").tobytes())
+
+    def begin(self, width: int) -> None:
+        """Write the header, and the blank lines so far, once it is known how wide a row is."""
+        import numpy as np
+
+        self.width = width
+        self._header()
+        for _ in range(self.rows):
+            self.write(np.full(width, np.nan, "<f4").tobytes())
 
     def _header(self) -> None:
         """Write the header; its padding lets a later header with more rows replace it."""

@@ -219,10 +219,14 @@ class LoadedModel:
         """
         found = [vector for _, vector in self.embed_lines(texts, pool=pool)]
         width = next((len(vector) for vector in found if vector is not None), None)
-        if width is None:  # all are blank, and any text shows how wide a vector is
-            width = len(self.embed(["a"], pool=pool)[0]) if found and self.tokenizer is not None else 0
+        if width is None:
+            width = self.vector_width(pool) if found else 0
         rows = [np.full(width, np.nan, np.float32) if vector is None else vector for vector in found]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
+
+    def vector_width(self, pool: str | None = None) -> int:
+        """Return how many numbers a vector of `embed` has; 0 for a model of images."""
+        return 0 if self.tokenizer is None else len(self.embed(["a"], pool=pool)[0])
 
     def embed_lines(
         self,
