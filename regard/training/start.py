@@ -1,6 +1,5 @@
 """Starting runs: from files, from a recipe, from trained weights, or from where a run was stopped."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,45 +12,32 @@ from rich.text import Text
 from torch import nn
 
 from regard.arguments import check_path
-from regard.config import Table, from_table, kind_of, optional_keys, to_table
-from regard.data.tokenizer import Tokenizer, load_tokenizer
-from regard.data.tokenizer_folder import has_tokenizer
+from regard.config import kind_of
 from regard.errors import ConfigError, RegardError
 from regard.escape import escape_controls
 from regard.kernel import running_cell
-from regard.models.recipe import ModelConfig, build_empty
-from regard.models.store import tensors
-from regard.recipe_files import override
 from regard.runs.checkpoint import checkpoint_steps
-from regard.runs.layout import CHECKPOINTS, EVALUATION, REPORT
+from regard.runs.layout import CHECKPOINTS, EVALUATION
 from regard.runs.ownership import check_free, clear_run, hold_run, take_folder, take_next_folder
-from regard.tasks.baselines import find_better_baselines
-from regard.tasks.defaults import suggest_schedule
-from regard.tasks.metric import DETAILS
 from regard.tasks.task import Task
 from regard.terminal import plain_console, show_status
 from regard.training.callbacks import list_callbacks
-from regard.training.config import RunConfig, TrainConfig
-from regard.training.draft import RunPlan, Say
+from regard.training.draft import RunPlan
+from regard.training.finish import finish, next_commands, warn_of_baselines
 from regard.training.loop import Trainer
 from regard.training.memory import split_to_fit
 from regard.training.notebook_progress import NotebookProgress
 from regard.training.planning import plan_run
-from regard.training.pretrained import Pretrained
+from regard.training.pretrained import take_weights
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks, join_ranks, was_restarted
-from regard.training.report import draw_curves, write_report
-from regard.training.report_facts import report_facts
-from regard.training.request import RunRequest, changed_keys, name_task
+from regard.training.request import RunRequest, name_task
 from regard.training.result import RunResult, write_result
+from regard.training.resumed_config import resumed_config
 from regard.training.run import Run, open_run, write_config
 from regard.training.session import note_session, task_files
 from regard.training.settings import left_as_found, use_threads
-from regard.training.suggestions import suggest_intervals
-from regard.training.time_left import RARE
 from regard.training.trial import Trial, build_model, time_updates
-from regard.training.validation import measured_rows
-from regard.use.evaluate import Evaluation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -230,7 +216,7 @@ def _resume(
     run = open_run(folder)
     if ranks.first:
         held.enter_context(hold_run(run.folder))
-    run = replace(run, config=_changed(run.config, overrides))
+    run = replace(run, config=resumed_config(run.config, overrides))
     _check_module(run, model)
     with ranks.rank_zero_first():
         task = run.task(device="cpu")
@@ -273,47 +259,6 @@ def _fit_to_memory(run: Run, task: Task, ranks: Ranks) -> tuple[Run, str]:
     return replace(run, config=replace(run.config, train=replace(run.config.train, accumulate=parts))), warning
 
 
-def _changed(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """Apply overrides to the config of a resumed run; values that were derived from its steps follow new steps."""
-    for change in overrides:
-        if not str(change).startswith("train.") or change.startswith("train.seed"):
-            kept = "a resumed run keeps its data, its model and its seed"
-            raise ConfigError(f"{change!r}: {kept}; only train.* can change")
-        if change.startswith("train.minutes"):
-            raise ConfigError(f"{change!r}: a resumed run counts updates; ask for more with train.steps=...")
-    table = to_table(config)
-    optional = optional_keys(TrainConfig, "train")
-    steps = override(table, overrides, optional)["train"]["steps"]
-    if type(steps) is int and steps > 0 and steps != config.train.steps:
-        table["train"] = _follow_steps(table["train"], steps)
-    if "validate_every" in changed_keys(overrides):  # then all of them are wanted
-        table["train"]["rare_until"] = 0.0
-    table = override(table, overrides, optional)
-    schedule = table["train"]["schedule"]
-    if isinstance(schedule, Mapping) and schedule.keys() == {"kind"}:  # a new kind without its other values
-        table["train"]["schedule"] = suggest_schedule(schedule["kind"], config.train.steps, pretrained=False)
-    return from_table(table, RunConfig)
-
-
-def _follow_steps(train: Table, steps: int) -> Table:
-    """Return the table of training with new steps in all values that the planner derived from them.
-
-    A value that differs from what the planner derives was set by the user, and stays.
-    """
-    old, new = suggest_intervals(train["steps"]), suggest_intervals(steps)
-    followed = {key: new[key] if train[key] == old[key] else train[key] for key in new}
-    if train["checkpoint_every"] == RARE * old["checkpoint_every"]:
-        followed["checkpoint_every"] = new["checkpoint_every"]
-    kind, schedule = train["schedule"]["kind"], train["schedule"]
-    for pretrained in (False, True):
-        if train["schedule"] == schedule | suggest_schedule(kind, train["steps"], pretrained):
-            schedule = schedule | suggest_schedule(kind, steps, pretrained)
-    rest = {
-        key: value for key, value in train.items() if key != "minutes"
-    }  # the time belongs to the old number of steps
-    return {**rest, **followed, "schedule": schedule}
-
-
 def _progress(console: "Console", run: Run) -> Progress:
     kind = NotebookProgress if console.is_jupyter else Progress
     return kind(console, run.config.train.steps, max(run.config.train.log_every, run.config.train.steps // 100))
@@ -338,83 +283,8 @@ def _train(trainer: Trainer) -> Run:
         write_result(run.folder, RunResult(trainer.step, trainer.best.weights, found))
         progress.say(f"done: {run.folder}", "bold")
         progress.result(trainer.best.weights, found, found.method)
-        _warn_of_baselines(trainer.task, found, progress)
+        warn_of_baselines(trainer.task, found, progress)
         finish(run, trainer.task, found, trainer.best.weights)
-        for command in _next_commands(run):
+        for command in next_commands(run):
             progress.say(f"  {command}")
     return trainer.run
-
-
-def _warn_of_baselines(task: Task, found: Evaluation, progress: Progress) -> None:
-    """Say loudly that simple models are as good as this one, or better."""
-    if task.metric not in found.metrics:  # a task of the user's may measure nothing
-        return
-    for baseline in find_better_baselines(task.metric, found[task.metric], task.baselines):
-        scores = f"{task.metric} {found[task.metric]:.3g} against {baseline.score:.3g}"
-        remedy = "train longer (train.steps), on more data, or with another --size"
-        progress.say(f"NOT BETTER than a simple model, {baseline.name}: {scores}; {remedy}", "bold red")
-
-
-def _next_commands(run: Run) -> list[str]:
-    """Return the commands that a user may want next."""
-    folder = shlex.quote(str(run.folder))
-    report = f"open {folder}/{REPORT}"
-    if run.config.model is None:  # the command line cannot build a module of the user
-        return [report]
-    model = build_empty(run.config.model)
-    texts = {"translate": '"a sentence" ', "generate": '"Once upon a time" ', "classify": '"a text" '}
-    texts |= {"fill": '"a [MASK] text" ', "embed": '"a text" ', "annotate": "MKTAYIAKQR ", "parse": '"a sentence" '}
-    texts["forecast"] = "tracks.txt "
-    name = (run.config.task.verbs or model.verbs)[0]
-    text = "image.png " if model.reads == "image" else texts.get(name, "")
-    verb = f"regard {name} {text}-m {folder}"
-    return [verb, f"regard evaluate -m {folder}", f"regard look -m {folder}", report]
-
-
-def finish(run: Run, task: Task, found: Evaluation, best_weights: str) -> None:
-    """Draw the curves and write the report."""
-    draw_curves(run.folder)
-    method = f", {found.method}" if found.method else ""
-    names = [task.metric, *(name for name in found if name != task.metric and name not in DETAILS)]
-    scores = {name: found[name] for name in names}
-    measured = f"Weights of {best_weights}, measured on the validation data{method}."
-    curves = task.method(measured_rows(task, run.config.train))
-    facts = report_facts(run, task, found)
-    write_report(run.folder, run.folder.resolve().name, scores, measured, facts, curves, task.baselines)
-
-
-def take_weights(model: nn.Module, pretrained: Pretrained, tokenizer: Tokenizer | None, say: Say) -> None:
-    """Copy trained weights into a model where name and shape agree; those of other tokens are left out."""
-    found, folder = pretrained.weights(), pretrained.folder
-    own = tensors(model)
-    if tokenizer is not None and not _has_tokens(folder, tokenizer):
-        assert isinstance(model.config, ModelConfig)
-        other = _of_tokens(model.config)
-        found = {name: tensor for name, tensor in found.items() if name not in other}
-        say(f"its tokens are not those of {folder}, so their vectors begin untrained")
-    taken = [name for name, tensor in own.items() if name in found and found[name].shape == tensor.shape]
-    if not taken:
-        raise RegardError(f"{folder}: none of its weights fits this model; --init-from needs a similar model")
-    with torch.no_grad():
-        for name in taken:
-            own[name].copy_(found[name])
-    new = sorted(own.keys() - set(taken))
-    say(f"{len(taken)} of {len(own)} weights taken from {folder}" + (f"; new: {', '.join(new[:6])}" if new else ""))
-
-
-def _has_tokens(folder: Path, tokenizer: Tokenizer) -> bool:
-    """Return whether the model in a folder has these tokens under the same ids, or no tokenizer at all."""
-    if not has_tokenizer(folder):
-        return True
-    own = load_tokenizer(folder)
-    shared = min(own.size, tokenizer.size)
-    return own.names(shared) == tokenizer.names(shared)
-
-
-def _of_tokens(config: ModelConfig) -> set[str]:
-    """Name the weights of a model that belong to its tokens: those that one token more changes in shape."""
-    table = to_table(config)
-    wider = {key: table[key] + 1 for key in ("vocabulary", "source_vocabulary") if table.get(key) is not None}
-    shapes = {name: tensor.shape for name, tensor in tensors(build_empty(config)).items()}
-    larger = tensors(build_empty(from_table(table | wider, ModelConfig, "model")))
-    return {name for name, shape in shapes.items() if larger[name].shape != shape}

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from regard.tasks.pair_task import PairTask
-from regard.training import memory, start
+from regard.training import memory
 from regard.training.draft import RunPlan
 from regard.training.planning import plan_run
 from regard.training.ranks import Ranks
 from regard.training.request import RunRequest
+from regard.training.resumed_config import resumed_config
 
 from .tiny import data, plan
 
@@ -60,4 +61,4 @@ def test_checkpoints_on_an_accelerator_are_not_seconds_apart(tmp_path, plan_on_g
     assert plan(table, "train.steps=400").config.train.checkpoint_every == 20
     for change in ("train.keep=20", "train.checkpoint_every=20"):
         assert plan_on_gpu(table, "train.steps=400", change).config.train.checkpoint_every == 20
-    assert start._changed(few, ["train.steps=2000"]).train.checkpoint_every == 100
+    assert resumed_config(few, ["train.steps=2000"]).train.checkpoint_every == 100

@@ -14,8 +14,9 @@ from regard.errors import ConfigError, RegardError
 from regard.hub import folder as hub
 from regard.models.store import read_model
 from regard.training import start
-from regard.training.pretrained import Pretrained
+from regard.training.pretrained import Pretrained, take_weights
 from regard.training.ranks import Ranks
+from regard.training.trial import build_model
 
 from ..tasks.corpora import sentences
 from ..tasks.corpora import write as write_lines
@@ -118,8 +119,8 @@ def test_another_head_comes_from_the_same_family(text, tmp_path):
     table = to_table(found.config.model)["head"]
     assert (table["kind"], table["transform"], table["classes"]) == ("classes", "tanh", 2)
     assert hub.huggingface_obstacle(found.config.model) is None
-    model = start.build_model(found.config, Ranks(0, 1, torch.device("cpu")))
-    start.take_weights(model, Pretrained(folder), found.task.tokenizer, said.append)
+    model = build_model(found.config, Ranks(0, 1, torch.device("cpu")))
+    take_weights(model, Pretrained(folder), found.task.tokenizer, said.append)
     assert "weights taken from" in said[0]
     assert "new: head.classify.bias" in said[0]
     regard.train(tasks(text)["bert-classes"], *BRIEF, init_from=folder, run="run", console=QUIET)

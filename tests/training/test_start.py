@@ -20,6 +20,7 @@ from regard.models.recipe import load_recipe
 from regard.tasks.defaults import ADAM_RATE, REST_RATE
 from regard.training import start, trial
 from regard.training.optimizer import AdamWConfig, MuonConfig
+from regard.training.resumed_config import resumed_config
 from regard.training.run import Run
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
@@ -562,12 +563,12 @@ def test_the_time_of_an_update_is_measured_after_compiling(text, monkeypatch):
 
 def test_values_derived_from_the_steps_follow_them_when_a_run_is_resumed(text):
     config = plan(text, "train.steps=400").config
-    longer = start._changed(config, ["train.steps=2000"]).train
+    longer = resumed_config(config, ["train.steps=2000"]).train
     assert longer == plan(text, "train.steps=2000").config.train
-    given = start._changed(config, ["train.steps=2000", "train.validate_every=7"]).train
+    given = resumed_config(config, ["train.steps=2000", "train.validate_every=7"]).train
     assert (given.validate_every, given.checkpoint_every, given.rare_until) == (7, 100, 0.0)
     own = plan(text, "train.steps=400", "train.validate_every=33", "train.schedule.warmup=3").config
-    kept = start._changed(own, ["train.steps=2000"]).train
+    kept = resumed_config(own, ["train.steps=2000"]).train
     assert (kept.validate_every, kept.checkpoint_every, kept.schedule.warmup) == (33, 100, 3)
     with pytest.raises(ConfigError, match="'train.minutes=3': a resumed run counts updates; ask for more with train"):
-        start._changed(config, ["train.minutes=3"])
+        resumed_config(config, ["train.minutes=3"])
