@@ -60,7 +60,7 @@ RUNS = Path("runs")  # where runs are that the user gives no name
 def train(
     what: str | Path | Mapping[str, Any],
     *overrides: str | Path,
-    valid: str | Path | Sequence[str | Path] = (),
+    valid: str | Path | Sequence[str | Path] | None = None,
     run: str | Path | None = None,
     overwrite: bool = False,
     size: str = "auto",
