@@ -13,7 +13,7 @@ import torch
 
 from regard.data.batches import Draw
 from regard.tasks.task import Batch, Feed
-from regard.training.update import seed_generators
+from regard.training.seeds import seed_generators
 
 Draws = Iterator[tuple[Draw, int, int]]  # a draw, its epoch, and the draws of that epoch up to it
 

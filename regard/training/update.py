@@ -18,50 +18,22 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from regard.data.device import out_of_memory, release_memory
 from regard.errors import RegardError
-from regard.models.model import EncoderDecoder
 from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.parts.onednn import fast_products
 from regard.parts.region import compile_fixed, compiled_regions
-from regard.tasks.loss import IGNORE, Losses
+from regard.tasks.loss import IGNORE
 from regard.tasks.task import Batch, Task
 from regard.training.capture import CapturedUpdates
 from regard.training.casting import CastWeights
 from regard.training.config import TrainConfig
 from regard.training.execution import choose_execution, why_compiling_failed
+from regard.training.objective import Objective
 from regard.training.ranks import Ranks
+from regard.training.seeds import seed_generators
 from regard.training.shard import local, shard, whole
 
 SHAPES = 256  # shapes of batches that are compiled, each once; by default torch stops after the eighth
-
-
-class Objective(nn.Module):
-    """A model with its loss: batch -> (losses, the state for the next batch)."""
-
-    def __init__(self, model: nn.Module, task: Task) -> None:
-        super().__init__()
-        self.model = model
-        self.task = task
-        self._routers = [module for module in model.modules() if isinstance(module, Router)]
-        source = set(model.memory.modules()) if isinstance(model, EncoderDecoder) else set(model.modules())
-        self._of_target = [router not in source for router in self._routers]
-
-    def forward(self, batch: Batch) -> tuple[Losses, Batch]:
-        """Compute the losses; routers count the tokens of rows that have something to learn, not of empty ones.
-
-        Every token of a target has a label, so routers on the side of the target count the tokens that have one.
-        """
-        if not self._routers:
-            return self.task.loss(self.model, batch)
-        learned = batch["labels"] != IGNORE
-        rows = learned.reshape(len(learned), -1).any(1)
-        try:
-            for router, of_target in zip(self._routers, self._of_target, strict=True):
-                router.counted = learned if of_target else rows
-            return self.task.loss(self.model, batch)
-        finally:
-            for router in self._routers:
-                router.counted = None
 
 
 class Outcome(NamedTuple):
@@ -136,7 +108,7 @@ class Update:
 
     @property
     def lowers_precision(self) -> bool:
-        """Whether passes compute in bfloat16: where that is faster, or the user wants it."""
+        """Return whether passes compute in bfloat16: where that is faster, or the user wants it."""
         kind = self.ranks.device.type
         return self.config.precision == "bfloat16" or (self.config.precision == "auto" and kind == "cuda")
 
@@ -221,6 +193,7 @@ class Update:
         """Accumulate the gradients of all parts."""
         loss = torch.zeros((), device=self.ranks.device)
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
+        weight = float(self.ranks.world) / count.clamp(min=1)  # torch averages gradients over processes: sum them
         carried: list[tuple[slice, Batch]] = []
         for number, rows, part in self._parts(batch):
             with (
@@ -231,7 +204,7 @@ class Update:
                 self._compiled(),
             ):
                 losses, kept = self.objective(part)
-                (losses.objective * (self._sum_factor() / count.clamp(min=1))).backward()
+                (losses.objective * weight).backward()
             loss += losses.loss
             carried.append((rows, kept))
         return Gradient(loss, count, carried, len(batch["labels"]))
@@ -290,10 +263,6 @@ class Update:
         """Return the rows of an update that belong to this process: the same in every update, however it is split."""
         share = -(-count // self.ranks.world)
         return slice(*(min(rank * share, count) for rank in (self.ranks.rank, self.ranks.rank + 1)))
-
-    def _sum_factor(self) -> float:
-        """Return the factor that turns torch's mean of gradients over processes into their sum."""
-        return float(self.ranks.world)
 
     def _share_gradients_after(self, number: int) -> AbstractContextManager[None]:
         """Exchange gradients only after the last part."""
@@ -395,15 +364,3 @@ def copy_weights(source: Mapping[str, Tensor], model: nn.Module) -> None:
 
 def _below(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def seed_generators(device: torch.device, seed: int, step: int, part: int) -> None:
-    """Seed the generators for one part of one step: its dropout, or (-1) the randomness of its batch."""
-    torch.default_generator.manual_seed(step_seed(seed, step, part))  # `torch.manual_seed` is slow without CUDA
-    if device.type == "cuda":
-        torch.cuda.manual_seed(step_seed(seed, step, part))
-
-
-def step_seed(seed: int, step: int, part: int) -> int:
-    """Return a seed that is the same whether a run was resumed or not."""
-    return ((seed * 1_000_003 + step) * 1_000_003 + part) % 2**63

@@ -20,8 +20,9 @@ from regard.tasks.task import Batch
 from regard.training.config import RunConfig
 from regard.training.draft import RunPlan
 from regard.training.ranks import Ranks
+from regard.training.seeds import step_seed
 from regard.training.trial import build_model
-from regard.training.update import Update, step_seed
+from regard.training.update import Update
 
 from .tiny import ALONE, data, plan, planned, shrunk, training
 
