@@ -20,7 +20,14 @@ from regard.errors import InputError
 from regard.models.template import text_template
 from regard.recipe_files import merge
 from regard.tasks.baselines import MOST_TOKENS, Baseline, majority_class, naive_bayes
-from regard.tasks.cautions import caution_classes, caution_unmeasured, caution_validation, compared, hash_rows
+from regard.tasks.cautions import (
+    can_compare,
+    caution_classes,
+    caution_unmeasured,
+    caution_validation,
+    compared,
+    hash_rows,
+)
 from regard.tasks.defaults import Amount, is_little, text_bytes
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.labelled import Labelled
@@ -216,7 +223,8 @@ class Classification(Task):
         train, valid = self.train, self.valid
         yield from caution_classes(train.labels[train.rows], self.classes)
         seen = hash_rows(train.corpus, compared(train.rows))
-        yield from caution_validation("text", seen, hash_rows(valid.corpus, valid.rows))
+        asked = valid.rows[can_compare(valid.corpus, valid.rows, self.learned.unk)]
+        yield from caution_validation("text", seen, hash_rows(valid.corpus, asked), len(valid.rows))
         yield from caution_unmeasured("text", valid.labels[valid.rows], self.classes)
 
     def tokens_read(self) -> Indices:

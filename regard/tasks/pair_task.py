@@ -19,7 +19,7 @@ from regard.data.device import to_device
 from regard.data.read import Skipped
 from regard.data.tokenizer import Tokenizer
 from regard.errors import InputError
-from regard.tasks.cautions import caution_validation, compared, hash_pairs
+from regard.tasks.cautions import can_compare, caution_validation, compared, hash_pairs
 from regard.tasks.chunked_loss import model_loss
 from regard.tasks.defaults import Amount
 from regard.tasks.files import name_files
@@ -76,9 +76,12 @@ class PairTask(Task):
 
     def cautions(self) -> Iterator[str]:
         """Yield what is wrong with the validation pairs."""
+        assert self.tokenizer is not None
         train, valid = self.train[0], self.valid
         seen = hash_pairs(train.corpus, compared(train.pairs))
-        return caution_validation(self.row_name, seen, hash_pairs(valid.corpus, valid.pairs))
+        sides = [can_compare(valid.corpus, 2 * valid.pairs + side, self.tokenizer.unk) for side in (0, 1)]
+        asked = valid.pairs[sides[0] & sides[1]]
+        return caution_validation(self.row_name, seen, hash_pairs(valid.corpus, asked), valid.count)
 
     def method(self, rows: int | None = None) -> str:
         """Return how sentences are written in a validation, and of how many rows."""

@@ -12,6 +12,8 @@ from regard.tasks.cautions import PASSAGE, caution_passages, hash_pairs, hash_pa
 
 from .corpora import prepare, sentences, walks, write, write_chains, write_structures
 
+LETTERS = TokenizerConfig("char")  # every text has tokens of its own
+
 
 def unique(count: int) -> list[str]:
     return [f"{text} {number}" for number, text in enumerate(sentences(count))]
@@ -25,7 +27,7 @@ def test_duplicates_across_the_split_are_counted_exactly(tmp_path):
     texts = unique(100)
     train = pairs(tmp_path / "train.tsv", texts[:80])
     valid = pairs(tmp_path / "valid.tsv", [*texts[75:100], *texts[:5]])
-    (caution,) = prepare("translation", source=(train,), valid_source=(valid,)).cautions()
+    (caution,) = prepare("translation", LETTERS, source=(train,), valid_source=(valid,)).cautions()
     assert caution.startswith("10 of 30 validation pairs are in the training data, too")
 
 
@@ -35,13 +37,36 @@ def test_a_pair_with_another_target_is_another_pair(tmp_path):
     valid = write(
         tmp_path / "valid.tsv", [f"{text}\t{other}" for text, other in zip(texts[:30], texts[30:], strict=True)]
     )
-    assert list(prepare("translation", source=(train,), valid_source=(valid,)).cautions()) == []
+    assert list(prepare("translation", LETTERS, source=(train,), valid_source=(valid,)).cautions()) == []
 
 
 def test_rows_that_are_held_out_of_repeated_ones(tmp_path):
     rows = [f"{text}\t{number % 2}" for number, text in enumerate(unique(40))] * 20
-    (caution,) = prepare("classification", train=(write(tmp_path / "a.tsv", rows),)).cautions()
+    (caution,) = prepare("classification", LETTERS, train=(write(tmp_path / "a.tsv", rows),)).cautions()
     assert caution.startswith("40 of 40 validation texts are in the training data, too")
+
+
+def test_rows_that_differ_in_unknown_words_are_not_duplicates(tmp_path):
+    """With the words that occur once unknown, "what is a <unk> ?" stands for many questions, which nobody can remove."""
+    words = TokenizerConfig("word", vocabulary=20)
+
+    def texts(first: int, rest: str = "") -> list[str]:
+        return [f"what is a word{number} ?{rest}" for number in range(first, first + 100)]
+
+    def cautions(train: list[str], valid: list[str]) -> list[str]:
+        found = []
+        for name, rows in (("train.tsv", train), ("valid.tsv", valid)):
+            write(tmp_path / name, [f"{text}\t{number % 2}" for number, text in enumerate(rows)])
+            write(tmp_path / f"pairs-{name}", [f"{text}\tword" for text in rows])
+        files = [(str(tmp_path / f"{kind}{name}"),) for kind in ("", "pairs-") for name in ("train.tsv", "valid.tsv")]
+        found += prepare("classification", words, train=files[0], valid=files[1]).cautions()
+        return [*found, *prepare("translation", words, source=files[2], valid_source=files[3]).cautions()]
+
+    assert cautions(texts(0), texts(100)) == []
+    long = texts(0, " a long question of many words that is the same in all of them")
+    known = ["what is a question ?"] * 10
+    for name, caution in zip(("text", "pair"), cautions([*long, *known], [*texts(100), *known, *long[:5]]), strict=True):
+        assert caution.startswith(f"at least 15 of 115 validation {name}s are in the training data, too")
 
 
 def test_few_validation_rows(tmp_path):
