@@ -22,6 +22,7 @@ from regard.models.stack import Stack, StackConfig
 from regard.parts.absolute_position import Absolute, AbsoluteConfig
 from regard.parts.feedforward import ACTIVATIONS
 from regard.parts.mask import Agents
+from regard.parts.mixer import Mixer
 
 FEATURES = 8
 STILL = 1e-3  # metres; an agent that moved less has no direction
@@ -268,9 +269,16 @@ class TrajectoryConfig(StackConfig, ModelConfig):
         with at("position"):
             position = None if self.position is None else self.position.build(self.dim)
         head = self.head
+        stack = self.build_stack(self.dim)
+        for name, layer in zip(self.names(), stack.layers, strict=True):
+            for part in ("mixer", "feedforward"):
+                module = getattr(layer, part)
+                if isinstance(module, Mixer) and not module.follows_documents:
+                    rule = "tokens are steps of several agents, which only attention keeps apart"
+                    raise ConfigError(f"{rule}; use attention with mlp or glu", f"layers.{name}.{part}")
         return TrajectoryModel(
             Motion(self.dim),
-            self.build_stack(self.dim),
+            stack,
             FuturesHead(self.dim, head.hidden, head.futures, self.predicted, head.dropout),
             self.observed,
             position,

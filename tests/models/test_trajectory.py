@@ -90,3 +90,18 @@ def test_what_it_says_of_itself():
 def test_one_observed_step_is_too_few():
     with pytest.raises(ConfigError, match=r"model\.observed: 1 must be at least 2, since a velocity needs two steps"):
         build("forecaster", "model.observed=1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        (["mixer.kind=gru", "mixer.bidirectional=true"], "mixer"),
+        (["mixer.kind=conv"], "mixer"),
+        (["feedforward.kind=channel-mix"], "feedforward"),
+    ],
+)
+def test_only_attention_keeps_agents_apart(changes: list[str], part: str):
+    """Other mixers would read on from one agent to the next, and into the padding of smaller scenes."""
+    small = [change for change in SHRINK["forecaster"] if ".mixer." not in change or part != "mixer"]
+    with pytest.raises(ConfigError, match=rf"^model\.layers\.block\.{part}: .* which only attention keeps apart; use"):
+        build("forecaster", *small, *(f"model.layers.block.{change}" for change in changes))
