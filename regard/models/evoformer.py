@@ -68,7 +68,7 @@ class Evoformer(TokenModel):
         window: Convolution | None = None,
     ) -> None:
         super().__init__()
-        dim, pair_dim = embed.tokens.table.embedding_dim, positions.table.embedding_dim
+        dim, pair_dim = embed.dim, positions.table.embedding_dim
         self.embed = embed
         self.profile = profile
         self.window = window

@@ -57,7 +57,7 @@ class Embedding(nn.Module):
         segments: nn.Embedding | None = None,
         norm: nn.Module | None = None,
         scale: float = 1.0,
-        concatenate: bool = False,
+        concatenate: int = 0,
         dropout: nn.Module | None = None,
         word_dropout: float = 0.0,
     ) -> None:
@@ -70,6 +70,11 @@ class Embedding(nn.Module):
         self.concatenate = concatenate
         self.dropout = dropout or nn.Identity()
         self.word_dropout = word_dropout
+
+    @property
+    def dim(self) -> int:
+        """The width of the vectors: that of a token, and the features of the position that are concatenated to it."""
+        return self.tokens.table.embedding_dim + self.concatenate
 
     def forward(
         self,
@@ -238,7 +243,7 @@ class EmbedConfig(Config):
             None if self.segments is None else nn.Embedding(self.segments, dim),
             None if self.norm is None else self.norm.build(dim),
             scale=sqrt(dim) if self.scale else 1.0,
-            concatenate=beside > 0,
+            concatenate=beside,
             dropout=build_dropout(self.dropout, self.dropout_by_row),
             word_dropout=self.word_dropout,
         )

@@ -250,6 +250,10 @@ VARIANTS: dict[str, tuple[str, list[str]]] = {
     ),
     "evoformer-single": ("evoformer", [*SHRINK["evoformer"], "model.alignment=none"]),
     "annotator-window": ("annotator", [*SHRINK["annotator"], "model.window={kernel=3}"]),
+    "evoformer-concatenated": (
+        "evoformer",
+        [*SHRINK["evoformer"], "model.embed.position.kind=sinusoidal", "model.embed.concatenate=4"],
+    ),
     "evoformer-distances": (
         "evoformer",
         [
