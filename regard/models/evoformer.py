@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.config import Config, Count, Depth, Rate
-from regard.errors import InputError, at
+from regard.errors import ConfigError, InputError, at
 from regard.models.evoformer_layer import EvoformerLayer, Pairs, PairUpdate, Places, Rows, RowUpdate
 from regard.models.init import InitConfig, NormalConfig
 from regard.models.introspection import AttentionRole, ModelSequence, Tap, attention_name
@@ -25,7 +25,7 @@ from regard.models.residues import clean_sequence
 from regard.parts.attention import AttentionConfig
 from regard.parts.conv import Convolution, ConvolutionConfig
 from regard.parts.embed import EmbedConfig, Embedding
-from regard.parts.feedforward import FeedForwardConfig
+from regard.parts.feedforward import ChannelMixConfig, FeedForwardConfig, MoEConfig
 from regard.parts.linear import Linear
 from regard.parts.mask import Padding, explicit_positions
 from regard.parts.norm import LayerNormConfig, NormConfig
@@ -239,6 +239,17 @@ class EvoformerConfig(ModelConfig):
     """What is read from the vectors: states of residues, or distances of pairs."""
     init: InitConfig = field(default_factory=NormalConfig)
     """The initial weights."""
+
+    def validate(self) -> None:
+        """Check the rules between values."""
+        super().validate()
+        for name, part in (("feedforward", self.feedforward), ("pair_feedforward", self.pair_feedforward)):
+            if isinstance(part, MoEConfig):
+                rule = "a mixture of experts balances their load over the tokens of a text, not over rows or pairs"
+                raise ConfigError(f"{rule}; use mlp or glu", name)
+        if isinstance(self.pair_feedforward, ChannelMixConfig):
+            rule = "channel-mix reads the token before, and a pair has none before it"
+            raise ConfigError(f"{rule}; use mlp or glu", "pair_feedforward")
 
     def build(self) -> Evoformer:
         """Build the model."""

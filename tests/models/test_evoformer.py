@@ -97,6 +97,22 @@ def test_a_model_of_single_sequences_refuses_alignments():
         made("model.alignment=none")(tokens(1, 7), alignment=tokens(1, 3, 7))
 
 
+EXPERTS = ("kind=moe", "experts=4", "chosen=2", "hidden=8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([f"model.feedforward.{key}" for key in EXPERTS], r"^model\.feedforward: a mixture of experts balances"),
+        ([f"model.pair_feedforward.{key}" for key in EXPERTS], r"^model\.pair_feedforward: a mixture of experts"),
+        (["model.pair_feedforward.kind=channel-mix"], r"^model\.pair_feedforward: channel-mix reads the token before"),
+    ],
+)
+def test_transitions_that_need_a_row_of_tokens_are_refused(changes: list[str], message: str):
+    with pytest.raises(regard.ConfigError, match=message):
+        made(*changes)
+
+
 def test_it_describes_itself():
     model = made()
     assert model.task == "residues"
