@@ -14,8 +14,8 @@ FEW_ROWS = 20  # fewer validation rows give a score that is mostly chance
 SHARED = 0.02  # share of validation rows that may be training rows, too: short texts repeat themselves
 UNKNOWN = 0.5  # share of unknown tokens from which a score says little
 COMPARED = 200_000  # training rows that are compared; of more, a sample
-# Known tokens, with those at both ends, from which a row with unknown ones can be compared. With the 3,600 words of TREC's
-# default, 18 of 272 questions are like another one but for unknown words; all of these have fewer known ones.
+# Known tokens, with those at both ends, from which a row with unknown ones can be compared. With the 3,600 words of
+# TREC's default, 18 of 272 questions are like another one but for unknown words; all of these have fewer known ones.
 KNOWN = 12
 AT_ONCE = 10_000
 FACTOR = np.uint64(6364136223846793005)  # odd, so that no token is lost modulo 2^64 (Knuth, MMIX)

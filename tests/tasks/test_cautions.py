@@ -47,7 +47,7 @@ def test_rows_that_are_held_out_of_repeated_ones(tmp_path):
 
 
 def test_rows_that_differ_in_unknown_words_are_not_duplicates(tmp_path):
-    """With the words that occur once unknown, "what is a <unk> ?" stands for many questions, which nobody can remove."""
+    """Where rare words are unknown, "what is a <unk> ?" stands for many questions, and there is nothing to remove."""
     words = TokenizerConfig("word", vocabulary=20)
 
     def texts(first: int, rest: str = "") -> list[str]:
@@ -65,7 +65,9 @@ def test_rows_that_differ_in_unknown_words_are_not_duplicates(tmp_path):
     assert cautions(texts(0), texts(100)) == []
     long = texts(0, " a long question of many words that is the same in all of them")
     known = ["what is a question ?"] * 10
-    for name, caution in zip(("text", "pair"), cautions([*long, *known], [*texts(100), *known, *long[:5]]), strict=True):
+    for name, caution in zip(
+        ("text", "pair"), cautions([*long, *known], [*texts(100), *known, *long[:5]]), strict=True
+    ):
         assert caution.startswith(f"at least 15 of 115 validation {name}s are in the training data, too")
 
 
