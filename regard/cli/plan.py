@@ -27,6 +27,7 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     from regard.models.count import parameters
     from regard.models.recipe import build_empty
     from regard.tasks.baselines import describe_baseline
+    from regard.tasks.cautions import caution_unknown
 
     config, task, ranks = planned.plan.config, planned.plan.task, planned.ranks
     assert config.model is not None  # only a module that is given from Python has no config
@@ -36,7 +37,8 @@ def print_plan(console: "Console", planned: "PlannedRun") -> None:
     rows["data"] = list_counts(task.facts())
     if left_out := task.skipped.report():
         rows["left out"] = "\n".join(left_out)
-    if cautions := list(task.cautions()):
+    learned = config.tokenizer is not None and config.tokenizer.path is None
+    if cautions := [*task.cautions(), *caution_unknown(task, learned)]:
         rows["caution"] = "\n".join(cautions)
     if config.tokenizer is not None and task.tokenizer is not None:
         kind = f"from {short_path(config.tokenizer.path)}" if config.tokenizer.path else config.tokenizer.kind

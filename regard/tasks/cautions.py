@@ -96,13 +96,17 @@ def caution_validation(name: str, train: Hashes, valid: Hashes, rows: int | None
         yield f"{rule}, so the score is too good; remove duplicates, or give other data with --valid"
 
 
-def caution_passages(train: Indices, valid: Indices, whole: bool) -> Iterator[str]:
+def caution_passages(train: Indices, valid: Indices, whole: bool, unknown: int) -> Iterator[str]:
     """Yield a caution if passages of a validation text are in the training text, too.
 
-    `train` and `valid` are the tokens of both texts; `whole` says whether `train` is all of the training text.
+    `train` and `valid` are the tokens of both texts; `whole` says whether `train` is all of the training text. Passages
+    most of whose tokens are unknown are left out, since they are all alike.
     """
     passages, seen = hash_passages(valid), hash_passages(train)
-    asked = np.sort(passages[spread(np.arange(0, len(passages), PASSAGE), PASSAGES)])
+    begins = spread(np.arange(0, len(passages), PASSAGE), PASSAGES)
+    unknown_before = np.concatenate(([0], np.cumsum(valid == unknown)))
+    known = unknown_before[begins + PASSAGE] - unknown_before[begins] < UNKNOWN * PASSAGE
+    asked = np.sort(passages[begins[known]])
     if not len(asked):
         return
     places = np.searchsorted(asked, seen)  # much faster than to sort the training text
@@ -119,8 +123,11 @@ def caution_few(name: str, rows: int) -> Iterator[str]:
         yield f"{counted}: the score is mostly chance; give more data, or --valid FILE"
 
 
-def caution_unknown(task: Task) -> Iterator[str]:
-    """Yield a caution if most of what the model reads has no token of its own: another script, or another language."""
+def caution_unknown(task: Task, learned: bool = False) -> Iterator[str]:
+    """Yield a caution if most of what the model reads has no token of its own: another script, or another language.
+
+    `learned`: the tokenizer was learned from these texts, which have too many words for it.
+    """
     tokens, tokenizer = task.tokens_read(), task.tokenizer
     if tokenizer is None:
         return
@@ -128,7 +135,8 @@ def caution_unknown(task: Task) -> Iterator[str]:
     share = np.mean(tokens == tokenizer.unk) if len(tokens) else 0.0
     if share > UNKNOWN:
         rule = f"{share:.0%} of the tokens are unknown to the tokenizer, so the score says little"
-        yield f"{rule}; give texts like those that the model was trained on"
+        other = "choose tokenizer.kind=bpe, which knows every text, or a larger tokenizer.vocabulary"
+        yield f"{rule}; {other if learned else 'give texts like those that the model was trained on'}"
 
 
 def caution_classes(labels: Indices, classes: Sequence[str]) -> Iterator[str]:

@@ -327,7 +327,7 @@ class LongTextTask(Task):
     def cautions(self) -> Iterator[str]:
         """Yield a caution if the validation text is in the training text, too."""
         train, valid = self.counted_tokens()
-        return caution_passages(train, valid, len(train) == self.train.tokens)
+        return caution_passages(train, valid, len(train) == self.train.tokens, self.learned.unk)
 
     def tokens_read(self) -> Indices:
         """Return the beginning of the validation text."""

@@ -425,6 +425,23 @@ def test_the_plan_and_the_architecture_caution_of_keys_that_are_not_inherited(re
     assert rule in " ".join(regard("show", "mine.toml").out.split())
 
 
+def test_the_plan_cautions_of_texts_that_the_tokenizer_does_not_know(regard):
+    """Their perplexity is low, since the next token is nearly always the unknown one."""
+    brief, dry = ["model.dim=16", "model.depth=1", *BRIEF, SHORT], "--dry-run"
+    rule = "% of the tokens are unknown to the tokenizer, so the score says little; "
+    given = file("rare.txt", [f"word{number}" for number in range(400)])
+    plan = " ".join(
+        regard("train", "language", given, *brief, "tokenizer.kind=word", "tokenizer.vocabulary=9", dry).out.split()
+    )
+    assert f"{rule}choose tokenizer.kind=bpe" in plan
+    regard("train", "language", text(), *brief, "--run", "run")
+    other = file("other.txt", ["\u65e5\u672c\u8a9e"] * 400)
+    plan = " ".join(regard("train", "language", other, *BRIEF, SHORT, "--init-from", "run", dry).out.split())
+    assert f"{rule}give texts like those that the model was trained on" in plan
+    plan = " ".join(regard("train", "language", text(), *BRIEF, SHORT, "--init-from", "run", dry).out.split())
+    assert "unknown to the tokenizer" not in plan
+
+
 def test_a_misspelt_task(regard):
     found = regard.refused("train", "langauge", text())
     assert found == "'langauge' is neither a task nor a recipe; did you mean the task 'language'?"
