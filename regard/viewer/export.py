@@ -30,6 +30,12 @@ OPTIONAL = {  # what is left out if the page is too large, in this order, and wh
     "recurrences": "the numbers of the States view",
     "arithmetic": "the numbers of the Arithmetic view",
 }
+LOOKERS = {  # what is beside the rows of a head, by the name of their sequence; as `axesOf` in web/src/heatmap.ts
+    "tokens": "this word looks …",
+    "written": "to write this, it looks …",
+    "patches": "this patch looks …",
+    "steps": "this step looks …",
+}
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r]")  # what a cell begins with that a spreadsheet evaluates
 
 
@@ -165,6 +171,7 @@ class HeadWeights:
     queries: list[str]
     keys: list[str]
     title: str
+    beside: str  # what the rows are: "this word looks …"
     contacts: list[list[int]] = field(default_factory=list)  # pairs of tokens to be outlined
 
 
@@ -186,10 +193,11 @@ def read_head_weights(recording: Recording, attention: str | None = None, head: 
     queries, keys = (
         [token["text"] for token in manifest["sequences"][name]] for name in (chosen["queries"], chosen["keys"])
     )
+    beside = LOOKERS.get(chosen["queries"], LOOKERS["tokens"])
     name = f"L{chosen['layer']}.H{number + 1}" + ("" if chosen["kind"] == "self" else f" · {chosen['kind']}")
     step = f" · step {manifest['steps'][-1]}" if manifest["steps"] else ""
     contacts = manifest.get("contacts", []) if chosen["queries"] == chosen["keys"] else []
-    return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}", contacts)
+    return HeadWeights(weights, allowed, queries, keys, f"{manifest['title']} · {name}{step}", beside, contacts)
 
 
 def choose_head(manifest: Manifest, attention: str | None, head: int | None) -> tuple[AttentionInfo, int]:
@@ -271,6 +279,7 @@ def draw_head(head: HeadWeights, kind: str) -> bytes:
         mask=head.allowed,
         outlined=outlined,
         outlines="outlined: likely contacts",
+        beside=head.beside,
     )
     return draw.encode_figure(figure, kind)
 

@@ -293,6 +293,21 @@ def test_a_picture_has_words_and_is_the_same_every_time():
         assert min(image.size) > 100
 
 
+@pytest.mark.parametrize(
+    ("queries", "beside"),
+    [
+        ("source", "this word looks"),
+        ("steps", "this step looks"),
+        ("patches", "this patch looks"),
+        ("written", "to write this, it looks"),
+    ],
+)
+def test_a_picture_says_what_looks(queries, beside):
+    said = manifest(attentions=[attention("self.1", queries, queries, 2, 2)])
+    said["sequences"][queries] = said["sequences"]["source"]
+    assert beside.encode() in draw_head(read_head_weights(recording(said | {"begin": None})), "svg")
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +324,6 @@ def test_files_that_cannot_be_written(tmp_path):
 
 @pytest.mark.parametrize("token", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", " =1", "\r1", "＝1", '=HYPERLINK("x")'])
 def test_no_token_of_a_table_is_a_formula(token):
-    head = HeadWeights(np.ones((1, 2)), None, [token], [token, "a=b"], "title")
+    head = HeadWeights(np.ones((1, 2)), None, [token], [token, "a=b"], "title", "")
     first, second = csv.reader(io.StringIO(head_to_csv(head), newline=""))
     assert (first, second[0]) == (["", f"'{token}", "a=b"], f"'{token}")
