@@ -14,10 +14,7 @@ from regard.tasks.task import Task
 from regard.training.config import RunConfig
 from regard.training.pretrained import Pretrained
 from regard.training.ranks import Ranks
-from regard.training.request import (
-    RunRequest,
-    UserChoices,
-)
+from regard.training.request import RunRequest, UserChoices
 
 Say = Callable[[str], None]
 COMMAND_LINE = "command line"

@@ -24,9 +24,7 @@ from regard.training.model_table import (
     table_below,
 )
 from regard.training.pretrained import Pretrained
-from regard.training.request import (
-    apply_named,
-)
+from regard.training.request import apply_named
 from regard.training.suggestions import choose_size
 from regard.use.box import find_model
 

@@ -28,9 +28,7 @@ from regard.training.draft import COMMAND_LINE, Draft, RunPlan, Say, chosen_by
 from regard.training.interruptions import limit_checkpoints, limit_validations
 from regard.training.memory import split_to_fit
 from regard.training.model_choice import choose_architecture, choose_model, find_facts
-from regard.training.model_table import (
-    find_size,
-)
+from regard.training.model_table import find_size
 from regard.training.ranks import Ranks
 from regard.training.request import (
     BY_KIND,
@@ -226,13 +224,10 @@ def choose_training(draft: Draft) -> None:
     if "validate_every" in said:  # then the user wants all of them, even if it is what is suggested
         plan["rare_until"] = 0.0
         draft.note("train.rare_until", 0.0, chosen_by("train.validate_every", choose_training))
-    every = plan["validate_every"]
-    for _ in range(2):  # the user may choose how often to validate
-        plan["patience"] = suggest_patience(steps, every)
-        draft.note("train.patience", plan["patience"], chosen_by("train.steps, train.validate_every", suggest_patience))
-        draft.train_table = _with_user_training(draft, plan)
-        chosen_every = draft.train_table.get("validate_every")  # checked later, as all values of the user
-        every = chosen_every if type(chosen_every) is int and chosen_every > 0 else every
+    every = _with_user_training(draft, plan).get("validate_every")  # which the user may have chosen
+    plan["patience"] = suggest_patience(steps, every)
+    draft.note("train.patience", plan["patience"], chosen_by("train.steps, train.validate_every", suggest_patience))
+    draft.train_table = _with_user_training(draft, plan)
 
 
 def fit_to_minutes(draft: Draft) -> None:

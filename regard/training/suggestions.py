@@ -119,11 +119,11 @@ def suggest_checkpoints(config: TrainConfig, seconds: float) -> int:
     return every if every * seconds >= CHECKPOINT_SECONDS else RARE * every
 
 
-def suggest_patience(steps: int, every: int) -> int:
+def suggest_patience(steps: int, every: object) -> int:
     """Return after how many validations without a better one a run stops: a share of all, but not too few.
 
     A run must not stop before the rate has fallen, which is when the loss falls most.
     """
-    if type(every) is not int or every < 1:  # a mistake, which is reported later
+    if type(every) is not int or every < 1:  # a mistake of the user, which is reported later
         return LEAST_PATIENCE
     return max(LEAST_PATIENCE, ceil(max(PATIENCE * steps, LEAST_PATIENT_STEPS) / every))
