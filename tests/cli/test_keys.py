@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.cli.keys import Section, find_section, find_sections, keys_of, meanings, page
+from regard.cli.keys import find_section, find_sections, keys_of, meanings, page
 from regard.config import Config, Positive
 from regard.extend import open_registry, register
 from regard.parts.score import ScoreConfig
@@ -32,6 +32,14 @@ def gauss() -> Iterator[None]:
     register("score", "gauss")(GaussConfig)
     yield
     del open_registry("score")._items["gauss"]
+
+
+@pytest.fixture(scope="module")
+def described() -> tuple[set[str], set[str]]:
+    """The keys and the kinds that are described; to find them takes a second."""
+    sections = find_sections().values()
+    keys = {key.name for part in sections for config in part.classes.values() for key in keys_of(config)}
+    return keys, {kind for part in sections for kind in part.classes}
 
 
 @pytest.fixture
@@ -66,16 +74,9 @@ def test_every_class_says_what_it_is() -> None:
             assert not config.__doc__.startswith(f"{config.__name__}("), config  # which dataclass writes otherwise
 
 
-@pytest.fixture(scope="module")
-def sections() -> dict[str, Section]:
-    """What is described; it takes half a second to find."""
-    return find_sections()
-
-
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_table_of_the_recipes_is_described(name: str, sections: dict[str, Section]) -> None:
-    known = {key.name for part in sections.values() for config in part.classes.values() for key in keys_of(config)}
-    kinds = {kind for part in sections.values() for kind in part.classes}
+def test_every_table_of_the_recipes_is_described(name: str, described: tuple[set[str], set[str]]) -> None:
+    known, kinds = described
 
     def walk(table: dict[str, object], names_are_free: bool = False) -> None:
         for key, value in table.items():
