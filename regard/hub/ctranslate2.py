@@ -165,9 +165,8 @@ def _check_attention(attention: AttentionConfig, self_attention: bool) -> None:
     score = _expect(attention.score, DotConfig, "score")
     _require(score.cap, None, "score.cap")
     _require(attention.mask, None, "mask")
-    _require(
-        attention.window, None, "window"
-    )  # CTranslate2 has windows, but handles prompts longer than a window differently
+    # CTranslate2 has windows, but handles prompts longer than a window differently
+    _require(attention.window, None, "window")
     if heads.qk_norm is not None:
         _expect(heads.qk_norm, RMSNormConfig, "heads.qk_norm")
     if attention.position is not None:

@@ -30,14 +30,8 @@ from regard.parts.state import Hidden
 
 EMPTY_SUM = -1e38  # the logarithm of the weight of no token
 SHORTEST = -exp(-0.5)  # the logarithm of the fastest decay of RWKV-7, which bounds ratios of decays
-MIXTURES = (
-    "r",
-    "w",
-    "k",
-    "v",
-    "a",
-    "g",
-)  # of a token and the one before: for queries, decays, keys, values, rates, gates
+# mixtures of a token and the one before: for queries, decays, keys, values, rates, gates
+MIXTURES = ("r", "w", "k", "v", "a", "g")
 
 
 class Shifting(Mixer):

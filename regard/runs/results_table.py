@@ -9,14 +9,8 @@ from regard.tasks.metric import HIGHER_IS_BETTER
 
 SEEDS = 3  # the least number of runs of which a spread is stated
 NOT_MEASURED = "not measured"
-SHARES = (
-    "accuracy",
-    "q3",
-    "q3_strict",
-    "q8",
-    "precision_l5_24",
-    "precision_l_6",
-)  # metrics that are written in percent
+# metrics that are written in percent
+SHARES = ("accuracy", "q3", "q3_strict", "q8", "precision_l5_24", "precision_l_6")
 
 STEP_METRICS = {
     "IWSLT'15 English to Vietnamese, BLEU of tokens": "bleu_tokenised",

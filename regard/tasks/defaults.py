@@ -30,12 +30,9 @@ PRETRAINED_WIDTH = 230  # up to which it holds; it falls with the square of the 
 WARMUP = {"cosine": (10, 1000), "inverse-sqrt": (4, 1000), "linear": (20, 100)}  # (1 / share of the steps, maximum)
 PRETRAINED_WARMUP = (10, 100)
 COOLDOWN = 0.6  # the share of the steps over which a linear schedule falls; 1.835 at 0.3, 1.860 at 0.6, 1.930 at 1
+# (below this many bytes of text, pieces)
 # Published for such amounts: 10,000 for IWSLT'14 (fairseq), 37,000 for WMT (Vaswani et al. 2017); not compared here.
-VOCABULARIES = (
-    (10_000_000, 6000),
-    (50_000_000, 10_000),
-    (500_000_000, 16_000),
-)  # (below this many bytes of text, pieces)
+VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))
 LARGEST_VOCABULARY = 32_000
 LITTLE = 3_000_000  # tokens of text below which regularisation is strong
 BYTES_PER_TOKEN = 4  # of text, about

@@ -25,12 +25,8 @@ VALIDATIONS = 20  # of a run; fewer if that would be more often than every tenth
 RARE_UNTIL = 0.6  # of a run, while the rate is high; the best weights come after that
 VALIDATION_SHARE = 0.1  # of the cost of all updates that validations may have
 CHECKPOINT_SECONDS = 10.0  # between checkpoints on an accelerator, below which only every fourth is made
-AUTO_SIZES = {
-    "tiny": 200_000,
-    "small": 20_000_000,
-    "base": 1_000_000_000,
-    "big": None,
-}  # on an accelerator, the size for fewer tokens than this
+# on an accelerator, the size for fewer tokens than this
+AUTO_SIZES = {"tiny": 200_000, "small": 20_000_000, "base": 1_000_000_000, "big": None}
 
 
 def check_size(size: str) -> None:

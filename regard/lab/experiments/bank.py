@@ -258,9 +258,8 @@ def _pronouns(reader: _Reader) -> Iterator[Row]:
         heads = reader.attention(text, place, hide=place)
         weights.append({name: (float(row[before]), float(row[others].mean())) for name, row in heads.items()})
     yield {AGREES: fmean(agrees), "sentences": len(agrees)}
-    chosen = (
-        weights[::4] + weights[1::4]
-    )  # the head is chosen on one half, with 'he' and 'she', and measured on the other
+    # the head is chosen on one half, with 'he' and 'she', and measured on the other
+    chosen = weights[::4] + weights[1::4]
     tested = weights[2::4] + weights[3::4]
     best = max(chosen[0], key=lambda name: fmean(one[name][0] - one[name][1] for one in chosen))
     yield {
