@@ -1,10 +1,9 @@
 """Every recipe on an accelerator: `python -m bench.accelerator [NAME ...]`, or those whose names contain a NAME.
 
 These checks need a GPU, so they are not part of the tests. Captured updates are compared with others
-(bench/captured.py). Each shrunk recipe is compiled whole (inductor, fullgraph),
-forward and backward, and compared with the same model on the CPU. The attention kernels are compared with each other on
-the GPU; a query that sees nothing must get zeros and finite gradients from all of them. Exits with 1 if anything
-disagrees.
+(bench/captured.py). Each shrunk recipe is compiled whole (inductor, fullgraph), forward and backward, and compared with
+the same model on the CPU. The attention kernels are compared with each other on the GPU; a query that sees nothing must
+get zeros and finite gradients from all of them. Exits with 1 if anything disagrees.
 """
 
 import multiprocessing

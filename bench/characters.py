@@ -1,9 +1,8 @@
 """Time to a validation loss of 1.88 on tinyshakespeare: `regard train language` against nanoGPT's settings.
 
-`python -m bench.characters data/tinyshakespeare/input.txt` (`regard data tinyshakespeare` downloads it). The
-reference is `PlainGPT` with the settings of nanoGPT's README for a CPU: 2000 updates of 12
-rows of 64 characters, AdamW, cosine from 1e-3, no dropout; 1.88 is the loss that README reports. Time is that of the
-updates alone.
+`python -m bench.characters data/tinyshakespeare/input.txt` (`regard data tinyshakespeare` downloads it). The reference
+is `PlainGPT` with the settings of nanoGPT's README for a CPU: 2000 updates of 12 rows of 64 characters, AdamW, cosine
+from 1e-3, no dropout; 1.88 is the loss that README reports. Time is that of the updates alone.
 """
 
 import sys

@@ -75,8 +75,8 @@ def run_experiment(
     """Measure an experiment, and write plots, a CSV file and a page; return rows, verdict and the path of the page.
 
     `changes` are settings of the experiment, such as "noise=0.5", that differ from those of the `scale` ("tiny",
-    "default" or "full"). `seeds` seeds are measured, from `seed` on. Seeds that a folder has already
-    are not measured again. `say` is called with what is being done, and the share of all work that is done.
+    "default" or "full"). `seeds` seeds are measured, from `seed` on. Seeds that a folder has already are not measured
+    again. `say` is called with what is being done, and the share of all work that is done.
     """
     found = find_experiment(experiment) if isinstance(experiment, str) else experiment
     name = None if recipe is None else str(recipe)

@@ -171,8 +171,8 @@ def watch(model: "nn.Module | HasModule", only: str = "*") -> Iterator[Tape]:
     """Record every call of every attention of `model` in this thread inside the `with`, to read its weights.
 
     `model` is a module, or what `regard.load` returned. `only` chooses attentions by name, with `*` as a wildcard:
-    `watch(model, "decoder.*.cross")`. The results of the model stay the same; a compiled model
-    runs uncompiled while it is watched.
+    `watch(model, "decoder.*.cross")`. The results of the model stay the same; a compiled model runs uncompiled while it
+    is watched.
     """
     modules = ((_name(path), module) for path, module in module_of(model).named_modules())
     every = {name: module for name, module in modules if isinstance(module, Watchable)}

@@ -202,8 +202,8 @@ def open_trees(
     """Load the tokens of trees, or make them: row 2i is a sentence, row 2i + 1 its tree; each ends with the end token.
 
     A `variant` above 0 is made with BPE-dropout, and with constituents replaced by others; it has the same trees. One
-    that becomes longer than `widest`, on either side, stays as it is. Trees
-    of more than `longest` tokens are left out of training, but not of validation (`variant` None).
+    that becomes longer than `widest`, on either side, stays as it is. Trees of more than `longest` tokens are left out
+    of training, but not of validation (`variant` None).
     """
     symbols, end = TreeSymbols.of(tokenizer), (tokenizer.end,)
     before, after = text_template(tokenizer, (), end)

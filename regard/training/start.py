@@ -86,8 +86,7 @@ def train(
     `model` is a module to train as it is: one that `regard.build` made, or one of your own whose `forward` takes what
     the task gives (docs/training.md). `callbacks` see updates and validations (training/callbacks.py). `on_plan` is
     called with what was decided, before anything is written. A cell of a notebook that is run again replaces the run
-    that it made before. If torchrun or Slurm has started the command again, `run`
-    continues from its last checkpoint.
+    that it made before. If torchrun or Slurm has started the command again, `run` continues from its last checkpoint.
     """
     callbacks = list_callbacks(callbacks)
     run = None if run is None else check_path(run, "run")

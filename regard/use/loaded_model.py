@@ -284,10 +284,9 @@ class LoadedModel:
     ) -> Evaluation:
         """Measure the model on files of its task, or on the validation data of its run.
 
-        Tables are read as in training; settings after the files change that: `evaluate("a.csv", "task.text=body")`.
-
-        A translator is measured by what `translate` writes, with 5 beams or as many as its folder says, and a parser
-        with those of its run (`task.beam`); `beam` chooses another number for both.
+        Tables are read as in training; settings after the files change that: `evaluate("a.csv", "task.text=body")`. A
+        translator is measured by what `translate` writes, with 5 beams or as many as its folder says, and a parser with
+        those of its run (`task.beam`); `beam` chooses another number for both.
         """
         options = translate_options(self.bundle, {"beam": beam, "batch_tokens": batch_tokens})
         return evaluate_model(self.bundle, list_files(files), options, say, beam)

@@ -119,9 +119,8 @@ class ModelHandle:
 def make_handles(folders: Sequence[Path], device: str = "auto", allow_pickle: bool = False) -> list[ModelHandle]:
     """Make a handle for each folder, named after the folder, or after the whole path if two have the same name.
 
-    A folder may be the name of a model in the box.
-
-    The page selects models by these names, so a byte that is not UTF-8 is a question mark in both.
+    A folder may be the name of a model in the box. The page selects models by these names, so a byte that is not UTF-8
+    is a question mark in both.
     """
     folders = [find_model(folder) for folder in folders]
     last = [folder.resolve().name for folder in folders]
