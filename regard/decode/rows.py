@@ -45,7 +45,7 @@ class Rows:
         return [place for place, row in enumerate(self.here) if row not in self.done]
 
     def is_check_due(self, written: int) -> bool:
-        """Whether to read the rows now that each has written this many tokens."""
+        """Return whether to read the rows now that each has written this many tokens."""
         return written % self.every == 0 or written == self.steps or self._full(written)
 
     def drop_done(self, written: int) -> list[int] | None:
@@ -61,7 +61,7 @@ class Rows:
         return stay
 
     def _full(self, written: int) -> bool:
-        """Whether a row would exceed the capacity if it read its last token, too."""
+        """Return whether a row would exceed the capacity if it read its last token, too."""
         return self.longest + written > self.capacity
 
 

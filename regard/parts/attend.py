@@ -109,7 +109,7 @@ def _attend_edited(query: Queries, key: Keys, value: Values, terms: Terms, memo:
 
 
 def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool:
-    """Whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, and with heads of width >= 16.
+    """Return whether to use Flex: compiled, on CUDA, not in decode steps, without dropout, with heads of width >= 16.
 
     It skips blocks of 128 x 128 pairs that are hidden. Short rows have none, and compiling it takes many seconds. A
     bias for each pair is in memory anyway, so the other kernels need no more.
@@ -120,20 +120,20 @@ def _suits_flex(query: Tensor, key: Tensor, value: Tensor, terms: Terms) -> bool
 
 
 def _needs_no_mask(terms: Terms, equally_long: bool) -> bool:
-    """Whether the fused kernel needs no mask of T x S and nothing is added to the scores."""
+    """Return whether the fused kernel needs no mask of T x S and nothing is added to the scores."""
     mask = terms.mask
     plain = terms.score.cap is None and not terms.has_bias
     return plain and (mask is None or (_is_plainly_causal(terms) and equally_long) or _is_padding(mask))
 
 
 def _is_plainly_causal(terms: Terms) -> bool:
-    """Whether the mask is exactly causal, which the kernel can do without a mask, if keys are as many as queries."""
+    """Return whether the mask is exactly causal; with as many keys as queries, the kernel needs no mask for it."""
     natural = terms.query_positions is None and terms.key_positions is None
     return isinstance(terms.mask, Causal) and natural
 
 
 def _is_padding(mask: Rule) -> bool:
-    """Whether only padding is hidden: a mask of size S, not T x S."""
+    """Return whether only padding is hidden: a mask of size S, not T x S."""
     return all(isinstance(rule, Padding) for rule in mask.rules())
 
 

@@ -248,7 +248,7 @@ class SlotTable:
 
 
 def _sees_past(mask: Rule | None) -> bool:
-    """Whether every rule lets a query see all earlier tokens of its row."""
+    """Return whether every rule lets a query see all earlier tokens of its row."""
     return mask is None or all(isinstance(rule, Causal | Prefix | Padding) for rule in mask.rules())
 
 

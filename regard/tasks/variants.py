@@ -59,7 +59,7 @@ class Variants:
         return self._opened[number]
 
     def to(self, device: torch.device) -> None:
-        """Have the tokens on a device."""
+        """Move the tokens to a device, also those that are made later."""
         self._device = device
         self._placed = {}
 
