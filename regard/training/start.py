@@ -268,6 +268,7 @@ def _trainer(
 ) -> Trainer:
     if ranks.device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+        torch.cuda.reset_peak_memory_stats(ranks.device)  # an earlier run of this process may have taken more
     use_threads(run.config.train.threads)
     task.to(ranks.device)
     return Trainer(run, task, model, ranks, progress, callbacks)

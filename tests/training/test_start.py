@@ -20,6 +20,7 @@ from regard.models.recipe import load_recipe
 from regard.tasks.defaults import ADAM_RATE, REST_RATE
 from regard.training import start, trial
 from regard.training.optimizer import AdamWConfig, MuonConfig
+from regard.training.ranks import Ranks
 from regard.training.resumed_config import resumed_config
 from regard.training.run import Run
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
@@ -56,6 +57,19 @@ def recipe(text: dict[str, object], rest: str) -> Path:
     task = f'[task]\nkind = "language"\ntrain = ["{text["train"][0]}"]\nwindow = 16\n'
     Path("mine.toml").write_text(task + rest)
     return Path("mine.toml")
+
+
+def test_the_memory_of_an_earlier_run_does_not_count(monkeypatch):
+    """Otherwise a small model that is trained after a large one would not be captured."""
+    reset = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
+    monkeypatch.setattr(start, "Trainer", lambda *arguments: None)
+    run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(threads=None)))
+    task = SimpleNamespace(to=lambda device: None)
+    for device in ("cuda", "cpu"):
+        start._trainer(run, task, None, Ranks(0, 1, torch.device(device)), None, ())
+    assert reset == [torch.device("cuda")]
 
 
 def test_a_model_that_is_not_better_than_counting_is_told_so_loudly(text, capsys):
