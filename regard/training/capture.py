@@ -6,24 +6,30 @@ filled before a replay. Random numbers follow the seed of the generator at the r
 is one graph for each shape, and all share one pool of memory, since no two run at once and nothing stays in it.
 
 No update is wasted: the first ones of a shape are ordinary updates, in which kernels are chosen and caches are filled.
-One of them is a rehearsal, in which it is an error to wait for the device, because that cannot be captured.
+One of them is a rehearsal, in whose passes it is an error to wait for the device, because that cannot be captured. Then
+its gradients are discarded and computed again; what follows them could not be undone.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from regard.tasks.task import Batch, Task
+from regard.training.optimizer import OptimizerConfig
 
 GRAPHS = 64  # shapes that are captured, more than there are length buckets; further ones are not
 LARGEST_SHARE = 0.3  # of the memory of a device that updates may take and be captured
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 WAITS = "called a synchronizing CUDA operation"  # torch's error in a rehearsal
 
-Learn = Callable[[Batch], tuple[Tensor, ...]]
+Passes = Callable[[], AbstractContextManager[None]]  # in which an update passes through the model
+Learn = Callable[..., tuple[Tensor, ...]]  # of a batch, and of `Passes`
+Compute = Callable[[Batch], tuple[Tensor, ...]]
 Key = tuple[Any, ...]
 
 
@@ -34,7 +40,7 @@ class CapturedUpdates:
     `undo` discards the gradients of an update that failed.
     """
 
-    def __init__(self, learn: Learn, compute: Learn, undo: Callable[[], None], device: torch.device) -> None:
+    def __init__(self, learn: Learn, compute: Compute, undo: Callable[[], None], device: torch.device) -> None:
         self.learn, self.compute, self.undo = learn, compute, undo
         self.recorder = CudaRecorder() if device.type == "cuda" else Recorder()
         self.graphs: dict[Key, CapturedShape] = {}
@@ -60,8 +66,8 @@ class CapturedUpdates:
     def _rehearse(self, batch: Batch) -> tuple[Tensor, ...]:
         """Learn from a batch as usual, but find out whether that waits for the device."""
         try:
-            with self.recorder.aside(), self.recorder.without_waiting():
-                found = self.learn(batch)
+            with self.recorder.aside():
+                found = self.learn(batch, self.recorder.without_waiting)
         except RuntimeError as error:
             if WAITS not in str(error):
                 raise
@@ -96,7 +102,7 @@ class CapturedUpdates:
 class CapturedShape:
     """The graph of updates of one shape: the tensors of its batch, and the numbers that it computes."""
 
-    def __init__(self, compute: Learn, batch: Batch, recorder: "Recorder") -> None:
+    def __init__(self, compute: Compute, batch: Batch, recorder: "Recorder") -> None:
         self.batch = {name: tensor.clone() for name, tensor in batch.items()}
         self.found: Tensor | None = None  # stays in the pool, so that no other graph overwrites it
 
@@ -186,13 +192,24 @@ class CudaRecorder(Recorder):
             torch.cuda.set_sync_debug_mode(before)
 
 
-def can_capture(model: nn.Module, task: Task) -> bool:
-    """Return whether nothing in a forward pass can depend on Python values that change between updates.
+def can_capture(model: nn.Module, task: Task, optimizer: OptimizerConfig) -> bool:
+    """Return whether nothing in an update can depend on Python values that change between updates.
 
-    A replay runs no Python. Modules of torch and of this package are known not to need it; of others, and of hooks,
-    nothing is known.
+    A replay runs no Python. Torch and this package are known not to need it; of parts and optimizers of the user, and
+    of hooks, nothing is known.
     """
     modules = list(model.modules())
-    known = all(type(part).__module__.partition(".")[0] in ("regard", "torch") for part in (*modules, task))
-    hooks = any(getattr(module, name) for module in modules for name in HOOKS)
-    return known and not hooks and not any(parameter._backward_hooks for parameter in model.parameters())
+    parts = (value for module in modules for value in vars(module).values())  # activations, masks
+    known = all(map(_is_known, (*modules, *parts, task, optimizer)))
+    hooks = any(getattr(module, name) for module in modules for name in HOOKS) or _has_any_global_hook()
+    return known and not hooks and not any(map(_has_hook, model.parameters()))
+
+
+def _is_known(part: object) -> bool:
+    """Return whether an object or a function is one of torch or of this package; plain values have no module."""
+    home = getattr(part.func if isinstance(part, partial) else part, "__module__", None) or "torch"
+    return home.partition(".")[0] in ("regard", "torch")
+
+
+def _has_hook(parameter: nn.Parameter) -> bool:
+    return bool(parameter._backward_hooks or parameter._post_accumulate_grad_hooks)

@@ -42,7 +42,7 @@ def choose_execution(model: nn.Module, task: Task, config: TrainConfig, ranks: R
     kind = ranks.device.type
     kernels = estimate_kernels(estimate_flops(model, config.tokens * task.passes()), task.passes())
     captures = config.capture == "always" or (
-        config.capture == "auto" and kernels < CAPTURED_SECONDS and can_capture(model, task)
+        config.capture == "auto" and kernels < CAPTURED_SECONDS and can_capture(model, task, config.optimizer)
     )
     captures = captures and kind == "cuda" and ranks.world == 1
     seconds = config.steps * (kernels if captures else max(kernels, LAUNCH_SECONDS))  # of all updates, uncompiled

@@ -22,9 +22,10 @@ from regard.models.store import tensors
 from regard.parts.moe import Router
 from regard.parts.onednn import fast_products
 from regard.parts.region import compile_fixed, compiled_regions
+from regard.parts.watch import is_observed
 from regard.tasks.loss import IGNORE
 from regard.tasks.task import Batch, Task
-from regard.training.capture import CapturedUpdates
+from regard.training.capture import CapturedUpdates, Passes
 from regard.training.casting import CastWeights
 from regard.training.config import TrainConfig
 from regard.training.execution import choose_execution, why_compiling_failed
@@ -148,7 +149,7 @@ class Update:
         if self.config.ema is not None:  # a shorter horizon at first, so that the initial weights are forgotten
             self.renewed.fill_(1 - min(self.config.ema, (1 + step) / (10 + step)))
         self._seed()
-        if self.captured is None:
+        if self.captured is None or is_observed():  # which needs Python in every pass
             return self._learn(batch)
         carried = tuple(tensor.shape for tensor in self.carried.values())
         return Outcome(*self.captured(batch, self.split, carried))
@@ -157,10 +158,10 @@ class Update:
         """Seed the dropout of this process for the whole update; a graph cannot be seeded again in between."""
         seed_generators(self.ranks.device, self.config.seed, self.step, self.ranks.rank)
 
-    def _learn(self, batch: Batch) -> Outcome:
+    def _learn(self, batch: Batch, passes: Passes = nullcontext) -> Outcome:
         """Learn from a batch, in more parts if memory runs out, and without the compiler if that fails."""
         before = [buffer.clone() for buffer in self.buffers]
-        while (found := self._try_backward(batch, before)) is None:
+        while (found := self._try_backward(batch, before, passes)) is None:
             release_memory(self.ranks.device)
         return self._apply(before, found)
 
@@ -169,10 +170,11 @@ class Update:
         before = [buffer.clone() for buffer in self.buffers]
         return self._apply(before, self._backward(batch))
 
-    def _try_backward(self, batch: Batch, before: list[Tensor]) -> Gradient | None:
-        """Accumulate the gradients of all parts; after an error that can be avoided, undo that and return None."""
+    def _try_backward(self, batch: Batch, before: list[Tensor], passes: Passes) -> Gradient | None:
+        """Accumulate the gradients of all parts; after an error, undo that, and return None if it can be avoided."""
         try:
-            return self._backward(batch)
+            with passes():
+                return self._backward(batch)
         except RuntimeError as error:
             self._undo()
             self._restore(before)
@@ -224,6 +226,7 @@ class Update:
         """Run all further updates as they are, after the compiler has failed."""
         self.execution = self.execution._replace(compiles=False, whole=False, obstacle=reason)
         self.objective, self.casts = self._wrap(self.plain), self._casts()
+        self.captured = self._captured()  # whose first updates fill the caches of what now runs
 
     def _halve(self, rows: int) -> None:
         """Split updates into twice the number of parts."""

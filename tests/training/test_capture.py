@@ -6,13 +6,20 @@ before a replay, state that is changed in place). `python -m bench.accelerator` 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
+from regard.extend import registered
+from regard.models.recipe import build_empty, load_recipe
+from regard.parts.feedforward import MLP
+from regard.parts.watch import watch
+from regard.recipe_files import recipe_names
 from regard.tasks.loss import Losses
 from regard.tasks.task import Batch
 from regard.training import capture
@@ -26,6 +33,7 @@ from regard.training.execution import (
     choose_execution,
     estimate_flops,
 )
+from regard.training.optimizer import AdamWConfig
 from regard.training.ranks import Ranks
 from regard.training.trial import build_model
 from regard.training.update import Update
@@ -169,6 +177,49 @@ def test_an_update_that_waits_for_the_device_is_not_captured(
     assert update.captured.failure == WAITS
 
 
+def test_what_follows_the_passes_happens_once_also_if_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that an optimizer has changed could not be restored, so the rehearsal is over before it."""
+    found = planned("language", tmp_path)
+    given = batches(found, 4, torch.float32)
+    wanted = learn(make(found, 2, torch.float32), given)
+    recorder = WaitingRecorder()
+    update = with_graphs(make(found, 2, torch.float32), recorder)
+    step = update.optimizer.step
+
+    def step_and_wait(bad: Tensor) -> None:
+        step(bad)
+        if recorder.is_rehearsal:
+            raise RuntimeError(WAITS)
+
+    monkeypatch.setattr(update.optimizer, "step", step_and_wait)
+    assert same(wanted, learn(update, given))
+
+
+def test_a_watched_model_runs_without_graphs(tmp_path: Path) -> None:
+    """A replay would neither record nor edit what attentions compute."""
+    found = planned("language", tmp_path)
+    given = batches(found, 4, torch.float32)
+    recorder = CountingRecorder()
+    update = with_graphs(make(found, 1, torch.float32), recorder)
+    learn(update, given)
+    replayed = recorder.replayed
+    assert replayed
+    with watch(update.model) as tape:
+        update(dict(given[0]), 5)
+    assert recorder.replayed == replayed
+    assert all(len(calls) == 1 for calls in tape.values())
+    update(dict(given[0]), 6)
+    assert recorder.replayed == replayed + 1
+
+
+def test_when_compiling_has_failed_updates_are_captured_from_the_beginning(tmp_path: Path) -> None:
+    """Caches of what now runs are filled outside of graphs, whose memory is used again."""
+    update = with_graphs(make(planned("language", tmp_path), 1, torch.float32))
+    captured = update.captured
+    update._compile_no_more("no compiler")
+    assert update.captured is not captured
+
+
 class FailingRecorder(CountingRecorder):
     """Cannot record the second graph."""
 
@@ -277,23 +328,47 @@ def test_graphs_are_for_one_cuda_device(run: tuple[RunPlan, nn.Module]) -> None:
     assert choose(run, ALONE, compile="always").compiles
 
 
-def test_modules_and_hooks_of_the_user_are_not_captured(run: tuple[RunPlan, nn.Module]) -> None:
+@dataclass(frozen=True)
+class OwnOptimizer(AdamWConfig):
+    """Its rates may be numbers of Python, which a graph would not follow."""
+
+
+def test_parts_and_hooks_of_the_user_are_not_captured(run: tuple[RunPlan, nn.Module]) -> None:
     """They may run Python that a graph would not."""
     found, model = run
+    optimizer = found.config.train.optimizer
 
     class Own(nn.Linear):
         pass
 
-    assert can_capture(model, found.task)
-    assert not can_capture(nn.Sequential(model, Own(1, 1)), found.task)
+    def own_activation(x: Tensor) -> Tensor:
+        return x
+
+    assert can_capture(model, found.task, optimizer)
+    assert not can_capture(nn.Sequential(model, Own(1, 1)), found.task, optimizer)
+    for own in (own_activation, partial(own_activation)):
+        with registered(("activation", "own", own)):
+            assert not can_capture(MLP(2, 2, "own", bias=True), found.task, optimizer)
     assert choose(run, CUDA).captures
-    handle = next(model.children()).register_forward_hook(lambda *arguments: None)
-    assert not choose(run, CUDA).captures
-    handle.remove()
-    handle = next(model.parameters()).register_hook(lambda gradient: gradient)
-    assert not choose(run, CUDA).captures
-    handle.remove()
-    assert choose(run, CUDA).captures
+    with registered(("optimizer", "own", OwnOptimizer)):
+        assert not choose(run, CUDA, optimizer=OwnOptimizer(0.1)).captures
+    weight = next(model.parameters())
+    for add_hook in (
+        partial(next(model.children()).register_forward_hook, lambda *arguments: None),
+        partial(register_module_forward_hook, lambda *arguments: None),
+        partial(weight.register_hook, lambda gradient: gradient),
+        partial(weight.register_post_accumulate_grad_hook, lambda parameter: None),
+    ):
+        handle = add_hook()
+        assert not choose(run, CUDA).captures
+        handle.remove()
+        assert choose(run, CUDA).captures
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_every_recipe_can_be_captured(run: tuple[RunPlan, nn.Module], recipe: str) -> None:
+    model = build_empty(load_recipe(recipe).model)
+    assert can_capture(model, run[0].task, run[0].config.train.optimizer)
 
 
 def test_compiling_must_save_more_time_than_it_takes(run: tuple[RunPlan, nn.Module]) -> None:
