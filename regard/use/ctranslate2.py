@@ -199,6 +199,7 @@ class CTranslate2Translator(BatchTranslator):
                 length_penalty=options.length_penalty,
                 coverage_penalty=options.coverage,
                 max_input_length=0,
+                min_decoding_length=0,  # as in our own search; the library wants one token by default
                 max_decoding_length=max(limits) + len(self.prefix),
                 end_token=self.tokens.ends,
                 suppress_sequences=self.tokens.never,

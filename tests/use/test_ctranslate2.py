@@ -51,6 +51,20 @@ def test_the_same_greedy_translations(tokenizer, tmp_path):
     assert [one.text for one in few] == ours.translate(TEXTS, beam=1)
 
 
+def test_a_translation_may_be_empty(tmp_path):
+    """A model that has learned little may end at once; the library writes at least one token by default."""
+    folder = floats(run("translation", tmp_path / "run", "bpe"))
+    model = read_model(folder)
+    with torch.no_grad():
+        model.decoder.norm.weight.zero_()
+        model.decoder.norm.bias.fill_(1.0)
+        model.embed.tokens.table.weight[regard.load(folder, "cpu").tokenizer.end] = 1.0
+    save_model(model, folder)
+    ours, theirs = both(folder)
+    for beam in (1, 3):
+        assert theirs.translate(TEXTS, beam=beam) == ours.translate(TEXTS, beam=beam) == [""] * len(TEXTS)
+
+
 def test_the_library_uses_the_chosen_accelerator(tmp_path, monkeypatch):
     folder, used = tmp_path / "converted", {}
     regard.convert(floats(run("translation", tmp_path / "run", "bpe")), "ctranslate2", folder)
