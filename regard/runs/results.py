@@ -233,4 +233,4 @@ def _mean_run(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
+    return float(f"{value:.7g}")

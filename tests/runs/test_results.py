@@ -192,6 +192,14 @@ def test_a_goal_that_is_missed_by_little_is_not_missed_by_nothing() -> None:
     assert row.distance == "missed by less than 0.001"
 
 
+def test_a_score_is_rounded_once() -> None:
+    result = read_result_recipe("shakespeare-char")
+    run = {"recipe": result.checksum, "resolved": "a", "seconds": 60.0, "flops": 1e9, "updates": 5, "machine": "x"}
+    run["side_by_side"] = 1
+    (row, *_) = result_rows([replace(result, runs=[{**run, "seed": 1, "valid": {"loss": 1.401501}, "test": {}}])])
+    assert row.score == "1.402 (1 seed)"  # as in the line of the run
+
+
 def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> None:
     results = place.out.parent / "recipes" / "results"
     (results / "both.toml").write_text(
@@ -213,7 +221,7 @@ def test_a_mean_is_that_of_all_its_results_seed_by_seed(place: bench.Place) -> N
     expected = read_result_recipe("both").expected()
     assert expected is not None
     assert (expected.seeds, expected.score["accuracy"], expected.updates) == (2, 0.7, 10)
-    assert expected.spread["accuracy"] == pytest.approx(0.14142)
+    assert expected.spread["accuracy"] == pytest.approx(0.1414214)
     assert bench.trained_for("both") == ("tiny", "other")
     assert bench.trained_for("tiny") == ["tiny"]
     assert read_result_recipe("both").commands().count("regard data tiny") == 1
