@@ -26,7 +26,7 @@ from regard.training.run import Run
 from regard.training.schedule import CosineScheduleConfig, LinearScheduleConfig
 
 from ..tasks.corpora import sentences, write
-from .tiny import ALONE, plan
+from .tiny import ALONE, make_trainer, plan, planned
 
 TINY = ["model.dim=16", "model.depth=1", "model.layers.block.mixer.heads.heads=2"]
 TINY += ["model.layers.block.feedforward.hidden=24"]
@@ -59,16 +59,18 @@ def recipe(text: dict[str, object], rest: str) -> Path:
     return Path("mine.toml")
 
 
-def test_the_memory_of_an_earlier_run_does_not_count(monkeypatch):
+def test_the_memory_of_an_earlier_run_does_not_count(tmp_path, monkeypatch):
     """Otherwise a small model that is trained after a large one would not be captured."""
+    found = planned("language", tmp_path)
+    trainer, _ = make_trainer(found, tmp_path / "run")
     reset = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
     monkeypatch.setattr(torch, "set_float32_matmul_precision", lambda precision: None)
-    monkeypatch.setattr(start, "Trainer", lambda *arguments: None)
-    run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(threads=None)))
-    task = SimpleNamespace(to=lambda device: None)
+    monkeypatch.setattr(start, "Trainer", lambda *arguments: trainer)
+    monkeypatch.setattr(found.task, "to", lambda device: None)
     for device in ("cuda", "cpu"):
-        start._trainer(run, task, None, Ranks(0, 1, torch.device(device)), None, ())
+        ranks = Ranks(0, 1, torch.device(device))
+        start._trainer(trainer.run, found.task, trainer.model, ranks, trainer.progress, ())
     assert reset == [torch.device("cuda")]
 
 
