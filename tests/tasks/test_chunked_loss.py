@@ -1,5 +1,7 @@
 """The cross-entropy of a head in chunks: the same losses and gradients as from all logits at once."""
 
+import os
+
 import pytest
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from regard.models.head import Logits
 from regard.models.model import Model
 from regard.models.recipe import build
 from regard.tasks import chunked_loss
-from regard.tasks.chunked_loss import chunked_cross_entropy, count_chunks, model_loss
+from regard.tasks.chunked_loss import _compare, chunked_cross_entropy, compare_by_kernel, count_chunks, model_loss
 from regard.tasks.loss import IGNORE, Losses, cross_entropy
 
 DIM, WORDS = 16, 40
@@ -130,6 +132,26 @@ def test_a_head_that_is_watched_is_called(monkeypatch: pytest.MonkeyPatch) -> No
     model.head.register_forward_hook(lambda *given: seen.append(1))
     model_loss(model, labels_of(2, 6), 0.0, torch.randint(5, 50, (2, 6)))
     assert seen
+
+
+@pytest.mark.parametrize("words", [40, 4096, 5000])  # a block of the kernel has 4,096
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("cap", [None, 15.0, 1.5])
+@pytest.mark.parametrize("derives", [True, False])
+def test_the_kernel_computes_the_same(words: int, smoothing: float, cap: float | None, derives: bool) -> None:
+    """On CUDA, or with TRITON_INTERPRET=1 on the CPU."""
+    pytest.importorskip("triton", reason="triton comes with torch for CUDA")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("set TRITON_INTERPRET=1 to run the kernel without CUDA")
+    logits, labels = 3 * draw(6, words), torch.tensor([IGNORE, 0, words - 1, 7, IGNORE, 12])
+    logits[1] = 40.0
+    logits[3, 7] = -1000.0
+    wanted, gradient = _compare(logits.clone(), labels, smoothing, cap, True)
+    changed = logits.float().to(device)
+    found = compare_by_kernel(changed, labels.to(device), smoothing, cap, derives)
+    torch.testing.assert_close(found.double().cpu(), wanted, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(changed.double().cpu(), gradient if derives else logits, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.compile
