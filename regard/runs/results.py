@@ -104,7 +104,8 @@ class ResultConfig(Config):
     `without` is the result without that start: the page states the gain. `same_as` are checksums of earlier texts of
     the recipe that came to the same settings, as when it now names what was a default: their measurements count.
     With `mean_of`, nothing is trained: the score is the mean over other results, seed by seed. With `folds`, the run of
-    seed N leaves out fold N of the training data, so the score is the mean of a cross-validation.
+    seed N leaves out fold N of the training data, so the score is the mean of a cross-validation. `tried` says what was
+    tried to reach a goal that is missed.
     """
 
     data: tuple[str, ...]
@@ -117,6 +118,7 @@ class ResultConfig(Config):
     mean_of: tuple[str, ...] = ()
     folds: Count | None = None
     note: str = ""
+    tried: str = ""
     goals: tuple[Goal, ...] = ()
     expected: Expected | None = None
 

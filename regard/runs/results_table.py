@@ -77,13 +77,15 @@ def results_page() -> str:
         "What the recipes in `regard/recipes/results` reach, and what is published. This page is generated from them:",
         "`regard results` prints the table, NAME.toml is the recipe, and NAME.json beside it has every run.",
         "",
-        "A recipe is trained with several seeds; a score of fewer than three says so. All choices, also that of the",
-        "best weights, are made on validation data. The test data is measured once for each recipe and seed, and",
-        "every measurement is kept. A score is the mean over the seeds ± their standard deviation; a recipe with",
-        "folds has one run for each fold, and mean and deviation are those of the folds. The time is that of one run",
-        "from start to end: reading, compiling, training and validating. Where several runs shared the machine, their",
-        "number is given: alone, a run would have taken less time. Of several seeds, the time is that of those that",
-        "shared it with the fewest.",
+        "A recipe is trained with several seeds; a score of fewer than three says so. Choices, also that of the best",
+        "weights, are made on validation data; a recipe to which this does not fully apply says so. The test data is",
+        "measured once for each seed of a recipe and of the settings that follow from it, again only for a reason that",
+        "the record names, and every measurement is kept. Where a goal is missed, the recipe says what was tried.",
+        "",
+        "A score is the mean over the seeds ± their standard deviation; a recipe with folds has one run for each fold,",
+        "and mean and deviation are those of the folds. The time is that of one run from start to end: reading,",
+        "compiling, training and validating. Where several runs shared the machine, their number is given: alone, a",
+        "run would have taken less time. Of several seeds, the time is that of those that shared it with the fewest.",
         "",
         *_markdown_table(results),
         "",
@@ -171,6 +173,8 @@ def _section(result: ResultRecipe, successors: Sequence[str]) -> Iterator[str]:
         aim += [] if goal.published is None else [f"published {_shown(goal.metric, goal.published)}{source}"]
         if aim:
             yield f"- {METRIC_NAMES[goal.metric][0]}: {'; '.join(aim)}"
+    if config.tried:
+        yield f"- tried: {config.tried}"
     if expected is None and successors:
         links = ", ".join(f"[{name}](#{name})" for name in successors)
         yield f"- measured by what starts from it: {links}, whose time and operations include its own"

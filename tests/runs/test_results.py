@@ -69,6 +69,23 @@ def test_every_result_can_be_trained_and_says_where_its_data_comes_from(name: st
     assert start in (None, "masked", result.table["task"]["kind"])
 
 
+def test_a_result_that_misses_a_goal_says_what_was_tried() -> None:
+    missed = {
+        row.name for row in result_rows([read_result_recipe(name) for name in result_names()]) if row.reached is False
+    }
+    assert missed
+    silent = [name for name in sorted(missed) if not read_result_recipe(name).config.tried]
+    assert not silent, "write result.tried, with figures, and what was not tried yet"
+    assert results_page().count("\n- tried: ") == len(missed)
+
+
+@pytest.mark.parametrize("name", result_names())
+def test_a_repeated_measurement_names_its_reason(name: str) -> None:
+    runs = read_result_recipe(name).runs
+    keys = [(run["recipe"], run["resolved"], run["seed"]) for run in runs]
+    assert all(run["again"] for number, run in enumerate(runs) if keys[number] in keys[:number])
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bench.Place:
     """Data for a tiny result, the folder of recipes with that result only, and folders for runs and records."""
