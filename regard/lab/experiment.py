@@ -101,9 +101,13 @@ class Lab:
         valid: Sequence[str | Path] = (),
         recipe: str | Path | None = None,
         size: str = "auto",
+        steps: int | None = None,
         overrides: Sequence[str] = (),
     ) -> Run:
-        """Train with `regard.train` in the folder runs/NAME-SEED; a finished run is opened, a stopped one resumed."""
+        """Train with `regard.train` in the folder runs/NAME-SEED; a finished run is opened, a stopped one resumed.
+
+        With `steps`, there are that many updates, and one validation, at the end.
+        """
         folder = self.folder / RUNS / f"{name}-{self.seed}"
         if not (folder / REPORT).is_file():  # the last file that training writes
             how: dict[str, Any] = {
@@ -115,7 +119,8 @@ class Lab:
                 resume(folder, **how)
             else:
                 table = TASKS[task].from_files([str(file) for file in files], [str(file) for file in valid])
-                changes = (*overrides, f"train.seed={self.seed}")
+                length = () if steps is None else (f"train.steps={steps}", f"train.validate_every={steps}")
+                changes = (*overrides, *length, f"train.seed={self.seed}")
                 what = {"kind": task, **table}
                 train(what, *changes, run=folder, overwrite=True, size=size, recipe=recipe, **how)
         run = open_run(folder)

@@ -237,8 +237,9 @@ def test_models_are_trained_once_and_their_recipes_kept(tmp_path):
 
     def train(lab: Lab, settings: Numbers) -> Iterator[dict[str, Any]]:
         text = lab.file("text.txt", "to be or not to be\n" * 40)
-        changes = ["train.steps=2", "train.validate_every=2", "train.tokens=64", "task.window=16", *SMALL]
-        run = lab.train("small", "language", [text], recipe="gpt2", overrides=["tokenizer.kind=byte", *changes])
+        changes = ["tokenizer.kind=byte", "train.tokens=64", "task.window=16", *SMALL]
+        run = lab.train("small", "language", [text], recipe="gpt2", steps=2, overrides=changes)
+        assert (run.config.train.steps, run.config.train.validate_every) == (2, 2)
         trained.append((run.folder / "model.safetensors").stat().st_mtime_ns)
         model = lab.build("gpt2", *SMALL, "model.vocabulary=10")
         yield {"parameters": sum(weight.numel() for weight in model.parameters())}

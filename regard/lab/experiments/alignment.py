@@ -88,9 +88,9 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     files = [lab.file(f"train.{side}", text) for side, text in zip(("en", "fr"), phrase_lines(pairs), strict=True)]
     for number, (name, (recipe, sizes)) in enumerate(_models(settings).items()):
         lab.progress(f"training: {name}", number / 2)
-        overrides = [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", f"model.dim={settings.dim}"]
-        overrides += [f"train.validate_every={settings.steps}", "train.valid_rows=10", "tokenizer.kind=word"]
-        run = lab.train(recipe, "translation", files, recipe=recipe, overrides=[*overrides, *sizes])
+        overrides = [f"train.tokens={settings.tokens}", f"model.dim={settings.dim}"]
+        overrides += ["train.valid_rows=10", "tokenizer.kind=word", *sizes]
+        run = lab.train(recipe, "translation", files, recipe=recipe, steps=settings.steps, overrides=overrides)
         yield from _rows(name, wanted, _attention(run, wanted, lab.device))
 
 

@@ -126,7 +126,6 @@ def _train(lab: Lab, settings: _Settings, sentences: Sequence[str]) -> Run:
         "task.window=64",
         f"train.tokens={settings.tokens}",
     ]
-    overrides += [f"train.validate_every={settings.steps}"]
     overrides += ["task.rate=0.3", "train.optimizer.kind=muon", "train.schedule.kind=linear"]  # learns faster
     file = lab.file("sentences.txt", "".join(sentence + "\n" for sentence in sentences))
     return lab.train(
@@ -134,7 +133,8 @@ def _train(lab: Lab, settings: _Settings, sentences: Sequence[str]) -> Run:
         "masked",
         [file],
         recipe=lab.recipe or "reader",
-        overrides=[*overrides, f"train.steps={settings.steps}"],
+        steps=settings.steps,
+        overrides=overrides,
     )
 
 

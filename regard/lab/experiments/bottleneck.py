@@ -49,14 +49,11 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     held_out = [lab.file(f"valid.{side}", _lines(valid, place)) for place, side in enumerate(("en", "fr"))]
     for number, (name, (recipe, sizes)) in enumerate(_models(settings).items()):
         lab.progress(f"training: {name}", number / 3)
-        budget = [
-            f"train.steps={settings.steps}",
-            f"train.tokens={settings.tokens}",
-            f"train.validate_every={settings.steps}",
-        ]
-        overrides = [*sizes, *budget, f"model.dim={settings.dim}", "model.embed.dropout=0", "task.smoothing=0"]
-        tokenizer = "tokenizer.kind=" + ("word" if settings.data == "phrases" else "bpe")
-        run = lab.train(recipe, "translation", files, valid=held_out, recipe=recipe, overrides=[*overrides, tokenizer])
+        overrides = [*sizes, f"train.tokens={settings.tokens}", f"model.dim={settings.dim}", "model.embed.dropout=0"]
+        overrides += ["task.smoothing=0", "tokenizer.kind=" + ("word" if settings.data == "phrases" else "bpe")]
+        run = lab.train(
+            recipe, "translation", files, valid=held_out, recipe=recipe, steps=settings.steps, overrides=overrides
+        )
         translator = run.load(str(lab.device))
         parameters = sum(weight.numel() for weight in translator.model.parameters())
         for clauses, pairs in test.items():

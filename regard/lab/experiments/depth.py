@@ -94,13 +94,11 @@ def _train(lab: Lab, settings: _Settings, name: str, depth: int, files: Sequence
     try:
         run = lab.train(
             f"{name.replace(', ', '-').replace(' ', '-')}-{depth}", "language", files[:1], valid=files[1:],
-            recipe="gpt2",
+            recipe="gpt2", steps=settings.steps,
             overrides=[
                 *_changes(settings, name, depth), f"task.window={settings.window}",
                 "train.optimizer.kind=adamw", f"train.optimizer.rate={settings.rate}",
-                f"train.schedule.warmup={settings.warmup}", f"train.steps={settings.steps}",
-                f"train.tokens={settings.tokens}",
-                f"train.validate_every={settings.steps}", f"train.checkpoint_every={settings.steps}",
+                f"train.schedule.warmup={settings.warmup}", f"train.tokens={settings.tokens}",
             ],
         )  # fmt: skip
     except RegardError as error:

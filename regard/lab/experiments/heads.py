@@ -50,11 +50,11 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     for number, heads in enumerate(settings.heads):
         lab.progress(f"training with {heads} heads", number / len(settings.heads))
         overrides = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", f"task.window={settings.window}"]
-        overrides += [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", "tokenizer.kind=char"]
+        overrides += [f"train.tokens={settings.tokens}", "tokenizer.kind=char"]
         overrides += [f"model.layers.block.mixer.heads.heads={heads}"]  # together they are as wide, however many
         overrides += [f"model.layers.block.feedforward.hidden={4 * settings.dim}"]
-        overrides += [f"train.validate_every={settings.steps}"]
-        run = lab.train(f"heads-{heads}", "language", [file], recipe=lab.recipe or "writer", overrides=overrides)
+        recipe = lab.recipe or "writer"
+        run = lab.train(f"heads-{heads}", "language", [file], recipe=recipe, steps=settings.steps, overrides=overrides)
         model, task = run.model(lab.device), run.task(device=lab.device)
         assert isinstance(task, Language)
         loss = task.measure(model)["loss"]

@@ -76,8 +76,7 @@ def _compare_masks(lab: Lab, settings: _Settings) -> Iterator[Row]:
     known = set(re.findall(WORD, text))
     sizes = [f"model.dim={settings.dim}", f"model.depth={settings.depth}", f"task.window={settings.window}"]
     sizes += [f"model.layers.block.feedforward.hidden={4 * settings.dim}", "tokenizer.kind=char"]
-    training = [f"train.steps={settings.steps}", f"train.tokens={settings.tokens}", "train.schedule.kind=linear"]
-    training += [f"train.validate_every={settings.steps}"]  # once is enough
+    training = [f"train.tokens={settings.tokens}", "train.schedule.kind=linear"]
     recipe = read_recipe(lab.recipe or "writer")
     unmasked = {**recipe, "model": {**recipe["model"], "kind": "language-unmasked"}}  # nothing else differs
     for number, (trained, table) in enumerate({WITH: recipe, WITHOUT: unmasked}.items()):
@@ -88,6 +87,7 @@ def _compare_masks(lab: Lab, settings: _Settings) -> Iterator[Row]:
             "language",
             [lab.file("text.txt", text)],
             recipe=lab.file(f"{name}.toml", tomli_w.dumps(table)),
+            steps=settings.steps,
             overrides=[*sizes, *training],
         )
         model, task = run.model(lab.device), run.task(device=lab.device)

@@ -89,11 +89,10 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         head = ("model.head.kind=classes", "model.head.pool.kind=mean", "tokenizer.kind=char")
         run = lab.train(
             f"{name.replace(', ', '-').replace(' ', '-')}-{bits}", "classification", [train], valid=[valid],
-            recipe="reader",
+            recipe="reader", steps=settings.steps,
             overrides=[
                 *_changes(settings, f"model.depth={settings.layers}", *LEARNERS[name]), *head,
-                f"train.steps={settings.steps}", f"train.tokens={settings.tokens}",
-                f"train.validate_every={settings.steps}", f"train.checkpoint_every={settings.steps}",
+                f"train.tokens={settings.tokens}",
             ],
         )  # fmt: skip
         accuracy = run.metrics[-1]["accuracy"]

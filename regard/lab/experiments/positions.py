@@ -63,14 +63,13 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     for number, name in enumerate(settings.encodings):
         lab.progress(f"training with {name} positions", number / len(settings.encodings))
         run = lab.train(
-            name.lower(), "language", [train], valid=[valid], recipe="gpt2",
+            name.lower(), "language", [train], valid=[valid], recipe="gpt2", steps=settings.steps,
             overrides=[
                 *(change.format(longest=longest) for change in ENCODINGS[name]),
                 f"model.dim={settings.width}", f"model.depth={settings.depth}", "model.init.kind=xavier",
                 f"model.layers.block.mixer.heads.heads={settings.heads}", "model.layers.block.mixer.dropout=0.0",
                 "model.layers.block.dropout=0.0", "model.embed.dropout=0.0", f"task.window={settings.length}",
-                f"train.steps={settings.steps}", f"train.tokens={settings.tokens}",
-                f"train.validate_every={settings.steps}", f"train.checkpoint_every={settings.steps}",
+                f"train.tokens={settings.tokens}",
             ],
         )  # fmt: skip
         found = _accuracies(run, longest, settings.rows, lab.device)

@@ -91,11 +91,9 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         config = _fit_to_size(recipe, settings.parameters, longest=2 * settings.longest)
         run = lab.train(
             name, "language", [train], valid=[valid],
-            recipe=lab.file(f"{name}.toml", to_toml(Recipe(config))),
+            recipe=lab.file(f"{name}.toml", to_toml(Recipe(config))), steps=settings.steps,
             overrides=[
-                "task.documents=line", f"task.window={2 * settings.longest}", f"train.steps={settings.steps}",
-                f"train.tokens={settings.tokens}", f"train.validate_every={settings.steps}",
-                f"train.checkpoint_every={settings.steps}",
+                "task.documents=line", f"task.window={2 * settings.longest}", f"train.tokens={settings.tokens}",
             ],
         )  # fmt: skip
         model = run.model(lab.device)

@@ -47,10 +47,10 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
         ]
         run = lab.train(
             f"{name}-{chunk}", "language", files[:1], valid=files[1:], recipe=settings.recipe,
+            steps=settings.steps,
             overrides=[
                 f"model.dim={settings.width}", "task.documents=line", f"task.window={chunk}",
-                f"train.steps={settings.steps}", f"train.tokens={settings.tokens}",
-                f"train.validate_every={settings.steps}", f"train.checkpoint_every={settings.steps}",
+                f"train.tokens={settings.tokens}",
             ],
         )  # fmt: skip
         for distance in powers_of_two(BEYOND * settings.distance):

@@ -43,14 +43,10 @@ def _measure(lab: Lab, settings: _Settings) -> Iterator[Row]:
     for number, (size, name) in enumerate(trained):
         lab.progress(f"training: {name}, {size} images", number / len(trained))
         file = _write(lab, found["train"], order[:size], found["test"], settings.tested)
-        overrides = [
-            f"train.steps={settings.steps}",
-            f"train.tokens={49 * settings.batch}",
-            f"model.dim={settings.dim}",
-        ]
-        overrides += [f"train.validate_every={settings.steps}", "task.shift=0", *_architecture(name, settings)]
+        overrides = [f"train.tokens={49 * settings.batch}", f"model.dim={settings.dim}", "task.shift=0"]
+        overrides += _architecture(name, settings)
         run_name = f"{name.lower().replace(' ', '-')}-{size}"
-        run = lab.train(run_name, "vision", [file], recipe="seer", overrides=overrides)
+        run = lab.train(run_name, "vision", [file], recipe="seer", steps=settings.steps, overrides=overrides)
         model = run.model(lab.device)
         yield {
             "model": name,

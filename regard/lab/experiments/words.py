@@ -155,12 +155,11 @@ def _train_skip_gram(lab: Lab, settings: _Settings, file: Path) -> Run:
         "vectors",
         [file],
         recipe="word2vec",
+        steps=settings.skip_gram_steps,
         overrides=[
             *_common(settings),
             f"model.dim={settings.dim}",
             "task.subsample=1",
-            f"train.steps={settings.skip_gram_steps}",
-            f"train.validate_every={settings.skip_gram_steps}",
             "train.optimizer.rate=0.01",
         ],
     )
@@ -169,12 +168,9 @@ def _train_skip_gram(lab: Lab, settings: _Settings, file: Path) -> Run:
 def _train_masked(lab: Lab, settings: _Settings, file: Path) -> Run:
     sizes = [f"model.dim={settings.dim}", f"model.depth={settings.depth}"]
     sizes += [f"model.layers.block.feedforward.hidden={2 * settings.dim}", "model.layers.block.mixer.heads.heads=4"]
-    sizes += [f"train.validate_every={settings.masked_steps}"]
-    steps = f"train.steps={settings.masked_steps}"
     training = ["task.rate=0.3", "train.optimizer.kind=muon", "train.schedule.kind=linear"]  # learns faster
-    return lab.train(
-        "masked", "masked", [file], recipe="reader", overrides=[*_common(settings), *sizes, steps, *training]
-    )
+    overrides = [*_common(settings), *sizes, *training]
+    return lab.train("masked", "masked", [file], recipe="reader", steps=settings.masked_steps, overrides=overrides)
 
 
 def _common(settings: _Settings) -> list[str]:
