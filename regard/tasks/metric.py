@@ -192,11 +192,17 @@ def better(metric: str, new: float, old: float | None) -> bool:
     return new > old if HIGHER_IS_BETTER[metric] else new < old
 
 
+def range_of(metric: str) -> tuple[float, float]:
+    """Return the least and the largest value that a metric can have."""
+    if HIGHER_IS_BETTER[metric]:
+        return 0.0, 100.0 if metric.startswith(UP_TO_100) else 1.0
+    return 1.0 if "perplexity" in metric else 0.0, inf
+
+
 def is_perfect(metric: str, score: float) -> bool:
     """Return whether no model can have a better score than this one."""
-    if not HIGHER_IS_BETTER[metric]:
-        return score == (1 if "perplexity" in metric else 0)
-    return score == (100 if metric.startswith(UP_TO_100) else 1)
+    least, largest = range_of(metric)
+    return score == (largest if HIGHER_IS_BETTER[metric] else least)
 
 
 def _translation_metrics(references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":

@@ -410,10 +410,12 @@ def test_models_with_different_tokenizers_are_compared_per_byte_or_not_at_all():
             choose_metric([record("one", "x", loss=1.0, **bits), other], "loss")
 
 
-def test_an_interval_stays_within_what_the_metric_can_be():
-    records = [replace(record("one", "x", accuracy=value), seed=seed) for seed, value in enumerate((0.9, 0.2))]
-    [row], _ = compare_records(records, "accuracy")
-    assert (row["accuracy_low"], row["accuracy_high"]) == (0.0, 1.0)
+@pytest.mark.parametrize(("metric", "most"), [("accuracy", 1), ("q3", 1), ("bleu", 100), ("bracket_f1", 100)])
+def test_an_interval_stays_within_what_the_metric_can_be(metric, most):
+    values = (0.9 * most, 0.2 * most)
+    records = [replace(record("one", "x", **{metric: value}), seed=seed) for seed, value in enumerate(values)]
+    [row], _ = compare_records(records, metric)
+    assert (row[f"{metric}_low"], row[f"{metric}_high"]) == (0.0, most)
 
 
 def test_runs_that_do_not_differ_are_not_tested():

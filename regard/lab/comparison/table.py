@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from math import floor, inf, isfinite, log10
+from math import floor, isfinite, log10
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ from regard.lab.comparison.significance import (
     welch_test,
 )
 from regard.quantity import short_count
-from regard.tasks.metric import HIGHER_IS_BETTER
+from regard.tasks.metric import HIGHER_IS_BETTER, range_of
 from regard.terminal import plain_console
 from regard.training.progress import duration
 from regard.use.evaluate import Evaluation
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 LEVEL = 0.05  # a smaller p is called significant
-HIGHEST = {"bleu": 100.0, "chrf": 100.0, "accuracy": 1.0, "f1": 1.0}
 PER_TOKEN = ("loss", "perplexity")
 TABLE_FILE, RUNS_FILE, CURVES_FILE = "table.csv", "runs.jsonl", "curves.jsonl"
 TITLES = {"bleu": "BLEU", "chrf": "chrF", "f1": "F1", "bits_per_byte": "bits per byte"}
@@ -192,7 +191,7 @@ def _row(name: str, runs: Sequence[RunRecord], metric: str) -> dict[str, Any]:
 
 def _within_range(interval: tuple[float, float] | None, metric: str) -> tuple[float, float] | None:
     """Return the part of an interval that a metric can have: an accuracy is never below 0 or above 1."""
-    low, high = 0.0, HIGHEST.get(metric, inf)
+    low, high = range_of(metric)
     return None if interval is None else (max(interval[0], low), min(interval[1], high))
 
 
