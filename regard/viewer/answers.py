@@ -84,7 +84,9 @@ def _annotation(found: Annotation | ContactMap) -> Answer:
         question = "Which residues are closer than 8 angstrom?"
     else:
         best = [(found.states, sum(found.probabilities) / len(found.probabilities))]
-        question = "Which secondary structure does it have? (The probability is the mean of its residues.)"
+        question = "Which secondary structure does it have?"
+        question += " H, G, I: helix; E: strand; B: bridge; T: turn; S: bend; _: the rest."
+        question += " The probability is the mean of all residues."
     return {"question": question, "guesses": [{"text": text, "probability": chance} for text, chance in best]}
 
 

@@ -115,15 +115,19 @@ class LiveRecording(ComputedRecording):
             "rollout": self._has_rollout(),
             "recurrences": [info for info, _ in self._recurrences.values()],
             "thumbnail": THUMBNAIL,
-            "places": [] if self.query is None else list(find_places(self.model)),
+            "places": self._places,
             "blobs": PATTERNS,
         }
+
+    @cached_property
+    def _places(self) -> list[str]:
+        return [] if self.query is None else list(find_places(self.model))
 
     def _notes(self) -> list[str]:
         if self.attentions:
             return []
         useful = {"States": bool(self._recurrences), "Words": True, "Next": self.prepared.begin is not None}
-        useful |= {"Position": bool(self._positions)}
+        useful |= {"Position": bool(self._positions), "Change": bool(self._places)}
         names = [view for view, is_useful in useful.items() if is_useful]
         views = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
         return [f"This model has no attention, so there are no weights to show. Available views: {views}."]

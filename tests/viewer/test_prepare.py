@@ -1,6 +1,7 @@
 """Queries become what a model reads: special tokens, generated text, cut to fit; errors are one sentence."""
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from regard.decode.engine import eager
 from regard.errors import InputError
+from regard.models.residues import STATES
 from regard.use.bundle import Bundle, ExternalEngine, Template
 from regard.use.load import load as open_model
 from regard.viewer.query import Query
@@ -206,6 +208,14 @@ def test_an_encoder_that_answers_nothing():
     assert (manifest["model"], manifest["answers"], manifest["next"]) == ("an encoder of texts", [], None)
 
 
+def test_the_letters_of_a_secondary_structure_are_explained():
+    (found,) = record(loaded("residues", "residues"), Query("MKTAY")).manifest()["answers"]
+    (best,) = found["guesses"]
+    assert len(best["text"]) == 5
+    explained = found["question"].partition("? ")[2]
+    assert all(re.search(rf"\b{state}\b", explained) for state in STATES)
+
+
 def test_a_long_text_keeps_its_beginning():
     ready = loaded("classification", longest=5)
     recording = record(ready, Query("one red dog runs"))
@@ -221,11 +231,11 @@ def test_a_model_without_attention_names_the_available_views():
     said = "This model has no attention, so there are no weights to show. Available views: "
     manifest = record(loaded("language", "word", "lstm"), Query("one red dog")).manifest()
     assert (manifest["attentions"], manifest["begin"]) == ([], None)
-    assert manifest["notes"] == [said + "States, Words and Next."]
+    assert manifest["notes"] == [said + "States, Words, Next and Change."]
     tables = record(
         loaded("classification", "word", "bert", "model.layers.block.mixer={kind='lstm'}"), Query("red")
     ).manifest()
-    assert tables["notes"] == [said + "States, Words and Position."]
+    assert tables["notes"] == [said + "States, Words, Position and Change."]
 
 
 def test_a_bare_model_reads_text_with_a_tokenizer_or_ids_without():
