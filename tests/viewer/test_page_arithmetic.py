@@ -15,6 +15,7 @@ from regard.parts.watch import Record
 from regard.viewer.query import Query
 from regard.viewer.record import record as record_query
 
+from ..use.made import loaded
 from .browser import Tab, number, rows
 from .shown import Shown
 
@@ -111,6 +112,15 @@ def check_script(tab: Tab, explained: Explanation, row: int, key: int, script: P
     printed = dict(re.findall(r"(score|weight) +(\S+?),", ran.stdout))
     assert float(printed["score"]) == pytest.approx(float(explained.scores[0, 0, row, key]), abs=1e-5)
     assert float(printed["weight"]) == pytest.approx(float(explained.weights[0, 0, row, key]), abs=1e-5)
+
+
+def test_a_bias_is_called_what_it_is(tab: Tab, shown: Shown):
+    tab.open(shown.ids["biased"], "arithmetic", attention="self.1", head=2, query=6, key=4)
+    said = tab.page.get_by_role("rowheader", name="plus the bias of this pair")
+    expect(said).to_have_text(re.compile(r"plus the bias of this pair, −\d\.\d+ \(ALiBi\)"))
+    scene = record_query(loaded("trajectories"), Query("0 a 0 0; 10 a 1 0; 20 a 2 0; 10 b 5 1; 20 b 6 1"))
+    tab.open(shown.store.put(scene, Lock()), "arithmetic")
+    expect(said).to_have_text(re.compile(r"plus the bias of this pair, [+−]\S+"))  # and nothing of positions
 
 
 def test_without_clipboard_access_the_script_can_be_copied_by_hand(tab: Tab, shown: Shown):

@@ -211,6 +211,7 @@ def test_a_model_without_attention_names_the_available_views(tab: Tab, shown: Sh
     tab.open(shown.ids["recurrent"], "words")
     expect(tab.page.locator(".note")).to_have_text(shown.manifest("recurrent")["notes"][0])
     expect(tab.page.locator(".note")).to_contain_text("Available views: States, Words, Next and Change.")
+    expect(tab.page.locator("footer")).to_have_text("A weight is not an explanation.")  # and no rows and columns
     tabs = tab.page.get_by_role("tab")
     expect(tabs).to_have_count(11)
     found = tabs.evaluate_all("all => all.map(each => [each.textContent.split(' ')[0], each.ariaDisabled, each.title])")

@@ -128,9 +128,22 @@ def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown:
     tab.page.get_by_role("button", name="Look at", exact=False).last.click()
     expect(chips(tab)).to_have_count(1)
     tab.page.get_by_role("button", name="Copy as Python").click()
-    expect(tab.page.get_by_role("button", name="Copied")).to_be_visible()
+    expect(tab.page.get_by_text("Copied.")).to_be_visible()
+    button = tab.page.get_by_role("button", name="Copy as Python")
+    place = button.bounding_box()
     code = tab.page.evaluate("navigator.clipboard.readText()")
     assert code == "with regard.intervene(model, 'self.1', heads=[0], attention=1):\n    ..."
+    tab.page.get_by_role("button", name="Look evenly").click()
+    expect(chips(tab)).to_have_count(2)
+    expect(tab.page.get_by_text("Copied.")).to_be_hidden()  # these are other changes
+    assert button.bounding_box()["x"] == place["x"]
+    tab.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
+    button.click()
+    code = tab.page.get_by_label("Python code").input_value()
+    assert code.count("regard.intervene(model") == 2
+    tab.page.get_by_role("button", name="Remove", exact=False).last.click()
+    expect(chips(tab)).to_have_count(1)
+    expect(tab.page.get_by_label("Python code")).to_be_hidden()
     tab.page.get_by_role("button", name="Open the changed model").click()
     expect(tab.main("look")).to_be_visible()
     key = shown.words("writer", "tokens")[1]

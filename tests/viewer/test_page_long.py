@@ -1,8 +1,10 @@
 """The page in a real browser: a long text needs few marks and few blobs, and the page stays responsive."""
 
+from pathlib import Path
 from threading import Lock
 
 import numpy as np
+from PIL.Image import open as open_image
 from playwright.sync_api import expect
 
 from regard.viewer.manifest import Manifest
@@ -100,6 +102,22 @@ def test_1024_tokens_and_144_heads_stay_few_marks_and_few_blobs(tab: Tab, shown:
     expect(tab.main("compare").locator("canvas").nth(2)).to_be_visible()
     tab.press("k")
     tab.expect_chosen(query=500)
+
+
+def test_a_large_picture_is_saved_with_hatched_masks(tab: Tab, shown: Shown, tmp_path: Path):
+    tab.open(shown.store.put(Long(), Lock()), "look")
+    expect(tab.page.locator("main canvas").first).to_be_visible()
+    with open_image(tab.download("Picture (PNG)", tmp_path)) as picture:
+        colours = picture.convert("RGB")
+        width, height = colours.size
+        places = [(0.5, 0.7), (0.7, 0.3)]  # below the diagonal, and above it, where the future is
+        below, above = (
+            {colours.getpixel((int(x * width) + a, int(y * height) + b)) for a in range(40) for b in range(40)}
+            for x, y in places
+        )
+    assert all(blue > red for red, _, blue in below)  # small weights
+    assert (255, 255, 255) in above  # the paper between the strokes
+    assert len(above) > 1
 
 
 def test_longer_inputs_show_a_pooled_picture_and_single_rows(tab: Tab, shown: Shown):

@@ -1,6 +1,8 @@
 """The States view in a real browser: hidden states and gates of recurrent models over time."""
 
 import re
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from regard.viewer.record import record
 from ..use.made import loaded
 from .browser import Tab
 from .shown import Shown
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def numbers(tab: Tab) -> np.ndarray:
@@ -61,6 +65,18 @@ def test_units_can_be_sorted_and_tokens_picked_in_the_picture(tab: Tab, shown: S
     canvas.click(position={"x": 3 + box["width"] / 3, "y": box["height"] / 2})
     expect(chosen).not_to_have_text(before)
     assert tab.violations() == []
+
+
+def test_the_picture_of_many_units_is_as_wide_as_its_tokens_are_readable(tab: Tab, shown: Shown, tmp_path: Path):
+    tab.open(shown.ids["recurrent"], "states")
+    expect(tab.page.locator(".states canvas").first).to_be_visible()
+    drawing = ElementTree.parse(tab.download("Picture (SVG)", tmp_path)).getroot()
+    (recurrence, *_) = shown.manifest("recurrent")["recurrences"]
+    cells = [each for each in drawing.iter(f"{SVG}rect") if each.get("x")]
+    assert len(cells) == recurrence["rows"] * recurrence["width"]
+    assert float(cells[0].get("width")) == 60 > float(cells[0].get("height"))
+    words = [text.text for text in drawing.iter(f"{SVG}text")]
+    assert words[-recurrence["rows"] :] == shown.words("recurrent", "tokens")
 
 
 def test_both_directions_of_an_encoder_and_a_decoder_that_attends(tab: Tab, shown: Shown):

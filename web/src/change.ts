@@ -25,7 +25,21 @@ export interface Change {
   off?: boolean;
 }
 
-const FIELDS = ["place", "heads", "positions", "attention", "weight", "vector", "off"];
+const isText = (value: unknown) => typeof value === "string";
+const isPlace = (value: unknown) => typeof value === "number" && Number.isInteger(value) && value >= 0;
+const isNumbers = (value: unknown) => Array.isArray(value) && value.every((each) => typeof each === "number");
+
+/** What each field may hold; one that is missing is left out. */
+const FIELDS: Record<keyof Change, (value: unknown) => boolean> = {
+  place: isText,
+  heads: isNumbers,
+  positions: isNumbers,
+  attention: (value) => isText(value) || isPlace(value),
+  weight: (value) => isNumbers(value) && (value as number[]).length === 3,
+  vector: isOrigin,
+  off: (value) => value === true,
+};
+const ORIGIN: Record<keyof Origin, (value: unknown) => boolean> = { place: isText, position: isPlace, head: isPlace, text: isText };
 
 /** The changes in an address; what is not a list of changes is left out. */
 export function readChanges(text: string): Change[] {
@@ -38,8 +52,17 @@ export function readChanges(text: string): Change[] {
 }
 
 function isChange(value: unknown): value is Change {
-  if (typeof value !== "object" || value === null) return false;
-  return typeof (value as Change).place === "string" && Object.keys(value).every((field) => FIELDS.includes(field));
+  return fits(value, FIELDS, ["place"]);
+}
+
+function isOrigin(value: unknown): boolean {
+  return fits(value, ORIGIN, ["place", "position"]);
+}
+
+/** Whether a value is an object with the needed fields, and no field is unknown or of another kind. */
+function fits(value: unknown, fields: Record<string, (value: unknown) => boolean>, needed: string[]): boolean {
+  if (typeof value !== "object" || value === null || !needed.every((field) => field in value)) return false;
+  return Object.entries(value).every(([field, held]) => Object.hasOwn(fields, field) && fields[field](held));
 }
 
 export function writeChanges(changes: readonly Change[]): string {

@@ -6,6 +6,7 @@ import type { Picture } from "./picture";
 
 const SVG = "http://www.w3.org/2000/svg";
 const FEW = 64 * 64;
+const LABELLED = 9;
 
 export function escapeXml(text: string): string {
   return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
@@ -33,16 +34,22 @@ export function elementSvg(element: SVGSVGElement): string {
   return new XMLSerializer().serializeToString(copy);
 }
 
+/** The width and height of a cell. Cells are square, except where many rows and few columns would make a stripe. */
+function cellSize({ rows, columns, wide }: MatrixProps): [across: number, down: number] {
+  const cell = Math.max(1, Math.min(20, 1200 / Math.max(rows.length, columns.length)));
+  return wide ? [Math.max(cell, Math.min(60, 900 / columns.length)), cell] : [cell, cell];
+}
+
 /** A heat map as an SVG document: rectangles for a small one, a picture inside for a large one. */
 export function matrixSvg(props: MatrixProps, dark: boolean): string {
   const { rows, columns, values, masked, scale } = props;
-  const cell = Math.max(1, Math.min(20, 1200 / Math.max(rows.length, columns.length)));
-  const labelled = cell >= 9;
+  const [across, down] = cellSize(props);
+  const labelled = across >= LABELLED;
   const longest = (texts: string[]) => 6.5 * Math.max(1, ...texts.map((text) => [...text].length));
   const left = labelled ? 36 + longest(rows) : 24;
   const top = labelled ? 36 + longest(columns) : 24;
-  const width = Math.max(left + 80, left + columns.length * cell + 20);
-  const height = Math.max(top + 100, top + rows.length * cell + 20);
+  const width = Math.max(left + 80, left + columns.length * across + 20);
+  const height = Math.max(top + 100, top + rows.length * down + 20);
   const ink = dark ? "#d8d9dc" : "#33363c";
   const palette = paletteOf(scale, dark);
   const parts = [
@@ -53,23 +60,27 @@ export function matrixSvg(props: MatrixProps, dark: boolean): string {
   ];
   if (rows.length * columns.length <= FEW) {
     values.forEach((value, at) => {
-      const place = `x="${left + (at % columns.length) * cell}" y="${top + Math.floor(at / columns.length) * cell}" width="${cell}" height="${cell}"`;
+      const place = `x="${left + (at % columns.length) * across}" y="${top + Math.floor(at / columns.length) * down}" width="${across}" height="${down}"`;
       parts.push(`<rect ${place} fill="${masked?.[at] ? "url(#hatch)" : css(palette, shade(value, scale))}"/>`);
     });
   } else {
-    const image = canvasOf(bitmap(values, rows.length, columns.length, scale, dark)).toDataURL("image/png");
-    parts.push(`<image x="${left}" y="${top}" width="${columns.length * cell}" height="${rows.length * cell}" preserveAspectRatio="none" style="image-rendering:pixelated" href="${image}"/>`);
+    const pixels = bitmap(values, rows.length, columns.length, scale, dark);
+    masked?.forEach((hidden, at) => hidden && (pixels.data[at * 4 + 3] = 0));
+    const whole = `x="${left}" y="${top}" width="${columns.length * across}" height="${rows.length * down}"`;
+    if (masked) parts.push(`<rect ${whole} fill="url(#hatch)"/>`);
+    parts.push(`<image ${whole} preserveAspectRatio="none" style="image-rendering:pixelated" href="${canvasOf(pixels).toDataURL("image/png")}"/>`);
   }
   for (const { row, column } of props.outlined ?? []) {
-    parts.push(`<rect x="${left + column * cell}" y="${top + row * cell}" width="${cell}" height="${cell}" fill="none" stroke="#d9622b"/>`);
+    parts.push(`<rect x="${left + column * across}" y="${top + row * down}" width="${across}" height="${down}" fill="none" stroke="#d9622b"/>`);
   }
   const [rowCaption, columnCaption] = props.captions;
   parts.push(`<text x="${left}" y="14">${escapeXml(columnCaption)} →</text>`);
   parts.push(`<text transform="translate(14 ${top}) rotate(-90)" text-anchor="end">← ${escapeXml(rowCaption)}</text>`);
   if (labelled) {
-    rows.forEach((text, row) => parts.push(`<text x="${left - 6}" y="${top + (row + 0.5) * cell + 4}" text-anchor="end">${escapeXml(text)}</text>`));
+    const every = Math.ceil(LABELLED / down);
+    rows.forEach((text, row) => row % every === 0 && parts.push(`<text x="${left - 6}" y="${top + (row + 0.5) * down + 4}" text-anchor="end">${escapeXml(text)}</text>`));
     columns.forEach((text, column) =>
-      parts.push(`<text transform="translate(${left + (column + 0.5) * cell + 4} ${top - 6}) rotate(-90)">${escapeXml(text)}</text>`),
+      parts.push(`<text transform="translate(${left + (column + 0.5) * across + 4} ${top - 6}) rotate(-90)">${escapeXml(text)}</text>`),
     );
   }
   parts.push("</svg>");

@@ -26,15 +26,14 @@ export interface Heat {
 /** The fixed convention: rows are queries, columns are keys. */
 export type Axes = [rows: string, columns: string];
 
-const LOOKERS: Partial<Record<string, string>> = {
-  written: "to write this, it looks …",
-  patches: "this patch looks …",
-  steps: "this step looks …",
-};
+/** What a row is. */
+export function nounOf(queries: string): string {
+  return { patches: "patch", steps: "step" }[queries] ?? "word";
+}
 
 /** The captions of the axes: what looks at which. */
 export function axesOf(queries: string): Axes {
-  return [LOOKERS[queries] ?? "this word looks …", "… at these"];
+  return [queries === "written" ? "to write this, it looks …" : `this ${nounOf(queries)} looks …`, "… at these"];
 }
 
 const LABELLED = 12;
@@ -64,7 +63,9 @@ export function layOut({ rows, columns, wide }: Heat, width: number, height: num
   }
   const fit = Math.min(across, Math.max(down, LABELLED));
   if (fit * zoom >= LABELLED) return square(Math.min(Math.floor(fit * zoom), LARGEST * zoom), left, top);
-  const bare = Math.min((width - 2) / columns.length, (height - 2) / rows.length) * zoom;
+  const [broad, high] = [((width - 2) / columns.length) * zoom, ((height - 2) / rows.length) * zoom];
+  if (wide && broad >= 1 && high >= 1) return { ...square(Math.floor(Math.min(high, LARGEST * zoom)), 0, 0), width: broad >= 2 ? Math.floor(broad) : broad };
+  const bare = Math.min(broad, high);
   if (bare >= 1) return square(bare >= 2 ? Math.floor(bare) : bare, 0, 0);
   return { ...square(1, 0, 0), block: 1 / bare };
 }

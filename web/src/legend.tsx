@@ -3,6 +3,9 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { useApp } from "./app";
 import { css, paletteOf, type Scale } from "./colour";
 
+/** The end of a scale of signed numbers. */
+const limitText = (limit: number) => (limit < 100 ? limit.toPrecision(2) : limit.toFixed(0));
+
 /** The colours, from the least to the most. */
 export function Legend({ scale, hatched }: { scale: Scale; hatched: boolean }) {
   const { dark, selection } = useApp();
@@ -16,7 +19,7 @@ export function Legend({ scale, hatched }: { scale: Scale; hatched: boolean }) {
       context.fillRect(at, 0, 1, 10);
     }
   });
-  const [low, high] = scale.kind === "weight" ? ["0", "1"] : [`−${scale.limit.toPrecision(2)}`, scale.limit.toPrecision(2)];
+  const [low, high] = scale.kind === "weight" ? ["0", "1"] : [`−${limitText(scale.limit)}`, limitText(scale.limit)];
   return (
     <span class="legend">
       {low} <canvas ref={canvas} width={128} height={10} role="img" aria-label={`Colours from ${low} to ${high}`} /> {high}

@@ -6,10 +6,12 @@ import { elementSvg } from "./export";
 import { axesOf } from "./heatmap";
 import type { Picture } from "./picture";
 import { heaviest, weightText } from "./sentence";
+import { textWidth } from "./text-width";
 import { useWidth } from "./use-width";
 import { groupOf, type Group } from "./word-groups";
 
 const MOST = 2000;
+const SIZE = 15;
 const LEAST = 0.015;
 
 interface Place {
@@ -26,19 +28,10 @@ interface Ribbon {
   path: string;
 }
 
-let measuring: CanvasRenderingContext2D | null = null;
-
-function textWidth(text: string): number {
-  measuring ??= document.createElement("canvas").getContext("2d");
-  if (!measuring) return text.length * 8;
-  measuring.font = "15px system-ui, sans-serif";
-  return measuring.measureText(text).width;
-}
-
 const shortened = (text: string): string => ([...text].length > 22 ? `${[...text].slice(0, 21).join("")}…` : text);
 
 function inRow(groups: Group[], width: number): Place[] | null {
-  const widths = groups.map((group) => Math.max(18, textWidth(shortened(group.text)) + 12));
+  const widths = groups.map((group) => Math.max(18, textWidth(shortened(group.text), SIZE) + 12));
   const gap = Math.min(22, (width - widths.reduce((sum, each) => sum + each, 0)) / Math.max(1, groups.length));
   if (gap < 4) return null;
   const total = widths.reduce((sum, each) => sum + each + gap, -gap);
@@ -52,7 +45,7 @@ function inRow(groups: Group[], width: number): Place[] | null {
 
 function inColumn(groups: Group[], line: number, count: number): Place[] {
   const begin = ((count - groups.length) * line) / 2;
-  return groups.map((group, index) => ({ at: begin + (index + 0.5) * line, space: line * 0.8, width: textWidth(shortened(group.text)) + 14 }));
+  return groups.map((group, index) => ({ at: begin + (index + 0.5) * line, space: line * 0.8, width: textWidth(shortened(group.text), SIZE) + 14 }));
 }
 
 /** Ribbons with their ends side by side; at a key whose weights sum to more than 1, they are narrowed to fit. */

@@ -2,6 +2,7 @@
 import { useRef } from "preact/hooks";
 import { useDrawing } from "./app";
 import { elementSvg } from "./export";
+import { textWidth } from "./text-width";
 import { useWidth } from "./use-width";
 
 export interface Point {
@@ -73,13 +74,13 @@ function fit(points: Point[], width: number): { places: { x: number; y: number }
 }
 
 /** Where each word is written: beside, above or below its point, or not at all if it would cover another. */
-function labels(points: Point[], places: { x: number; y: number }[], width: number): (Box | undefined)[] {
+export function labels(points: Point[], places: { x: number; y: number }[], width: number, measure = textWidth): (Box | undefined)[] {
   const taken: Box[] = places.map((place) => ({ left: place.x - 5, top: place.y - LINE / 2, width: 10 }));
   const boxes: (Box | undefined)[] = [];
   const order = points.map((_, at) => at).sort((a, b) => Number(points[b].marked) - Number(points[a].marked));
   for (const at of order) {
     const { x, y } = places[at];
-    const wide = [...points[at].text].length * (points[at].marked ? 8 : 7) + 2;
+    const wide = measure(points[at].text, 13, points[at].marked ? 650 : 400) + 2;
     const beside = (gap: number, down: number): Box[] => [
       { left: x + gap, top: y - 8 + down, width: wide },
       { left: x - gap - wide, top: y - 8 + down, width: wide },

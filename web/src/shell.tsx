@@ -38,7 +38,7 @@ export function Shell({ wide }: { wide: boolean }) {
       {recording ? <Opened recording={recording} /> : <Closed />}
       <footer>
         <p class="caution">A weight is not an explanation.</p>
-        <p>Rows are queries, columns are keys; each row sums to 1.</p>
+        {recording?.manifest.attentions.length !== 0 && <p>Rows are queries, columns are keys; each row sums to 1.</p>}
       </footer>
       <Help />
     </div>

@@ -18,8 +18,14 @@ group("changes in the address", () => {
     expect(active(changes)).toEqual([changes[0]]);
   });
 
-  test.each(["", "x", "{}", "null", "[1, null]", '[{"place": 3}]', '[{"place": "a", "evil": 1}]'])("%s is no change", (text) => {
+  test.each(["", "x", "{}", "null", "[1, null]", '[{"place": 3}]', '[{"place": "a", "evil": 1}]', '[{"attention": "zero"}]'])("%s is no change", (text) => {
     expect(readChanges(text)).toEqual([]);
+  });
+
+  test.each(["heads: 3", "positions: text", "attention: null", "weight: [1, 2]", "vector: 7", "vector: {}", 'vector: {"place": 3, "position": 0}', "off: 1", "toString: 1"])("a field of the wrong kind, %s, makes a change invalid", (field) => {
+    const [name, held] = field.split(/: (.*)/);
+    const value: unknown = held === "text" ? held : JSON.parse(held);
+    expect(readChanges(JSON.stringify([{ place: "cross.2", [name]: value }]))).toEqual([]);
   });
 });
 

@@ -1,8 +1,8 @@
 // Arithmetic: how one head computes one weight, in the model's own numbers, checked by computing it again.
-import { useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { farthest, keyOf, mixedOf, numpyScript, queryOf, valueOf } from "../arithmetic";
+import { Copy } from "../copy";
 import { CheckFormula, ProjectionFormulas, Of, OutputFormula, ScoreFormula, SoftmaxFormula } from "../formulas";
 import { useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
@@ -93,39 +93,21 @@ function Cell({ cell, recording }: { cell: ArithmeticCell; recording: Recording 
       <span class="soft">
         {kindTitles[attention.kind]} {headName(attention, head)}
       </span>
-      <Copy cell={cell} recording={recording} />
+      <Copy
+        key={`${attention.id} ${head} ${cell.query} ${cell.key}`}
+        title="Copy as NumPy"
+        name="NumPy script"
+        text={() => scriptOf(cell, recording)}
+        said={(text) => `Copied, ${Math.ceil(text.length / 1000)} kB. It needs only NumPy.`}
+      />
     </div>
   );
 }
 
-function Copy({ cell, recording }: { cell: ArithmeticCell; recording: Recording }) {
-  const message = useSignal("");
-  const script = useSignal<string | null>(null);
-  const area = useRef<HTMLTextAreaElement>(null);
-  useLayoutEffect(() => area.current?.select(), [script.value]);
-  const copy = async () => {
-    const title = `${cell.attention.id}, ${headName(cell.attention, cell.head)}: ${JSON.stringify(cell.looker)} looks at ${JSON.stringify(cell.words[cell.key])}`;
-    const text = numpyScript(cell, `${title}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs only NumPy.`);
-    try {
-      await navigator.clipboard.writeText(text);
-      script.value = null;
-      message.value = `Copied, ${Math.ceil(text.length / 1000)} kB. It needs only NumPy.`;
-    } catch {
-      script.value = text;
-      message.value = "The browser does not allow access to the clipboard; copy the script from here.";
-    }
-  };
-  return (
-    <>
-      <span class="soft" role="status">
-        {message.value}
-      </span>
-      <button type="button" onClick={copy}>
-        Copy as NumPy
-      </button>
-      {script.value !== null && <textarea ref={area} readOnly rows={12} spellcheck={false} aria-label="NumPy script" value={script.value} />}
-    </>
-  );
+/** The script of the chosen cell. */
+function scriptOf(cell: ArithmeticCell, recording: Recording): string {
+  const title = `${cell.attention.id}, ${headName(cell.attention, cell.head)}: ${JSON.stringify(cell.looker)} looks at ${JSON.stringify(cell.words[cell.key])}`;
+  return numpyScript(cell, `${title}\n${JSON.stringify(recording.manifest.title)}, recorded by regard. Needs only NumPy.`);
 }
 
 const difference = (value: number) => (value === 0 ? "0" : value.toExponential(1));
@@ -172,10 +154,14 @@ function Projections({ cell }: { cell: ArithmeticCell }) {
 
 const LARGEST = 6;
 
+/** Positions that are a bias of the score. Other biases, as those from pairs of residues, have no name. */
+const BIASES: Partial<Record<string, string>> = { alibi: "ALiBi", "relative-bias": "relative position" };
+
 function Score({ cell }: { cell: ArithmeticCell }) {
   const { attention, recomputed, row, allowed, key, words } = cell;
   const { scale, cap, kind } = attention.score;
   const additive = kind === "additive";
+  const biased = BIASES[attention.position ?? ""];
   const { terms, sum, scaled } = recomputed;
   const { places, rest } = farthest(terms, LARGEST);
   const root = Math.abs(scale - attention.width ** -0.5) < 1e-9 ? ` (1/√${attention.width})` : "";
@@ -213,7 +199,7 @@ function Score({ cell }: { cell: ArithmeticCell }) {
           {line(additive ? "their sum, the energy" : "their sum, q · k", sum, additive && !row.bias)}
           {!additive && line(`× the scale ${numberText(scale, 4)}${root}`, scaled, !row.bias && cap === null)}
           {cap !== null && line(`capped: ${cap} tanh(s / ${cap})`, row.scores[key], !row.bias)}
-          {row.bias && line(`plus the bias ${signed(row.bias[key])} (${attention.position ?? "position"})`, row.scores[key] + row.bias[key], true)}
+          {row.bias && line(`plus the bias of this pair, ${signed(row.bias[key])}${biased ? ` (${biased})` : ""}`, row.scores[key] + row.bias[key], true)}
           {allowed && (
             <tr>
               <th scope="row">{allowed[key] ? "the mask allows this key" : `the mask hides ${words[key]}: its weight is 0`}</th>

@@ -1,7 +1,7 @@
 // The lower half of the Change view: what the changed model does, beside what it did before.
-import { useSignal } from "@preact/signals";
 import { useApp, useDrawing } from "../app";
 import { newWords, type Change } from "../change";
+import { Copy } from "../copy";
 import { matrixSvg } from "../export";
 import { Thumbnail } from "../head-grid";
 import { useKept, useLoaded } from "../loading";
@@ -28,7 +28,6 @@ export interface Changed extends ChangeResult {
 export function Effect({ before, changed, changes }: { before: Recording; changed: Changed; changes: Change[] }) {
   const { selection } = useApp();
   const { loss, code, recording } = changed;
-  const copied = useSignal(false);
   return (
     <>
       <p class="sentence" aria-live="polite">
@@ -63,9 +62,7 @@ export function Effect({ before, changed, changes }: { before: Recording; change
         <button type="button" onClick={() => selection.choose({ ...selection.choice.peek(), recording: recording.id, view: before.manifest.attentions.length ? "look" : "next", changes: "" })}>
           Open the changed model in the other views
         </button>
-        <button type="button" onClick={() => void navigator.clipboard.writeText(code).then(() => (copied.value = true))}>
-          {copied.value ? "Copied" : "Copy as Python"}
-        </button>
+        <Copy key={code} title="Copy as Python" name="Python code" text={() => code} said={() => "Copied."} />
       </div>
     </>
   );

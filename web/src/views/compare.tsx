@@ -2,6 +2,7 @@
 import { useApp, useDrawing } from "../app";
 import { difference, largest, type Difference } from "../compare";
 import { matrixSvg } from "../export";
+import { nounOf } from "../heatmap";
 import { useKept, useLoaded } from "../loading";
 import { Matrix, type MatrixProps } from "../matrix";
 import { otherSide, readPartner, useOther, writePartner, type Partner, type Side } from "../comparison-side";
@@ -181,7 +182,7 @@ function Summary({ here, there, names, found }: FoundProps) {
         ) : (
           <>
             <em>{here.queries[Math.floor(at / columns)].text}</em> → <em>{here.keys[at % columns].text}</em>: {weightText(here.values[at])} in {names[0]}, {weightText(there.values[at])} in {names[1]}
-            <span class="aside"> · {own === undefined ? "the largest difference" : "the largest difference of this word"}</span>
+            <span class="aside"> · {own === undefined ? "the largest difference" : `the largest difference of this ${nounOf(here.attention.queries)}`}</span>
           </>
         )}
       </p>
@@ -201,7 +202,9 @@ function Largest({ here, there, names, found }: FoundProps) {
         <caption>The largest differences</caption>
         <thead>
           <tr>
-            <th scope="col">word → word</th>
+            <th scope="col">
+              {nounOf(here.attention.queries)} → {nounOf(here.attention.keys)}
+            </th>
             <th scope="col">{names[0]}</th>
             <th scope="col">{names[1]}</th>
             <th scope="col">difference</th>

@@ -70,7 +70,7 @@ function Signal({ recording, layer, signal, values }: { recording: Recording; la
   const units = useMemo(() => orderUnits(values, width, at, order.value), [values, width, order.value === "value" ? at : -1, order.value]);
   const turned = useMemo(() => transpose(values, width, units), [values, units]);
   const now = valuesAt(values, width, at);
-  const texts = tokens.map((each) => each.text);
+  const texts = tokens.map((each) => readable(each.text));
   const heat: MatrixProps = {
     label: `${signal.about}: ${width} ${unit}s over ${layer.rows} tokens`,
     rows: units.map((each) => String(unitNumber(layer, each))),
@@ -130,14 +130,14 @@ function describe(layer: RecurrenceInfo, signal: SignalInfo, now: Float32Array, 
     const open = now.filter((value) => value > 0.5).length;
     return (
       <>
-        At <em>{readable(token)}</em>, the {what} is open (above 0.5) in {open} of {now.length} {layer.unit}s
+        At <em>{token}</em>, the {what} is open (above 0.5) in {open} of {now.length} {layer.unit}s
       </>
     );
   }
   const most = largest(now);
   return (
     <>
-      At <em>{readable(token)}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
+      At <em>{token}</em>, the {what} is largest in {unitName(layer, most)} ({numberText(now[most], 2)})
     </>
   );
 }

@@ -4,6 +4,7 @@ import { useMemo, useRef } from "preact/hooks";
 import { useApp } from "../app";
 import { useToken } from "../use-token";
 import { cosine, counterpart, meanOf, same, shared } from "../word-vectors";
+import { nounOf } from "../heatmap";
 import { WordLine } from "../word-line";
 import { reason, useKept, useLoaded } from "../loading";
 import { Folded, Numbers } from "../numbers";
@@ -176,6 +177,7 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
   const pickSecond = (at: number) => chooseOther(second.groups[at].tokens[0]);
   const points = words.map((word, at): Point => ({ x: plane.points[at][0], y: plane.points[at][1], text: word.group.text, second: word.second, marked: word.marked }));
   const missing = words.length < first.groups.length + (own ? 0 : second.groups.length);
+  const noun = nounOf(first.sequence);
   const [x, y] = plane.shares;
   const share = `${percent(x + y)} of the variance in these two directions (${percent(x)} and ${percent(y)})`;
   const shares = (of: Text, other: Text) => (at: number) => (!own && !of.groups[at].special && other.groups.some((group) => same(group, of.groups[at])) ? "shared" : "");
@@ -183,17 +185,17 @@ function Pair({ texts, tokens, choose, chooseOther }: PairProps) {
     <>
       <div class="pair">
         <h3>
-          <span class="sign" aria-hidden="true" /> First word
+          <span class="sign" aria-hidden="true" /> First {noun}
         </h3>
         <WordLine label="First text" groups={first.groups} chosen={a} style={shares(first, second)} onPick={pickFirst} />
         <h3>
-          <span class={own ? "sign" : "sign square"} aria-hidden="true" /> Second word
+          <span class={own ? "sign" : "sign square"} aria-hidden="true" /> Second {noun}
         </h3>
         <WordLine label="Second text" groups={second.groups} chosen={b} style={shares(second, first)} onPick={pickSecond} />
       </div>
       <p class="sentence" aria-live="polite">
         <em>{first.groups[a].text}</em> and <em>{second.groups[b].text}</em>: {cosineText(cosines)}
-        {own && a === b && <span class="aside"> · the same word twice; choose another word or another text</span>}
+        {own && a === b && <span class="aside"> · the same {noun} twice; choose another</span>}
       </p>
       {first.title !== second.title && <p class="note">These vectors come from two models, whose dimensions are unrelated, so a cosine between them says little.</p>}
       <div class="alike">
