@@ -2,7 +2,7 @@
 
 A multiplication and an addition are two FLOPs. Attention is counted over all keys, or a window of them, also where a
 mask hides some, as in the papers. Counts are for one row of `length` tokens on every side (source and target), or one
-image.
+image; a model of alignments is counted with all the rows that it should be given.
 
 A part describes itself with up to three methods, all optional:
 

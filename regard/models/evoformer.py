@@ -179,8 +179,11 @@ class Evoformer(TokenModel):
         return rows[:: places.rows]
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
-        """Return how many vectors pass through a child: positions are looked up for every pair."""
-        return tokens * keys if child is self.positions else tokens
+        """Return how many vectors pass through a child: those of all rows that it should be given, or of the first."""
+        if child is self.positions:  # which are looked up for every pair
+            return tokens * keys
+        of_first = any(child is part for part in (self.profile, self.left, self.right))
+        return tokens if of_first else tokens * (1 + self.aligned_rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ class PairUpdate(nn.Module):
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: one for each pair, but for the outer product."""
-        return tokens if child is self.outer else tokens * keys
+        return tokens if child is self.outer else keys * keys
 
 
 class RowUpdate(nn.Module):
@@ -120,7 +120,7 @@ class RowUpdate(nn.Module):
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: the bias is made of pairs."""
-        return tokens * keys if child is self.bias else tokens
+        return keys * keys if child is self.bias else tokens
 
 
 class EvoformerLayer(nn.Module):

@@ -31,6 +31,10 @@ class ResidueStates(nn.Module):
         """Score the states."""
         return self.classify(self.dropout(self.norm(rows[:: places.rows])))
 
+    def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
+        """Return how many vectors pass through a child: those of the first row."""
+        return keys
+
 
 class PairDistances(nn.Module):
     """W norm(z + outer(m)) + b, and the mean of it for ij and ji: a score for each distance of each pair."""
@@ -51,7 +55,7 @@ class PairDistances(nn.Module):
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: one for each pair, but for the outer product."""
-        return tokens if child is self.outer else tokens * keys
+        return tokens if child is self.outer else keys * keys
 
 
 class ResidueHeadConfig(Config):

@@ -73,8 +73,8 @@ class ColumnAttention(nn.Module):
         return rearrange(mixed, "(B T) R D -> (B R) T D", T=tokens)
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Correct the count of the attention, which is over all keys: a single row sees itself only."""
-        every, own = self.attention.flops(tokens, keys), self.attention.flops(tokens, 1)
+        """Correct the count of the attention, which is over all keys: a residue sees those of the other rows only."""
+        every, own = self.attention.flops(tokens, keys), self.attention.flops(tokens, tokens // keys)
         return 0 if every is None or own is None else own - every
 
 
@@ -108,8 +108,9 @@ class OuterProductMean(nn.Module):
         return self.output(outer.flatten(3))
 
     def flops(self, tokens: int, keys: int) -> int:
-        """Count the projection, which there is for every pair; a single row is only multiplied by itself."""
-        return 2 * tokens * keys * self.output.weight.numel()
+        """Count the projection, which there is for every pair, and the sum over rows, if there are several."""
+        rows, products = tokens // keys, self.left.out_features * self.right.out_features
+        return 2 * keys * keys * (self.output.weight.numel() + (rows * products if rows > 1 else 0))
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
         """Return how many vectors pass through a child: the projection is counted with the pairs."""
@@ -139,11 +140,11 @@ class ProductDifference(nn.Module):
 
     def flops(self, tokens: int, keys: int) -> int:
         """Count the projection, which there is for every pair."""
-        return 2 * tokens * keys * self.output.weight.numel()
+        return 2 * keys * keys * self.output.weight.numel()
 
     def tokens_through(self, child: nn.Module, tokens: int, keys: int) -> int:
-        """Return how many vectors pass through a child: the projection is counted with the pairs."""
-        return 0 if child is self.output else tokens
+        """Return how many vectors pass through a child: those of the first row, none for the projection."""
+        return 0 if child is self.output else keys
 
 
 # --- from pairs to pairs ---------------------------------------------------------------------------------------------
