@@ -85,5 +85,7 @@ def test_the_bootstrap_tells_a_better_translator_from_an_equal_one():
     found = paired_bootstrap(better, worse, resamples=200)
     assert found.p < 0.05
     assert 0 < found.low < found.value < found.high
+    other = paired_bootstrap(worse, better, resamples=200)
+    assert (other.value, other.p) == (-found.value, found.p)
     same = paired_bootstrap(better, better, resamples=200)
     assert (same.value, same.p) == (0.0, 1.0)

@@ -146,7 +146,8 @@ class BleuCounts:
 def paired_bootstrap(ours: BleuCounts, theirs: BleuCounts, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """Compare the BLEU of two models on the same sentences, drawn again and again with replacement (Koehn 2004).
 
-    This covers the choice of the sentences, not the noise of training; p is computed as sacreBLEU does.
+    This covers the choice of the sentences, not the noise of training. p is two-sided: how often a drawn difference is
+    as far from their mean as the difference itself is from 0. sacreBLEU counts one side only, so its p is smaller.
     """
     count = ours.counts.shape[1]
     chance = np.random.default_rng(seed)
