@@ -2,12 +2,14 @@
 
 Training seeds torch's own generator for every part of an update, and changes settings that belong to the whole process.
 A program that calls `regard.train` gets all of them back. Where it turned gradients off, training computes them still.
+One thread trains at a time: two would draw from the same generator, and learn something else in every attempt.
 """
 
 import random
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import RLock
 
 import numpy as np
 import torch
@@ -20,6 +22,8 @@ KNOWN_WARNINGS = (  # of torch, about what is done on purpose
     "Synchronization debug mode is a prototype feature",  # see `capture.py`
 )
 
+_SETTINGS = RLock()  # a callback may train, too
+
 
 def use_threads(count: int | None) -> None:
     """Compute on the CPU with this many threads, if the process may use that many cores; None changes nothing."""
@@ -29,7 +33,12 @@ def use_threads(count: int | None) -> None:
 
 @contextmanager
 def left_as_found(device: torch.device) -> Iterator[None]:
-    """Restore the settings of the process at the end of the `with`, also after an error."""
+    """Restore the settings of the process at the end of the `with`, also after an error; other threads wait for it."""
+    with _SETTINGS:
+        yield from _left_as_found(device)
+
+
+def _left_as_found(device: torch.device) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     try:

@@ -120,3 +120,36 @@ def test_settings_are_restored_after_an_error():
     torch.set_float32_matmul_precision("highest")
     torch.set_num_threads(1)
     assert {"torch's generator", "Python's generator", "precision of products", "threads", "warnings"} <= set(noticed)
+
+
+def test_threads_that_train_at_once_learn_what_each_learns_alone(tmp_path):
+    """Dropout draws from torch's generator, which all threads of a process share."""
+    text = write(tmp_path / "a.txt", sentences(200))
+    longer = [
+        *SMALL[:2],
+        "train.steps=40",
+        "train.tokens=64",
+        "train.log_every=1",
+        "task.window=16",
+        "model.layers.block.dropout=0.5",
+    ]
+
+    def weights(name: str, seed: int, callbacks: list[Any]) -> dict[str, torch.Tensor]:
+        settings = [text, *longer, f"train.seed={seed}"]
+        found = regard.train("language", *settings, run=tmp_path / name, callbacks=callbacks, device="cpu")
+        return found.model().state_dict()
+
+    alone = [weights(f"alone-{seed}", seed, []) for seed in (0, 1)]
+    found: dict[int, dict[str, torch.Tensor]] = {}
+    other = threading.Thread(target=lambda: found.update({1: weights("together-1", 1, [])}))
+
+    class Starting:
+        def on_update(self, step: int, metrics: Any) -> None:
+            if step == 1:
+                other.start()
+
+    found[0] = weights("together-0", 0, [Starting()])
+    other.join()
+    for seed in (0, 1):
+        for name, weight in alone[seed].items():
+            assert torch.equal(weight, found[seed][name])
