@@ -115,6 +115,7 @@ def run(command: str, regard: Command) -> None:
         if not any(word.startswith("task.alignment") for word in words):
             other += ("model.alignment",)  # a table that a model of single sequences does not have
         smaller = [change for change in shrunk(recipe) if not change.startswith(other)]
-        words += [*smaller, *SHORT, *FOR_TASK.get(words[1], WORDS)]
+        for_task = [] if any(word.startswith("tokenizer.") for word in words) else FOR_TASK.get(words[1], WORDS)
+        words += [*smaller, *SHORT, *for_task]
     done = regard(*words)
     assert done.code == 0, f"{command}\n{done.err}"
