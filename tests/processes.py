@@ -109,9 +109,8 @@ def fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(
-            "PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep
-        )  # a missing module would not be reported
+        # a missing module would not be reported
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         patch.setenv("OMP_NUM_THREADS", "1")  # otherwise numpy starts a thread on import
         forkserver.ensure_running()
     return context

@@ -93,9 +93,8 @@ def test_the_error_is_that_of_rounding(seed, inputs, biased):
 
 def test_where_pairs_are_added_in_16_bits_vectors_have_fewer_levels(monkeypatch):
     assert input_levels() in (63, 127)
-    monkeypatch.setattr(
-        quantise_module, "multiply_int8", lambda x, levels, packed: torch.zeros(1, 1)
-    )  # not 64: a sum saturated
+    # not 64: a sum saturated
+    monkeypatch.setattr(quantise_module, "multiply_int8", lambda x, levels, packed: torch.zeros(1, 1))
     assert input_levels.__wrapped__() == 63
     assert 2 * 127 * (63 + 64) < 2**15  # the largest pair
 

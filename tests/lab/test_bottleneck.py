@@ -32,9 +32,8 @@ def test_the_verdict_follows_the_share_that_is_kept(plain, holds):
 
 
 def test_generated_links_say_which_words_change_places():
-    pair = next(
-        pair for seed in range(50) if set((pair := make_phrases(2, Random(seed))).english) & set(AFTER)
-    )  # an adjective that follows its noun in French
+    # with an adjective that follows its noun in French
+    pair = next(pair for seed in range(50) if set((pair := make_phrases(2, Random(seed))).english) & set(AFTER))
     places = [french for _, french in sorted(pair.links)]
     assert sorted(places) == list(range(len(pair.french)))
     assert places != sorted(places)

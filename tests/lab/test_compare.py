@@ -354,9 +354,8 @@ def test_a_process_that_still_trains_a_run_is_waited_for(tmp_path):
         compare_runs.wait_for_others([run], Console(file=said, width=300))
         assert other.wait() == 0  # it has released the lock before
     assert f"elman-0: process {other.pid} on" in said.getvalue()
-    compare_runs.wait_for_others(
-        [run, replace(run, folder=tmp_path / "none")], Console(file=said)
-    )  # nothing to wait for
+    # nothing to wait for
+    compare_runs.wait_for_others([run, replace(run, folder=tmp_path / "none")], Console(file=said))
 
 
 # --- runs that are finished already ----------------------------------------------------------------------------------

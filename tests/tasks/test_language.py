@@ -356,9 +356,7 @@ def test_words_and_bytes_after_a_cut_inside_a_text(tmp_path, kind: str):
     path.write_text(text, encoding="utf-8")
     task = prepare("language", TokenizerConfig(kind, 300 if kind == "bpe" else 40), train=(str(path),), window=4)
     spans = task.tokenizer.spans([text])[0]
-    first = (
-        task.valid.begin
-    )  # the text begins after one end token, so this is the token that nothing predicts, plus one
+    first = task.valid.begin  # the text begins after an end token, so this is the token that nothing predicts, plus one
     rest = text[spans[first - 1][1] :] if spans[first][0] >= spans[first - 1][1] else text[spans[first][0] :]
     assert task.valid.units == (len(rest.split()), len(rest.encode()))
     assert len(rest) < len(text) // 4

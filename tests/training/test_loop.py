@@ -119,9 +119,8 @@ def test_the_average_of_the_last_validations_is_kept_if_it_is_better(
     found = load_checkpoint(tmp_path / "run/checkpoints", pytest.fail)
     assert found is not None
     assert found.facts["best"] == min(mean_loss, 1.5)  # which a resumed run must beat
-    assert same(
-        {name: found.tensors[f"model/{name}"] for name in mean}, seen[10]
-    )  # and it does not continue from an average
+    continued = {name: found.tensors[f"model/{name}"] for name in mean}
+    assert same(continued, seen[10])  # not the average
     assert "average of the weights of steps 8, 10:" in said.getvalue()
     assert not (tmp_path / "run/averaging").exists()  # which only a run in progress needs
     weights = "the average of the last 2 weights" if mean_loss < 1.5 else "step 8"

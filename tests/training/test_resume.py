@@ -260,11 +260,11 @@ def fill_the_disk(place: str, call: int) -> None:
     setattr(holder, name, limited)
 
 
-FULL = (
+FULL = (  # whichever comes first: files are written while updates continue
     r"checkpoints: cannot save step-0+\d+ \(.*\): File too large; free some space there or .*",
     r"(run/model|averaging/step-0+\d+|probe/\S+)\.safetensors: cannot be written: .*File too large.*; free some .*",
     r"(metrics|samples)\.jsonl: cannot be written: File too large; free some space, then resume",
-)  # whichever comes first: files are written while updates continue
+)
 
 
 @pytest.mark.parametrize(

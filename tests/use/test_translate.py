@@ -159,10 +159,8 @@ def test_alignments(translator):
     wanted = {(int(row[:3].argmax()), place) for place, row in enumerate(weights)}
     assert set(found[0].alignment) == wanted
     assert found[1].alignment == ()
-    assert [one.alignment for one in answers(translator.translate_lines(["red", ""]))] == [
-        None,
-        None,
-    ]  # none was asked for
+    unasked = answers(translator.translate_lines(["red", ""]))
+    assert [one.alignment for one in unasked] == [None, None]
 
 
 def test_a_model_without_attention_aligns_nothing():

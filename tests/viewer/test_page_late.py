@@ -175,9 +175,8 @@ def test_steps_that_come_slowly_are_played_slowly(tab: Tab, steps: str, hold: Ho
     tab.open(steps, "training", attention="cross.1", head=1, query=0, key=0, step=0)
     expect(tab.main("training").locator(".pane canvas")).to_be_visible()
     let_go = hold("/attention/1.f16")
-    tab.page.evaluate(
-        "() => { window.setInterval = (act) => { window.tick = act; return 0; }; }"
-    )  # the test is the clock
+    # the test is the clock
+    tab.page.evaluate("() => { window.setInterval = (act) => { window.tick = act; return 0; }; }")
     tab.press("Space")
     for _ in range(2):
         tab.page.evaluate("tick()")
