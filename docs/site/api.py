@@ -233,9 +233,8 @@ def _signature(name: str, node: Function) -> str:
     decorators = "".join(
         f"@{_code(each)}\n" for each in node.decorator_list if _code(each) in ("property", "classmethod")
     )
-    arguments = _code(node.args).split(", ", 1)
     parameters = _parameters(node.args)
-    if arguments[0] in ("self", "cls"):
+    if parameters[:1] in (["self"], ["cls"]):
         parameters = parameters[1:]
     start = name or f"def {node.name}"
     end = "" if name or node.returns is None else f" -> {_code(node.returns)}"
