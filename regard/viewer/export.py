@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 CAP = 20 * MEGABYTE  # of a page, which a browser unpacks as a whole
 LARGEST = 14 * MEGABYTE  # of the archive in it: base64 adds a third, and the page itself a little
+AROUND = CAP - LARGEST * 4 / 3  # bytes of that little, at most
 HOPELESS = 5 * CAP  # more bytes than this never compress enough, so they are not packed at all
 OPTIONAL = {  # what is left out if the page is too large, in this order, and what it is called
     "next": "the scores of the Next view",
@@ -126,7 +127,8 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
         if size <= LARGEST:
             return archive, note
     present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
-    trouble = f"the page would have {ceil(size * 4 / 3 / MEGABYTE)} MB, and the limit is {CAP // MEGABYTE} MB"
+    needed = ceil((size * 4 / 3 + AROUND) / MEGABYTE)
+    trouble = f"the page would have {needed} MB, and the limit is {CAP // MEGABYTE} MB"
     some = format_layers(present[: max(len(present) // 4, 1)])
     remedy = f"choose some of the layers {format_layers(present)}, for example {some} (--layers, layers= in Python)"
     raise RegardError(f"{trouble}; {remedy}, or a shorter text")

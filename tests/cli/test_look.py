@@ -211,7 +211,7 @@ def test_a_page_that_is_too_large(regard, bundle, monkeypatch):
     monkeypatch.setattr(export, "LARGEST", 10)
     said = regard.refused("look", "--export", "p.html")
     assert said.startswith(
-        "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example 1 (--layers"
+        "the page would have 2 MB, and the limit is 20 MB; choose some of the layers 1-3, for example 1 (--layers"
     )
 
 

@@ -158,7 +158,7 @@ def test_a_large_page_leaves_out_what_is_not_attention_and_says_so(monkeypatch):
         sizes.append(len(archive))
     assert sizes == sorted(sizes, reverse=True)
     monkeypatch.setattr(export, "LARGEST", 10)
-    message = "the page would have 1 MB, and the limit is 20 MB; choose some of the layers 1-3, for example 1 "
+    message = "the page would have 2 MB, and the limit is 20 MB; choose some of the layers 1-3, for example 1 "
     with pytest.raises(RegardError, match=message):
         pack_to_fit({"one": one})
 
@@ -166,7 +166,7 @@ def test_a_large_page_leaves_out_what_is_not_attention_and_says_so(monkeypatch):
 def test_what_can_never_fit_is_rejected_before_it_is_packed():
     tall = [attention(f"self.{n}", "source", "source", 1024, 1024, heads=12) for n in range(1, 13)]
     said = manifest(" ".join(["x"] * 1024), attentions=tall) | {"whole": False, "begin": None}
-    message = "the page would have 403 MB, and the limit is 20 MB; choose some of the layers 1-12, for example 1-3 "
+    message = "the page would have 405 MB, and the limit is 20 MB; choose some of the layers 1-12, for example 1-3 "
     with pytest.raises(RegardError, match=message):
         pack_to_fit({"one": StoredRecording(said, {})})
 

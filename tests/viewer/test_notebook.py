@@ -274,7 +274,7 @@ def test_layers_and_what_is_too_large(page, monkeypatch):
     assert [each["id"] for each in unpack_recordings(one.archive)["one"].manifest()["attentions"]] == ["cross.2"]
     monkeypatch.setattr(export, "LARGEST", 10)
     with pytest.raises(
-        RegardError, match="the page would have 1 MB, and the limit is 20 MB; choose some of the layers"
+        RegardError, match="the page would have 2 MB, and the limit is 20 MB; choose some of the layers"
     ):
         Page({"one": recording()})
 

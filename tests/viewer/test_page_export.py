@@ -80,6 +80,19 @@ def test_a_head_as_csv(tab: Tab, shown: Shown, tmp_path: Path):
         assert set(line[query + 2 :]) <= {""}  # masked cells are empty
 
 
+def test_a_page_that_is_too_large_says_so(tab: Tab, shown: Shown):
+    said = '{"error": "the page would have 30 MB, and the limit is 20 MB"}'
+    tab.page.route("**/export/*.html", lambda route: route.fulfill(status=400, body=said))
+    tab.refused += [".html"]
+    tab.open(shown.ids["translator"], "look")
+    tab.press("e")
+    tab.page.get_by_role("button", name="This page as one file (HTML)").click()
+    expect(tab.page.locator(".menu .failure")).to_have_text("the page would have 30 MB, and the limit is 20 MB")
+    tab.press("Escape", "e")
+    expect(tab.page.get_by_role("button", name="This page as one file (HTML)")).to_be_enabled()
+    expect(tab.page.locator(".menu .failure")).to_be_hidden()
+
+
 def test_a_page_in_one_file_shows_the_same_and_loads_nothing(tab: Tab, shown: Shown, tmp_path: Path):
     seen = {}
     for view in ("look", "arithmetic", "next", "compare"):

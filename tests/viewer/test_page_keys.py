@@ -101,6 +101,9 @@ def test_p_pins_and_escape_clears(begun: Tab, shown: Shown):
     begun.press("?", "Escape", "e", "Escape")  # what is open is closed first
     expect(begun.page.get_by_role("dialog", name="Help")).to_be_hidden()
     begun.expect_chosen(query=2, pinned=1)
+    begun.press("/", "Escape")  # and a text box is left first
+    expect(begun.page.get_by_label("Text", exact=True)).not_to_be_focused()
+    begun.expect_chosen(query=2, pinned=1)
     begun.press("Escape")
     begun.expect_chosen(query=2, pinned="")
     expect(begun.page.locator(".sentence")).to_contain_text(re.compile(f"^{re.escape(lookers[2])} looks mostly at"))

@@ -45,19 +45,26 @@ function showView(app: App, key: string): void {
 
 /** Close what is open; if nothing is, remove pins and the other side of a comparison. */
 function clear(app: App): void {
+  if (!close(app)) app.selection.choose({ pinned: [], partner: "" });
+}
+
+/** Close help, menu and messages, and stop playing; return whether there was something to close. */
+function close(app: App): boolean {
   const open = app.helpOpen.value || app.exportOpen.value || app.refused.value !== "";
   app.helpOpen.value = false;
   app.exportOpen.value = false;
   app.refused.value = "";
   app.playing.value = false;
   app.hover.value = null;
-  if (!open) app.selection.choose({ pinned: [], partner: "" });
+  return open;
 }
+
+const TYPED = "textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])";
 
 /** Whether a control handles this key itself: typing, Space on a button, arrows in a list. */
 function isTaken(target: Element | null, key: string): boolean {
   if (!target) return false;
-  if (target.closest("textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])")) return key !== "Escape";
+  if (target.closest(TYPED)) return key !== "Escape";
   if (key === " ") return target.closest("button, a, summary, select, input, [role=button]") !== null;
   return target.closest("select, input[type=range], input[type=radio]") !== null && key !== "Escape";
 }
@@ -72,7 +79,12 @@ export function listen(app: App, element: HTMLElement | Document, focusText: () 
     const found = table.find((each) => each.keys.includes(name));
     if (!found || isTaken(target instanceof Element ? target : null, key)) return;
     event.preventDefault();
+    const box = name === "Escape" && target instanceof Element ? target.closest<HTMLElement>(TYPED) : null;
     if (name === "/") focusText();
+    else if (box) {
+      box.blur(); // the first Escape leaves the box, and selects nothing else
+      close(app);
+    }
     else found.act(app, name);
   };
   element.addEventListener("keydown", onKey);

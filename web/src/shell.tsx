@@ -172,22 +172,30 @@ function ExportMenu() {
   const name = picture ? `${picture.recording.id}-${picture.attention.id}-${headName(picture.attention, picture.head)}` : (recording?.id ?? "regard");
   const menu = useRef<HTMLDivElement>(null);
   const problem = useSignal<string | null>(null);
+  const writing = useSignal(false);
   const id = useId();
   const open = app.exportOpen.value;
   // in a layout effect, so that the next key goes to the open menu
   useLayoutEffect(() => {
-    if (open) menu.current?.querySelector<HTMLElement>("button:not(:disabled), a")?.focus();
+    if (open) menu.current?.querySelector<HTMLElement>("button:not(:disabled)")?.focus();
+    else problem.value = null;
   }, [open]);
-  const save = async (make: () => Promise<Blob> | Blob, ending: string) => {
+  const save = async (make: () => Promise<Blob> | Blob, ending: string, title = name) => {
     problem.value = null;
     try {
-      download(await make(), `${name}.${ending}`);
+      download(await make(), `${title}.${ending}`);
       app.exportOpen.value = false;
     } catch (error) {
       problem.value = reason(error);
     }
   };
   const svg = () => app.drawing.value?.() ?? "";
+  /** The server writes the page, or says why it is too large. */
+  const savePage = async (id: string) => {
+    writing.value = true;
+    await save(async () => new Blob([await app.source.get(`export/${id}.html`)], { type: "text/html" }), "html", `regard-${id}`);
+    writing.value = false;
+  };
   return (
     <div class="menu">
       <button type="button" aria-expanded={open} aria-controls={id} onClick={() => (app.exportOpen.value = !open)}>
@@ -204,11 +212,13 @@ function ExportMenu() {
           This head (CSV)
         </button>
         {app.source.linked && recording && (
-          <a href={`export/${encodeURIComponent(recording.id)}.html`} download={`${recording.id}.html`}>
-            This page as one file (HTML)
-          </a>
+          <button type="button" disabled={writing.value} onClick={() => savePage(recording.id)}>
+            {writing.value ? "Writing the file …" : "This page as one file (HTML)"}
+          </button>
         )}
-        {problem.value && <p class="failure">{problem.value}</p>}
+        <p class={problem.value ? "failure" : "soft"} role="status">
+          {problem.value}
+        </p>
       </div>
     </div>
   );
