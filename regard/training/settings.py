@@ -1,8 +1,9 @@
 """Leave the settings of the process as they were found: random generators, precision, threads, warnings.
 
 Training seeds torch's own generator for every part of an update, and changes settings that belong to the whole process.
-A program that calls `regard.train` gets all of them back. Where it turned gradients off, training computes them still.
-One thread trains at a time: two would draw from the same generator, and learn something else in every attempt.
+A program that calls `regard.train` gets all of them back. Where it turned gradients off, training computes them still;
+where it turned autocast on, training chooses its own precision. One thread trains at a time: two would draw from the
+same generator, and learn something else in every attempt.
 """
 
 import random
@@ -47,6 +48,7 @@ def _left_as_found(device: torch.device) -> Iterator[None]:
             torch.random.fork_rng([device] if device.type == "cuda" else []),
             torch.inference_mode(False),
             torch.enable_grad(),
+            without_outer_autocast(device),
         ):
             for text in KNOWN_WARNINGS:
                 warnings.filterwarnings("ignore", text, UserWarning)
@@ -56,6 +58,16 @@ def _left_as_found(device: torch.device) -> Iterator[None]:
         np.random.set_state(numpy)
         torch.set_float32_matmul_precision(precision)
         torch.set_num_threads(threads)
+
+
+def without_outer_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Turn off an autocast of the caller, and the cache of all inside it, which is emptied when the outermost one ends.
+
+    Until then they would compute with copies of the weights as these were in the first update.
+    """
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return torch.autocast(device.type, enabled=False, cache_enabled=False) if depth > 1 else nullcontext()
 
 
 def without_attention_plans(device: torch.device) -> AbstractContextManager[None]:

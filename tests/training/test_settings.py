@@ -96,6 +96,23 @@ def test_training_computes_gradients_where_the_program_turned_them_off(off, tmp_
     assert len(found.metrics) > 1
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_an_autocast_of_the_program_changes_nothing(precision, enabled, tmp_path, monkeypatch):
+    """Its cache would keep the weights of the first update for all others."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(start, "finish", lambda *arguments: None)
+    task = {"kind": "language", "train": [write(tmp_path / "text.txt", sentences(60))]}
+    small = ["model.dim=16", "model.depth=1", "train.steps=3", "train.ema=0.5", f"train.precision={precision}"]
+    wanted = regard.train(task, *small, run=tmp_path / "alone", console=QUIET)
+    with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+        found = regard.train(task, *small, run=tmp_path / "inside", console=QUIET)
+        assert torch.is_autocast_enabled("cpu") is enabled
+        assert torch.is_autocast_cache_enabled()
+    pairs = zip(wanted.model().parameters(), found.model().parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
 def test_settings_are_restored_after_an_error():
     def spoil() -> None:
         torch.manual_seed(7)
