@@ -35,11 +35,12 @@ def use_threads(count: int | None) -> None:
 @contextmanager
 def left_as_found(device: torch.device) -> Iterator[None]:
     """Restore the settings of the process at the end of the `with`, also after an error; other threads wait for it."""
-    with _SETTINGS:
-        yield from _left_as_found(device)
+    with _SETTINGS, _restored(device):
+        yield
 
 
-def _left_as_found(device: torch.device) -> Iterator[None]:
+@contextmanager
+def _restored(device: torch.device) -> Iterator[None]:
     python, numpy = random.getstate(), np.random.get_state()
     precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     try:
