@@ -1,7 +1,7 @@
 """`regard results`: what the recipes with goals reach, and what is published."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +16,28 @@ if TYPE_CHECKING:
 
     from regard.runs.results_table import ResultRow
 
-WIDE = 110  # columns of a terminal in which times and hardware have room, too
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table, and how wide a terminal must be to have room for it."""
+
+    field: str
+    heading: str
+    width: int | None = None
+    ratio: int | None = None  # its share of what other columns leave
+    from_width: int = 0
+
+
+LEAST = 11  # characters of a metric: its words are in one piece
+COLUMNS = [
+    Column("metric", "metric", LEAST),
+    Column("score", "score", ratio=4),
+    Column("goal", "goal", 8),
+    Column("distance", "", ratio=3, from_width=60),
+    Column("published", "published", 9),
+    Column("time", "time (at once)", 14, from_width=110),
+    Column("hardware", "hardware", 13, from_width=110),
+]
 
 
 def results_command(
@@ -49,33 +70,29 @@ def results_command(
         print(json.dumps({"rows": [asdict(row) for row in rows], "runs": runs}, indent=2))
         return
     console = make_console()
-    is_wide = console.width >= WIDE
-    console.print(_table([_heading(is_wide)], is_wide), style="dim")
+    columns = [column for column in COLUMNS if console.width >= column.from_width]
+    columns[0] = replace(columns[0], width=max(LEAST, console.width // 5))
+    console.print(_table([[column.heading for column in columns]], columns), style="dim")
     for name, group in groupby(rows, key=lambda row: row.name):  # a name has a line of its own, so that goals have room
         console.print(Text(name, "bold cyan"))
-        console.print(_table([_cells(row, is_wide) for row in group], is_wide))
+        console.print(_table([[_cell(row, column) for column in columns] for row in group], columns))
     console.print("\nregard train results/NAME trains one of them; docs/results.md has the details.", style="dim")
 
 
-def _heading(is_wide: bool) -> list["Text | str"]:
-    return ["metric", "score", "goal", "", "published", *(["time (at once)", "hardware"] if is_wide else [])]
-
-
-def _cells(row: "ResultRow", is_wide: bool) -> list["Text | str"]:
+def _cell(row: "ResultRow", column: Column) -> "Text | str":
     from rich.text import Text
 
-    distance = Text(row.distance, "green" if row.reached else "red")
-    return [row.metric, row.score, row.goal, distance, row.published, *([row.time, row.hardware] if is_wide else [])]
+    text: str = getattr(row, column.field)
+    return Text(text, "green" if row.reached else "red") if column.field == "distance" else text
 
 
-def _table(lines: list[list["Text | str"]], is_wide: bool) -> "Table":
+def _table(lines: "list[list[Text | str]] | list[list[str]]", columns: list[Column]) -> "Table":
     """Build a table whose columns have the same widths whatever is in them."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False, expand=True)
-    times = (14, 13) if is_wide else ()
-    for ratio, width in (3, None), (4, None), (None, 8), (3, None), (None, 9), *((None, each) for each in times):
-        table.add_column(ratio=ratio, width=width, overflow="fold")
+    for column in columns:
+        table.add_column(ratio=column.ratio, width=column.width, overflow="fold")
     for line in lines:
         table.add_row(*line)
     return table

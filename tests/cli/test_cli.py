@@ -245,6 +245,7 @@ def test_results_on_any_screen_have_names_in_one_piece_and_goals(regard, monkeyp
         assert row.published in shown
         assert columns < 80 or row.distance in shown or "less than" in row.distance  # in one line
         assert not row.time or (row.time in shown) is (columns == 120)
+        assert set(row.metric.split()) <= set(shown.split())
     assert "…" not in shown
     assert max(map(len, lines)) <= columns
 
