@@ -49,9 +49,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_toml(text: str, place: str) -> dict[str, Any]:
-    """Return the table of a TOML text."""
+    """Return the table of a TOML text, which may begin with a byte order mark."""
     try:
-        table = tomllib.loads(text)
+        table = tomllib.loads(text.removeprefix("\ufeff"))
         _check_depth(table)
     except RecursionError:
         raise ConfigError("is not valid TOML: nested too deeply", place) from None

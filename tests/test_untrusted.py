@@ -40,6 +40,12 @@ def test_damaged_toml_is_one_line_with_the_place(tmp_path, content):
         parse_toml(content, "here")
 
 
+def test_toml_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_bytes(b"\xef\xbb\xbfabout = 'saved by an editor'\r\n")
+    assert read_recipe(path) == {"about": "saved by an editor"}
+
+
 def test_an_override_below_too_many_tables_is_one_line():
     with pytest.raises(ConfigError, match=r"must have the form path\.to\.key=value"):
         override({}, [".".join("a" * (DEEPEST + 1)) + "=1"])
