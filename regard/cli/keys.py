@@ -237,5 +237,14 @@ def find_section(part: str) -> Section:
     for section in sections.values():
         if last in section.classes:
             return Section(section.name, section.path, {last: section.classes[last]})
+    holders = {
+        section.name
+        for section in sections.values()
+        for config in section.classes.values()
+        for key in keys_of(config)
+        if key.name == last
+    }
+    if holders:
+        raise ConfigError(f"{last!r} is a key, not a part; describe a part that has it: {', '.join(sorted(holders))}")
     names = [*sections, *(kind for section in sections.values() for kind in section.classes if kind)]
     raise ConfigError(f"no part of a recipe has the name {part!r}; {choices(part, set(names))}")

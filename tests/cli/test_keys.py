@@ -108,6 +108,13 @@ def test_one_part_one_kind_or_the_place_of_a_part_can_be_asked_for(regard: Comma
     assert "has the name 'scoer'; did you mean 'score'?" in regard.refused("show", "--keys", "scoer")
 
 
+def test_a_key_names_the_parts_that_have_it(regard: Command) -> None:
+    said = regard.refused("show", "--keys", "model.layers.block.mixer.window")
+    start, parts = said.split(": ")
+    assert start == "'window' is a key, not a part; describe a part that has it"
+    assert {"mixer", "task"} <= set(parts.split(", "))
+
+
 def test_what_is_registered_is_described(gauss: None, regard: Command) -> None:
     found = regard("show", "--keys", "gauss").out
     assert "e = -|q - k|^2 / width" in found
