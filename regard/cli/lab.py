@@ -80,7 +80,8 @@ def lab_command(
       regard lab --all
     """
     if every and name is not None:
-        raise InputError("--all runs all experiments; leave it out, or leave out the NAME")
+        what = f"{name}, a setting of a single experiment" if "=" in name else "the NAME"
+        raise InputError(f"--all runs all experiments; leave it out, or leave out {what}")
     if every and recipe is not None:
         raise InputError("--recipe needs the NAME of an experiment that takes one")
     if every:

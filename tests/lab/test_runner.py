@@ -296,6 +296,7 @@ def test_the_report_has_all_verdicts_and_names_what_could_not_be_run(tmp_path):
     ("arguments", "message"),
     [
         (("lab", "lookup", "--all"), "--all runs all experiments"),
+        (("lab", "--all", "depth=4"), "--all runs all experiments; leave it out, or leave out depth=4, a setting"),
         (("lab", "--all", "--recipe", "gpt2"), "--recipe needs the NAME"),
     ],
 )
