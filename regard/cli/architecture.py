@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.errors import InputError
 from regard.models.cost import Cost, read_cost
 from regard.recipe_files import Table, read_recipe, recipe_names
 from regard.untrusted import parse_json
@@ -42,7 +43,13 @@ def describe(recipe: Recipe, length: int | None = None) -> Architecture:
     from regard.models.count import cost
     from regard.models.recipe import build_empty
 
-    return Architecture(to_table(recipe), cost(build_empty(recipe.model), length), written_for(recipe.model))
+    model = build_empty(recipe.model)
+    longest = model.longest()
+    if length is not None and longest is not None and length > longest and model.image is None:
+        raise InputError(
+            f"--length {length}: this model has positions for {longest} tokens; give it more, or count fewer"
+        )
+    return Architecture(to_table(recipe), cost(model, length), written_for(recipe.model))
 
 
 def open_recipe(recipe: str, overrides: list[str]) -> Recipe:
@@ -61,7 +68,10 @@ def open_recipe(recipe: str, overrides: list[str]) -> Recipe:
     from regard.recipe_files import override
     from regard.runs.folder import is_run
     from regard.runs.layout import RECIPE
+    from regard.use.ctranslate2 import is_ctranslate2
 
+    if is_ctranslate2(folder):
+        raise InputError(f"{folder}: is a CTranslate2 folder; show the model that it was converted from")
     if is_run(folder):
         return load_recipe(folder / RECIPE, *overrides)
     config = read_huggingface_config(folder) if is_huggingface(folder) else read_config(folder)

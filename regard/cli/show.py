@@ -59,6 +59,8 @@ def show_command(
       regard show gpt2 --toml
       regard show --keys attention
     """
+    if as_json and as_toml:
+        raise ConfigError("--json and --toml each decide what is printed; give one of them")
     if keys:
         print_keys(recipe)
         return

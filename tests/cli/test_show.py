@@ -10,10 +10,11 @@ import pytest
 
 from regard.cli import architecture
 from regard.cli.architecture import ARCHITECTURES, describe, open_recipe, shipped_architecture
-from regard.errors import ConfigError
+from regard.errors import ConfigError, InputError
 from regard.models.recurrent_seq2seq import RecurrentSeq2SeqConfig
 from regard.recipe_files import recipe_names, result_names
 from regard.training.request import check_training_tables
+from tests.cli.command import Command
 from tests.processes import PATIENCE
 
 REMEDY = "write it again: python -m regard.cli.architecture"
@@ -85,3 +86,22 @@ def test_showing_a_recipe_of_the_package_does_not_import_torch(options):
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_more_tokens_than_positions_are_not_counted():
+    with pytest.raises(InputError, match="^--length 1025: this model has positions for 1024 tokens; "):
+        describe(open_recipe("gpt2", []), 1025)
+    assert describe(open_recipe("gpt2", []), 1024).cost.length == 1024
+    assert describe(open_recipe("writer", []), 5000).cost.length == 5000
+
+
+def test_the_folder_of_another_program_is_named(tmp_path: Path):
+    for name in ("model.bin", "config.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(InputError, match="is a CTranslate2 folder; show the model that it was converted from"):
+        open_recipe(str(tmp_path), [])
+
+
+def test_one_format_at_a_time(monkeypatch, capsys):
+    refused = Command(monkeypatch, capsys).refused("show", "gpt2", "--json", "--toml")
+    assert refused == "--json and --toml each decide what is printed; give one of them"
