@@ -29,7 +29,8 @@ class Lines:
                 raise InputError(f"the text {text!a} is not valid UTF-8; give it in UTF-8")
         self.texts, self.file, self.column = texts, named(file), column
         if column is not None and not self._is_table():
-            raise InputError(f"--column {column}: is for a table, and {file or 'no file'} is not one; leave it out")
+            what = "no file was given" if file is None else f"{file} is not one"
+            raise InputError(f"--column {column}: is for a table, and {what}; leave it out")
         self.live = not texts and self.file is None  # a person or another program may be waiting for each answer
         self.advance: Callable[[int], None] | None = None  # moves the progress bar, if there is one
         self.cut, self.first_cut = 0, ""  # lines that are too long to be read in full

@@ -134,6 +134,9 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     )
     assert regard.refused(*verb, "red", "--engine", "fast").startswith("unknown engine 'fast'; use one of auto, ")
     assert regard.refused(*verb, "red", "--device", "cpux").startswith("unknown device 'cpux'; use auto, ")
+    assert regard.refused(*verb, "red", "--column", "de") == (
+        "--column de: is for a table, and no file was given; leave it out"
+    )
     half = b"\xff".decode(errors="surrogateescape")
     assert "not valid UTF-8" in regard.refused(*verb, half)
 
