@@ -19,6 +19,7 @@ from regard.cli.complete import complete_model
 from regard.cli.console import complain, print_line
 from regard.cli.text import AllowPickle, DeviceName, choose_box_model
 from regard.errors import InputError
+from regard.quantity import short_size
 
 if TYPE_CHECKING:
     from regard.viewer.model_handle import ModelHandle
@@ -184,7 +185,7 @@ def _write(
             made[suffix] = head_to_csv(head).encode() if suffix == ".csv" else draw_head(head, suffix[1:])
     for suffix, path in wanted.items():
         write_bytes(path, made[suffix])
-        print_line(f"{path} ({len(made[suffix]) / 1000:.0f} kB)")
+        print_line(f"{path} ({short_size(len(made[suffix]))})")
 
 
 def _record(handles: "list[ModelHandle]", query: "Query | None") -> "dict[str, Recording]":
