@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from regard.use.loaded_model import LoadedModel
 
 
+def warn_of_run(text: str) -> None:
+    """Say it if a text is the folder of a run, which was perhaps meant as the model."""
+    from regard.use.box import is_run_folder
+
+    if is_run_folder(text):
+        complain(f"{text} is read as a text; -m {shlex.quote(text)} uses the model in this folder")
+
+
 class Lines:
     """The lines to answer: texts of the command, a file, a column of a table, or standard input."""
 
@@ -125,8 +133,11 @@ class Lines:
             return
         from regard.use.box import is_file
 
-        for text in filter(is_file, self.texts or ()):
-            complain(f"{text} is read as a text; -f {shlex.quote(text)} reads the lines of the file")
+        for text in self.texts or ():
+            if is_file(text):
+                complain(f"{text} is read as a text; -f {shlex.quote(text)} reads the lines of the file")
+            else:
+                warn_of_run(text)
 
     def _cut(self, place: str) -> None:
         self.cut += 1

@@ -17,6 +17,7 @@ import typer
 
 from regard.cli.complete import complete_model
 from regard.cli.console import complain, print_line
+from regard.cli.lines import warn_of_run
 from regard.cli.text import AllowPickle, DeviceName, choose_box_model
 from regard.errors import InputError
 from regard.quantity import short_size
@@ -121,6 +122,8 @@ def look_command(
         raise InputError("--target and --tokens need a text for the model to read")
     if layers is not None and export is None:
         raise InputError("--layers chooses what an exported page contains; add --export NAME.html")
+    if text is not None:
+        warn_of_run(text)
     wanted = models or _box_models(text, tokens, bool(export or png or svg or csv))
     handles = make_handles(wanted, device, allow_pickle)
     query = None if text is None else Query(text, target, tokens)

@@ -18,7 +18,7 @@ from regard.arguments import check_path
 from regard.atomic import sha256
 from regard.config import Config, Count, from_table
 from regard.errors import InputError, RegardError, choices
-from regard.runs.layout import FOLDER_REMEDY
+from regard.runs.layout import FOLDER_REMEDY, RECIPE
 from regard.untrusted import read_json
 
 FOLDER = Path(str(files("regard") / "box"))
@@ -152,6 +152,11 @@ def is_file(text: str) -> bool:
         return Path(text).is_file()
     except (OSError, ValueError):  # too long for a path, or with a zero byte
         return False
+
+
+def is_run_folder(text: str) -> bool:
+    """Return whether a text is the path of a run."""
+    return is_file(f"{text}/{RECIPE}")
 
 
 def find_model(folder: str | PathLike[str]) -> Path:

@@ -21,7 +21,7 @@ from regard.tasks.parsing import Parsing
 from regard.tasks.task import Task
 from regard.tasks.translation import Translation
 from regard.use.batches import Chunks, Feedback, chunk_lines
-from regard.use.box import read_box_folder
+from regard.use.box import is_run_folder, read_box_folder
 from regard.use.bundle import Bundle
 from regard.use.translate import TranslateOptions, translate_lines
 
@@ -151,6 +151,9 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
 
 def open_task(bundle: Bundle, files: Sequence[str], columns: Sequence[str], say: Say) -> Task:
     """Open files, or the run's own data, for the task that the model was trained for."""
+    for name in files:
+        if is_run_folder(name):
+            raise InputError(f"{name}: is a run, not data to measure on; name it as the model: -m {name}")
     if bundle.run is None:
         return _open_fitting_task(bundle, files, columns)
     return bundle.run.open_task(files, say, columns)

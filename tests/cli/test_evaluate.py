@@ -132,6 +132,10 @@ def test_files_that_do_not_fit(regard, tmp_path):
         "a translator is measured on a source file and a target file, or on tables of pairs"
     )
     assert "must match line by line" in refused("evaluate", "-m", "translation", "a.txt", short)
+    for verb in ("evaluate", "ablate"):
+        assert refused(verb, "-m", "language", "classification") == (
+            "classification: is a run, not data to measure on; name it as the model: -m classification"
+        )
     Path(tmp_path / "bad.txt").write_bytes(b"fine\n\xff\n")
     assert refused("evaluate", "-m", "language", tmp_path / "bad.txt").startswith(
         f"{tmp_path}/bad.txt:2: not valid UTF-8"

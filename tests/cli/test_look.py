@@ -97,6 +97,11 @@ def test_all_files_of_a_model_at_once(regard, runs):
     assert f"translation · L{chosen['layer']}.H{begin['head'] + 1}" in Path("p.svg").read_text(encoding="utf-8")
 
 
+def test_a_run_that_is_read_as_a_text_is_named(regard, runs):
+    done = regard("look", runs / "language", "-m", runs / "translation", "--csv", "p.csv", "--target", "a dog")
+    assert done.err == f"regard: {runs}/language is read as a text; -m {runs}/language uses the model in this folder\n"
+
+
 def test_a_chosen_head(regard, runs):
     done = regard("look", TEXT, "-m", runs / "translation", "--attention", "cross.2", "--head", 3, "--svg", "p.svg")
     assert done.code == 0

@@ -137,6 +137,8 @@ def test_mistakes_in_what_is_given(regard, folder, monkeypatch):
     assert regard.refused(*verb, "red", "--column", "de") == (
         "--column de: is for a table, and no file was given; leave it out"
     )
+    run_as_text = regard("translate", folder / "language", *verb[1:], *FAST)
+    assert f"{folder}/language is read as a text; -m {folder}/language uses the model in this folder" in run_as_text.err
     half = b"\xff".decode(errors="surrogateescape")
     assert "not valid UTF-8" in regard.refused(*verb, half)
 
