@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer
 
 from regard.data.batches import Indices
+from regard.quantity import list_counts
 from regard.tasks.metric import better, is_perfect
 
 MOST_TOKENS = 2_000_000  # of training text that are counted
@@ -57,7 +58,7 @@ def naive_bayes(train: Texts, labels: Labels, valid: Texts, wanted: Labels, clas
     features, rows = _token_features(valid, buckets)
     sums = [np.bincount(rows, weights=scores[label, features], minlength=len(wanted)) for label in range(classes)]
     found = np.stack(sums, 1) + np.log(np.bincount(labels, minlength=classes) + 1.0)
-    how = f"tokens and pairs of tokens of {len(labels):,} texts"
+    how = f"tokens and pairs of tokens of {list_counts({'texts': len(labels)})}"
     return Baseline("naive Bayes", float(np.mean(found.argmax(1) == wanted)), how)
 
 
@@ -80,7 +81,7 @@ def linear_pixels(
 ) -> Baseline:
     """Measure softmax(W x + b) on standardised pixels x, trained by stochastic gradient descent with momentum."""
     found = _fit_linear(_reduced(train), labels, _reduced(valid), classes)
-    return Baseline("linear", float(np.mean(found == wanted)), f"pixels of {len(train):,} images")
+    return Baseline("linear", float(np.mean(found == wanted)), f"pixels of {list_counts({'images': len(train)})}")
 
 
 def linear_windows(train: Sequence[Profile], valid: Sequence[Profile], reach: int, classes: int, what: str) -> Baseline:

@@ -22,6 +22,7 @@ from regard.decode.rows import fit_limits
 from regard.decode.static import KeptEngine
 from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
+from regard.quantity import list_counts
 from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
 from regard.tasks.defaults import Amount, TaskConfig, is_little
 from regard.tasks.metric import TranslationScorer, bleu, translation_scores
@@ -270,7 +271,7 @@ class Translation(PairTask):
         known = learn_dictionary(flat_rows(pairs.corpus, taken), flat_rows(pairs.corpus, taken + 1))
         tokens, lengths = flat_rows(self.valid.corpus, self.valid.row(rows, 0))
         made = np.split(np.array([known.get(token, token) for token in tokens.tolist()], np.int64), np.cumsum(lengths))
-        how = f"token by token, IBM model 1 of {len(taken):,} pairs"
+        how = f"token by token, IBM model 1 of {list_counts({'pairs': len(taken)})}"
         yield Baseline("dictionary", bleu(self.special.decode(made[:-1]), wanted), how)
 
     def samples(self, model: nn.Module) -> list[Sample]:

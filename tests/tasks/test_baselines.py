@@ -116,6 +116,14 @@ def test_a_baseline_in_words() -> None:
     assert describe_baseline("accuracy", Baseline("linear", 0.834, "pixels")) == "linear: accuracy 0.834 (pixels)"
 
 
+def test_a_single_row_is_counted_in_words(tmp_path) -> None:
+    table, text = write(tmp_path / "a.tsv", ["a dog\t1", "a cat\t0"]), write(tmp_path / "a.txt", ["a dog"])
+    sides = {"source": (text,), "target": (text,), "valid_source": (text,), "valid_target": (text,)}
+    tasks = (prepare("classification", train=(table,), header=False), prepare("translation", **sides))
+    found = [baseline.how for task in tasks for baseline in task.baselines if baseline.how]
+    assert found == ["tokens and pairs of tokens of 1 text", "token by token, IBM model 1 of 1 pair"]
+
+
 # --- of the tasks ----------------------------------------------------------------------------------------------------
 
 
