@@ -4,6 +4,7 @@ import json
 from threading import Lock
 
 import numpy as np
+import pytest
 import torch
 from playwright.sync_api import Locator, expect
 
@@ -158,6 +159,17 @@ def test_the_changed_model_opens_in_the_other_views_and_as_code(tab: Tab, shown:
     expect(tab.page.get_by_text("This recording has no model that could be changed")).to_be_visible()
     tab.page.go_back()
     expect(tab.main("change")).to_be_visible()
+
+
+def test_bars_before_and_after_can_be_compared(tab: Tab, shown: Shown):
+    off = json.dumps([{"place": "self.1", "heads": [0], "attention": "zero"}])
+    tab.open(shown.ids["writer"], "change", attention="self.1", head=1, query=4, key=1, changes=off)
+    cells = tab.page.locator(".pairs tbody tr").first.locator("td")
+    expect(cells).to_have_count(2)
+    widths = [cells.nth(at).bounding_box()["width"] for at in range(2)]
+    assert widths[0] == pytest.approx(widths[1], abs=1)
+    tops = tab.page.locator(".cards canvas").evaluate_all("all => all.map(each => each.getBoundingClientRect().top)")
+    assert len(set(tops[:2])) == 1 < len(tops)  # with the mark of a changed head below, and without
 
 
 def test_a_head_that_is_off_looks_at_nothing(tab: Tab, shown: Shown):

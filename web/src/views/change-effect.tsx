@@ -24,6 +24,15 @@ export interface Changed extends ChangeResult {
   recording: Recording;
 }
 
+/** How far apart two numbers are as they are written, or as they are if they are written alike. */
+export function shownDifference(first: number, second: number): number {
+  const [a, b] = [first, second].map((value) => Number(value.toFixed(3)));
+  return Math.abs(a === b ? first - second : a - b);
+}
+
+/** The answers that a recording lists, in any order. */
+const listed = ({ manifest }: Recording) => JSON.stringify(manifest.answers.map(({ guesses }) => guesses.map((guess) => guess.text).sort()));
+
 /** What the changes do: loss, text, probabilities, and all heads whose weights moved. */
 export function Effect({ before, changed, changes }: { before: Recording; changed: Changed; changes: Change[] }) {
   const { selection } = useApp();
@@ -37,7 +46,7 @@ export function Effect({ before, changed, changes }: { before: Recording; change
             <span class="aside">
               {" "}
               · {loss[1] === loss[0] ? "the same" : loss[1] > loss[0] ? "worse" : "better"}
-              {loss[1] !== loss[0] && ` by ${numberText(Math.abs(loss[1] - loss[0]))} nats per token`}
+              {loss[1] !== loss[0] && ` by ${numberText(shownDifference(loss[0], loss[1]))} nats per token`}
             </span>
           </>
         ) : (
@@ -50,7 +59,14 @@ export function Effect({ before, changed, changes }: { before: Recording; change
           <NextTokens before={before} after={recording} sequence={before.manifest.next.sequence} />
         </>
       ) : (
-        before.manifest.answers.map((answer, at) => <Answers key={answer.question} before={answer} after={recording.manifest.answers[at]} />)
+        before.manifest.answers.length > 0 && (
+          <>
+            {before.manifest.answers.map((answer, at) => (
+              <Answers key={answer.question} before={answer} after={recording.manifest.answers[at]} />
+            ))}
+            {listed(before) !== listed(recording) && <p class="soft">A dash: not among the likeliest answers.</p>}
+          </>
+        )
       )}
       {before.manifest.attentions.length > 0 && (
         <>
@@ -133,8 +149,8 @@ function Pairs({ caption, what = "token", rows }: { caption: string; what?: stri
         </tr>
       </thead>
       <tbody>
-        {rows.map(({ name, shares }) => (
-          <tr key={name} class={shares[0] !== shares[1] ? "moved" : ""}>
+        {rows.map(({ name, shares }, at) => (
+          <tr key={at} class={shares[0] !== shares[1] ? "moved" : ""}>
             <th scope="row">{name}</th>
             {shares.map((share, at) => (
               <td key={at}>
