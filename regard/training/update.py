@@ -193,7 +193,7 @@ class Update:
 
     def _backward(self, batch: Batch) -> Gradient:
         """Accumulate the gradients of all parts."""
-        loss = torch.zeros((), device=self.ranks.device)
+        loss = torch.zeros((), device=self.ranks.device, dtype=torch.float32)  # whatever the default is
         count = torch.count_nonzero(batch["labels"] != IGNORE)  # of all processes: each has the complete batch
         weight = float(self.ranks.world) / count.clamp(min=1)  # torch averages gradients over processes: sum them
         carried: list[tuple[slice, Batch]] = []

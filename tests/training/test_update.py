@@ -183,6 +183,17 @@ def test_the_random_state_before_an_update_does_not_matter(tmp_path: Path) -> No
     assert not same(one, learn(make(found, 4), given))  # there is dropout, in every part another
 
 
+def test_the_loss_is_exact_where_the_program_creates_tensors_of_low_precision(tmp_path: Path) -> None:
+    found = planned("language", tmp_path)
+    given = batches(found, 1, torch.float32)[0]
+    wanted = make(found, 2, torch.float32)(dict(given), 1).loss
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert torch.equal(make(found, 2, torch.float32)(dict(given), 1).loss, wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_batch_without_labels_is_not_an_error(tmp_path: Path) -> None:
     found = planned("masked", tmp_path)
     (batch,) = batches(found, 1)
