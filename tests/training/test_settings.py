@@ -26,7 +26,8 @@ from ..use.made import run
 
 SMALL = ["model.dim=16", "model.depth=1", "train.steps=2", "train.tokens=64", "train.validate_every=2"]
 SMALL += ["train.compile=always", "train.precision=bfloat16"]
-CHECKS = {"Python's generator"}  # the checks of shapes in tests draw from it
+# The checks of shapes draw from Python's generator, if this file is run with them.
+CHECKS = {"Python's generator"} if os.environ.get("REGARD_CHECK_SHAPES", "1") != "0" else set()
 QUIET = Console(quiet=True)
 
 
@@ -61,7 +62,7 @@ def changed(work: Callable[[], Any]) -> list[str]:
     before = snapshot()
     work()
     after = snapshot()
-    return [name for name in before if before[name] != after[name]]
+    return [name for name in before if before[name] != after[name] and name not in CHECKS]
 
 
 def test_training_loading_generating_and_measuring_change_no_setting(tmp_path, monkeypatch):
@@ -81,7 +82,7 @@ def test_training_loading_generating_and_measuring_change_no_setting(tmp_path, m
         lambda: regard.load(writer).generate(["red"], tokens=3),
         lambda: regard.load(writer, precision="int8").generate(["red"], tokens=3),
     ):
-        assert set(changed(work)) <= CHECKS
+        assert changed(work) == []
 
 
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
@@ -136,7 +137,8 @@ def test_settings_are_restored_after_an_error():
         noticed = changed(work_without)
     torch.set_float32_matmul_precision("highest")
     torch.set_num_threads(1)
-    assert {"torch's generator", "Python's generator", "precision of products", "threads", "warnings"} <= set(noticed)
+    spoiled = {"torch's generator", "Python's generator", "precision of products", "threads", "warnings"}
+    assert spoiled - CHECKS <= set(noticed)
 
 
 def test_threads_that_train_at_once_learn_what_each_learns_alone(tmp_path):
