@@ -231,7 +231,9 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int] | np.ndarray) -> list[str]:
         r"""Return each token as text, with its leading space; bytes that are not a character by themselves as \xNN."""
-        return [self._show(int(id)) for id in ids]
+        if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__len__") or any(np.ndim(id) for id in ids):
+            raise InputError(f"{shortened(ids)} must be one row of token ids")
+        return [self._show(id) for id in self._known(ids)]
 
     def _show(self, id: int) -> str:
         name = self._backend.id_to_token(id)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, processors
@@ -144,6 +145,12 @@ def test_pieces_can_be_read() -> None:
     assert learned("bpe").pieces([3, 4]) == ["</s>", "<mask>"]
     with pytest.raises(InputError, match="the vocabulary of 261 tokens has no token 261"):
         learned("byte").pieces([261])
+    for rows in ([[3, 4]], torch.tensor([[3, 4], [5, 6]]), "the cat", 3):
+        with pytest.raises(InputError, match="must be one row of token ids"):
+            learned("bpe").pieces(rows)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="must be token ids, which are whole numbers"):
+        learned("bpe").pieces([3.7])  # type: ignore[list-item]
+    assert learned("bpe").pieces(torch.tensor([3, 4])) == learned("bpe").pieces([3, 4])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["byte", "char", "word", "bpe", "unigram"])
