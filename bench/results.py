@@ -193,7 +193,7 @@ def measure(run: Any, result: ResultRecipe, place: Place, made: Path) -> tuple[d
     write_text(made, "".join(f"{line}\n" for line in translated))
     found, tokenised = translation_scores(translated, wanted), tokenised_scores(translated, wanted)
     scores = found | {name: score for name, (score, _) in tokenised.items()}
-    return scores, translation_signatures() | {name: text for name, (_, text) in tokenised.items()}
+    return scores, translation_signatures(wanted) | {name: text for name, (_, text) in tokenised.items()}
 
 
 # --- time and cost ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ word, bits per byte, accuracy and F1, and displacement errors of trajectories.
 from collections.abc import Sequence
 from html import unescape
 from math import exp, inf, isnan, log, nan
-from re import fullmatch
+from re import findall, fullmatch
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,10 +63,31 @@ DETAILS = frozenset(
 )
 
 
+# Letters of scripts without blanks between words: Chinese; and Thai, Lao, Burmese, Khmer and the kana of Japanese.
+HAN = r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+UNSPACED = r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]"
+LONG_WORD = 4  # letters: more than a word of these scripts has, fewer than a sentence
+
+
+def bleu_tokenizer(references: Sequence[str]) -> str:
+    """Name sacreBLEU's tokenizer for references: `13a` splits at blanks and punctuation, `zh` and `char` at characters.
+
+    A sentence of a script without blanks would be a single word, which no translation matches. `zh` splits Chinese
+    characters only, `char` all. Where such a text has blanks between its words, these count.
+    """
+    text = "\n".join(references[:10_000])
+    chinese, others = (len(findall(script, text)) for script in (HAN, UNSPACED))
+    unspaced = chinese + others
+    if 2 * unspaced <= len(findall(r"\w", text)) or unspaced <= LONG_WORD * len(text.split()):
+        return "13a"
+    return "char" if others > 0.1 * unspaced else "zh"
+
+
 def translation_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
     """Score translations, as plain text, against one reference each; from 0 to 100."""
     _check_references(made, wanted)
-    return {name: metric.corpus_score(made, [wanted]).score for name, metric in _translation_metrics().items()}
+    metrics = _translation_metrics(bleu_tokenizer(wanted))
+    return {name: metric.corpus_score(made, [wanted]).score for name, metric in metrics.items()}
 
 
 def bleu(made: Sequence[str], wanted: Sequence[str]) -> float:
@@ -74,7 +95,7 @@ def bleu(made: Sequence[str], wanted: Sequence[str]) -> float:
     from sacrebleu.metrics.bleu import BLEU
 
     _check_references(made, wanted)
-    return BLEU(force=True).corpus_score(list(made), [list(wanted)]).score
+    return BLEU(force=True, tokenize=bleu_tokenizer(wanted)).corpus_score(list(made), [list(wanted)]).score
 
 
 class TranslationScorer:
@@ -85,7 +106,7 @@ class TranslationScorer:
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self.wanted = list(wanted)
-        self._metrics = _translation_metrics([self.wanted])
+        self._metrics = _translation_metrics(bleu_tokenizer(self.wanted), [self.wanted])
 
     def __call__(self, made: Sequence[str]) -> dict[str, float]:
         """Score translations, as plain text, against their references."""
@@ -100,9 +121,10 @@ def _check_references(made: Sequence[str], wanted: Sequence[str]) -> None:
         )
 
 
-def translation_signatures() -> dict[str, str]:
+def translation_signatures(wanted: Sequence[str]) -> dict[str, str]:
     """Return how each score of `translation_scores` is computed, in sacreBLEU's short form, to be quoted."""
-    return {name: metric.get_signature().format() for name, metric in _translation_metrics([[""]]).items()}
+    metrics = _translation_metrics(bleu_tokenizer(wanted), [[""]])
+    return {name: metric.get_signature().format() for name, metric in metrics.items()}
 
 
 def tokenised_scores(made: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[float, str]]:
@@ -205,15 +227,15 @@ def is_perfect(metric: str, score: float) -> bool:
     return score == (largest if HIGHER_IS_BETTER[metric] else least)
 
 
-def _translation_metrics(references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":
+def _translation_metrics(tokenize: str, references: Sequence[Sequence[str]] | None = None) -> "dict[str, Metric]":
     """Build sacreBLEU's metrics; with the references they know their signature before they score."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
     # `force` only silences a warning about text that looks tokenized.
     return {
-        "bleu": BLEU(force=True, references=references),
-        "bleu_lowercase": BLEU(lowercase=True, force=True, references=references),
+        "bleu": BLEU(force=True, tokenize=tokenize, references=references),
+        "bleu_lowercase": BLEU(lowercase=True, force=True, tokenize=tokenize, references=references),
         "chrf": CHRF(references=references),
     }
 

@@ -137,12 +137,13 @@ def evaluate_task(bundle: Bundle, task: Task, options: TranslateOptions, say: Sa
     cut: list[str] = []
     sources = Chunks(chunk_lines(source for source, _ in pairs))
     translated = [one.text for _, one in translate_lines(bundle, sources, options, Feedback(warn=cut.append))]
-    metrics |= translation_scores(translated, [target for _, target in pairs])
+    wanted = [target for _, target in pairs]
+    metrics |= translation_scores(translated, wanted)
     return Evaluation(
         metrics,
         options.search,
         len(pairs),
-        translation_signatures(),
+        translation_signatures(wanted),
         task.facts(),
         task.skipped.report() + cut,
         translations=translated,

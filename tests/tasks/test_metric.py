@@ -17,6 +17,8 @@ from regard.tasks.metric import (
     HIGHER_IS_BETTER,
     TranslationScorer,
     better,
+    bleu,
+    bleu_tokenizer,
     classification_scores,
     join_tokens,
     perplexities,
@@ -80,11 +82,32 @@ def test_an_empty_translation_has_nothing() -> None:
 
 
 def test_signatures_say_how_it_was_scored() -> None:
-    signatures = translation_signatures()
+    signatures = translation_signatures(WANTED)
     assert signatures.keys() == translation_scores(MADE, WANTED).keys()
     assert signatures["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert signatures["bleu_lowercase"].startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
     assert signatures["chrf"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "wanted", "made"),
+    [
+        ("zh", "我昨天在火车站遇到了一位老朋友。", "我昨天在火车站遇到一个老朋友。"),
+        ("char", "昨日、駅で古い友だちに会いました。", "昨日、駅で昔の友だちに会いました。"),
+        ("char", "เมื่อวานฉันพบเพื่อนเก่าที่สถานีรถไฟ", "เมื่อวานฉันพบเพื่อนที่สถานีรถไฟ"),
+        ("13a", "我 昨天 在 火车站 遇到 了 一位 老 朋友 。", "我 昨天 在 火车站 遇到 一个 老 朋友 。"),
+        ("13a", "어제 기차역에서 옛 친구를 만났어요.", "어제 기차역에서 옛날 친구를 만났어요."),
+        ("13a", "Yesterday I met 老朋友 at the station.", "Yesterday I met an old friend there."),
+    ],
+)
+def test_scripts_without_blanks_are_scored_by_characters(tokenizer: str, wanted: str, made: str) -> None:
+    """A sentence would be one word otherwise, so that only perfect translations would count."""
+    assert bleu_tokenizer([wanted]) == tokenizer
+    score = sacrebleu.corpus_bleu([made], [[wanted]], tokenize=tokenizer, force=True).score
+    assert bleu([made], [wanted]) == translation_scores([made], [wanted])["bleu"] == score
+    if tokenizer != "13a":
+        assert score > 40 > sacrebleu.corpus_bleu([made], [[wanted]], force=True).score
+    assert f"tok:{tokenizer}|" in translation_signatures([wanted])["bleu"]
 
 
 @pytest.mark.parametrize(("made", "wanted"), [(["a"], ["a", "b"]), ([], [])])

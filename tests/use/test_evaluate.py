@@ -44,7 +44,7 @@ def test_everything_that_is_reported(tmp_path):
     target = write(tmp_path / "x.en", ["dog red", "cat", "two"])
     said: list[str] = []
     found = evaluate_model(ready.bundle, [source, target], TranslateOptions(beam=1), said.append)
-    assert found.signatures == translation_signatures()
+    assert found.signatures == translation_signatures(["dog red", "two"])
     assert found.data["validation pairs"] == 2
     assert any(line.startswith("1 blank line skipped") for line in found.skipped)
     assert found.skipped[-1].startswith("1 line was cut at the end, being over 11 tokens (first: line 2)")

@@ -11,6 +11,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 
+from regard.tasks.metric import bleu_tokenizer
+
 CONFIDENCE = 0.95
 RESAMPLES = 1000
 TINY = 1e-300  # in place of zero in a continued fraction
@@ -126,7 +128,7 @@ class BleuCounts:
     def __init__(self, runs: Sequence[Sequence[str]], references: Sequence[str]) -> None:
         from sacrebleu.metrics.bleu import BLEU
 
-        self._bleu = BLEU(force=True)
+        self._bleu = BLEU(force=True, tokenize=bleu_tokenizer(references))
         self.counts = np.array([[self._count(*pair) for pair in zip(made, references, strict=True)] for made in runs])
 
     def _count(self, made: str, reference: str) -> list[int]:
