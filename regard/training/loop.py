@@ -233,7 +233,7 @@ class Trainer:
     def _validate(self, log: Log | None) -> None:
         """Measure the current weights, log and show the result."""
         values, is_best, samples = self.validator.validate(self.step, self.update.average)
-        self.metric = f"{_title(self.task.metric)} {values[self.task.metric]:.4g}"
+        self.metric = f"valid {_title(self.task.metric)} {values[self.task.metric]:.4g}"
         if log is not None:
             log.write(self.step, "valid", values | self._spent_now())
             log.samples(self.step, samples)
@@ -375,4 +375,4 @@ def _listed(counts: Mapping[str, int]) -> str:
 
 
 def _title(metric: str) -> str:
-    return {"bleu": "BLEU", "loss": "valid loss"}.get(metric, metric)
+    return {"bleu": "BLEU"}.get(metric, metric)
