@@ -125,7 +125,9 @@ def generate_command(
             _stream(loaded, lines, options, sink)
         else:
             _answer(loaded, lines, options, sink, running.as_json)
-    if seed is None and options.samples:
+    if seed is not None and not options.samples:
+        complain(f"--seed {seed} changes nothing: the most likely text is searched for, and nothing is sampled")
+    elif seed is None and options.samples:
         complain(f"another text each time; --seed {options.seed} repeats this one")
 
 

@@ -45,6 +45,9 @@ class GenerateOptions(Config):
         if self.beam is not None and not self.tries <= self.beam:
             rule = f"tries={self.tries} must be at most beam={self.beam}"
             raise ConfigError(f"{rule}; search with a wider beam")
+        if self.tries > 1 and self.beam is None and not self.samples:
+            rule = f"tries={self.tries} would repeat the same text at temperature=0"
+            raise ConfigError(f"{rule}; choose a higher temperature, or beam={self.tries}")
         if "" in self.stop:
             raise ConfigError("stop='' would end every text at once; give at least one character")
 

@@ -120,6 +120,13 @@ def test_every_call_writes_another_text_and_says_how_to_repeat_it(regard, folder
     assert regard(*base, "--temperature", 0).err == regard(*base, "--beam", 2).err == "", "nothing is drawn"
 
 
+def test_a_seed_without_sampling_is_named(regard, folder):
+    base = ["generate", "red dog", "-m", folder, "--tokens", 3, "--seed", 5]
+    said = "regard: --seed 5 changes nothing: the most likely text is searched for, and nothing is sampled\n"
+    assert regard(*base, "--temperature", 0).err == regard(*base, "--beam", 2).err == said
+    assert regard(*base, "--temperature", 0.1).err == ""
+
+
 def test_numbers_that_cannot_be_are_named_as_the_user_typed_them(regard, folder):
     base = ["generate", "red", "-m", folder]
     for options, message in {
@@ -127,6 +134,8 @@ def test_numbers_that_cannot_be_are_named_as_the_user_typed_them(regard, folder)
         ("--temperature", "nan"): "--temperature nan must be a finite number",
         ("--stop", ""): "--stop '' would end every text at once; give at least one character",
         ("--beam", 2, "--tries", 3): "--tries 3 must be at most --beam 2; search with a wider beam",
+        ("--temperature", 0, "--tries", 3): "--tries 3 would repeat the same text at --temperature 0; choose a higher "
+        "temperature, or --beam 3",
         ("--beam", 0): "--beam 0 must be at least 1",
         ("--batch-tokens", 0): "--batch-tokens 0 must be at least 1",
         ("--beam", 2, "--top-k", 3): "--top-k 3 samples tokens, --beam 2 searches for the most likely text; "
