@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from regard.use.loaded_model import LoadedModel
 
 
+READ_AS_TEXT = "is read as a text; a vision model reads the image, such as -m fashion"
+
+
 def warn_of_run(text: str) -> None:
     """Say it if a text is the folder of a run, which was perhaps meant as the model."""
     from regard.use.box import is_run_folder
@@ -84,13 +87,14 @@ class Lines:
 
             if self.typed:
                 print("type one line after another; Ctrl-D ends the input", file=sys.stderr)
-            return Chunks(self._read(part for chunk in read_available(self._cut) for part in chunk_lines(chunk)))
+            arrived = (part for chunk in read_available(self._cut) for part in chunk_lines(chunk))
+            return Chunks(self._read(_warn_of_images(arrived, loaded)))
         if self.file is None:
             self._warn_of_files(loaded)
             return Chunks(self._read(chunk_lines(self.texts or [])))
         columns = self._columns(loaded)
         if columns is None:
-            return Chunks(self._read(chunk_lines(_lines_of(self.file, self._cut))))
+            return Chunks(self._read(_warn_of_images(chunk_lines(_lines_of(self.file, self._cut)), loaded)))
         return Chunks(chunk_lines(cell for _, cell in _cells_of(self.file, columns)))
 
     def checked(self, check: "Callable[[str, str], object]", loaded: "LoadedModel | None" = None) -> "Chunks":
@@ -131,10 +135,12 @@ class Lines:
         """Say it if a text is the name of a file, which a model of texts reads as a text."""
         if loaded is None or loaded.model.reads == "image":
             return
-        from regard.use.box import is_file
+        from regard.use.box import is_file, is_image_file
 
         for text in self.texts or ():
-            if is_file(text):
+            if is_image_file(text):
+                complain(f"{text} {READ_AS_TEXT}")
+            elif is_file(text):
                 complain(f"{text} is read as a text; -f {shlex.quote(text)} reads the lines of the file")
             else:
                 warn_of_run(text)
@@ -159,6 +165,19 @@ class Lines:
     def _done(self, count: int) -> None:
         if self.advance is not None:
             self.advance(count)
+
+
+def _warn_of_images(chunks: Iterator[list[str]], loaded: "LoadedModel | None") -> Iterator[list[str]]:
+    """Pass lines on, and say it at the first that is the path of an image, which a model of texts reads as a text."""
+    from regard.use.box import is_image_file
+
+    said = loaded is None or loaded.model.reads == "image"
+    for chunk in chunks:
+        path = None if said else next(filter(is_image_file, chunk), None)
+        if path is not None:
+            complain(f"{path} {READ_AS_TEXT}")
+            said = True
+        yield chunk
 
 
 def _lines_of(file: Path, cut: Callable[[str], None]) -> Iterator[str]:

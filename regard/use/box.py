@@ -137,7 +137,7 @@ def default_model(verb: str, texts: list[str] | None = None) -> BoxModel | None:
 
 def is_image_file(text: str) -> bool:
     """Return whether a text is the path of an image file."""
-    return Path(text).suffix.lower() in IMAGE_SUFFIXES and is_file(text)
+    return text.lower().endswith(IMAGE_SUFFIXES) and is_file(text)
 
 
 def is_scene(text: str) -> bool:

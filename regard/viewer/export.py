@@ -109,6 +109,10 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
 
     If the page would be too large, optional parts are left out, and the page says so.
     """
+    present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
+    if present and (missing := sorted(set(layers or ()) - set(present))):
+        there, kind = format_layers(present), "layer" if len(missing) == 1 else "layers"
+        raise InputError(f"{kind} {format_layers(missing)}: no attention there; choose from the layers {there}")
     size = 0
     recurrent = any(one.manifest()["recurrences"] for one in recordings.values())
     optional = {part: name for part, name in OPTIONAL.items() if recurrent or part != "recurrences"}
@@ -126,7 +130,6 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
         size = len(archive)
         if size <= LARGEST:
             return archive, note
-    present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
     needed = ceil((size * 4 / 3 + AROUND) / MEGABYTE)
     trouble = f"the page would have {needed} MB, and the limit is {CAP // MEGABYTE} MB"
     some = format_layers(present[: max(len(present) // 4, 1)])

@@ -1,6 +1,7 @@
 """`regard classify`, `regard fill` and `regard embed`: one answer a line."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,20 @@ def test_classify_images(regard, folder):
     assert regard.refused("classify", "red dog", "-m", folder / "vision").startswith(
         "red dog: no such image file; give paths of images"
     )
+
+
+@pytest.mark.parametrize("verb", ["classify", "embed"])
+def test_images_that_a_model_of_texts_reads_as_texts_are_named(regard, folder, monkeypatch, verb):
+    paths = [str(image(Path(f"{seed}.png"), seed)) for seed in range(2)]
+    said = "is read as a text; a vision model reads the image, such as -m fashion\n"
+    command = [verb, "-m", folder / "classification"]
+    assert regard(*command, "a text", *paths).err == f"regard: 0.png {said}regard: 1.png {said}"
+    Path("paths.txt").write_text("".join(f"{line}\n" for line in ["a text", "no.png", *paths]))
+    assert regard(*command, "-f", "paths.txt").err == f"regard: 0.png {said}"
+    with Path("paths.txt").open() as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        assert regard(*command).err == f"regard: 0.png {said}"
+    assert regard(verb, "-f", "in.txt", "-m", folder / "classification").err == ""
 
 
 def test_fill(regard, folder):
