@@ -191,9 +191,21 @@ def test_an_empty_text_is_one_sentence_and_changes_nothing(tab: Tab, shown: Show
     before = tab.chosen()
     tab.page.locator("[data-text]").fill("  ")
     tab.page.get_by_role("button", name="Run", exact=True).click()
-    expect(tab.page.locator(".ask .failure")).to_have_text("the text is empty; write at least one word")
+    expect(tab.page.locator("header .failure")).to_have_text("the text is empty; write at least one word")
     assert tab.chosen() == before
     expect(tab.page.get_by_role("button", name="Run", exact=True)).to_be_enabled()
+
+
+def test_nothing_moves_when_a_status_is_shown(tab: Tab, shown: Shown):
+    tab.refused.append("/record")
+    tab.open(shown.ids["writer"], "look")
+    tab.expect_whole()
+    parts = [tab.page.locator(part) for part in ("h1", "header form", "header > .field", ".actions", ".tabs")]
+    before = [part.bounding_box() for part in parts]
+    tab.page.locator("[data-text]").fill("  ")
+    tab.page.get_by_role("button", name="Run", exact=True).click()
+    expect(tab.page.locator("header .failure")).to_be_visible()
+    assert [part.bounding_box() for part in parts] == before
 
 
 def test_a_text_over_the_limit_says_what_was_kept(tab: Tab, shown: Shown):

@@ -52,50 +52,52 @@ export function QueryForm() {
   const trouble = problem.value ?? model.error;
   const state = model.error ? "" : !model.ready ? "The model is loading …" : running.value ? "Running …" : "";
   return (
-    <form class="ask" onSubmit={run}>
-      {model.image ? (
-        <label class="field grow">
-          <span>Image</span>
-          <input type="file" accept="image/*" data-text onChange={(event) => (image.value = event.currentTarget.files?.[0])} />
-        </label>
-      ) : (
-        <label class="field grow">
-          <span>Text</span>
-          <input
-            type="text"
-            data-text
-            title={`${BREAK} is a line break (Shift+Enter)`}
-            value={inOneLine(text.value ?? shown)}
-            onInput={(event) => (text.value = inLines(event.currentTarget.value))}
-            onPaste={(event) => insert(event, event.clipboardData?.getData("text") ?? "")}
-            onKeyDown={(event) => event.key === "Enter" && event.shiftKey && insert(event, "\n")}
-          />
-        </label>
-      )}
-      {translates && (
+    <>
+      <form class="ask" onSubmit={run}>
+        {model.image ? (
+          <label class="field grow">
+            <span>Image</span>
+            <input type="file" accept="image/*" data-text onChange={(event) => (image.value = event.currentTarget.files?.[0])} />
+          </label>
+        ) : (
+          <label class="field grow">
+            <span>Text</span>
+            <input
+              type="text"
+              data-text
+              title={`${BREAK} is a line break (Shift+Enter)`}
+              value={inOneLine(text.value ?? shown)}
+              onInput={(event) => (text.value = inLines(event.currentTarget.value))}
+              onPaste={(event) => insert(event, event.clipboardData?.getData("text") ?? "")}
+              onKeyDown={(event) => event.key === "Enter" && event.shiftKey && insert(event, "\n")}
+            />
+          </label>
+        )}
+        {translates && (
+          <label class="field">
+            <span>Translation (optional)</span>
+            <input type="text" value={target.value} onInput={(event) => (target.value = event.currentTarget.value)} />
+          </label>
+        )}
         <label class="field">
-          <span>Translation (optional)</span>
-          <input type="text" value={target.value} onInput={(event) => (target.value = event.currentTarget.value)} />
+          <span>Model</span>
+          <select value={model.name} onChange={(event) => (name.value = event.currentTarget.value)}>
+            {models.map((each) => (
+              <option key={each.name} value={each.name}>
+                {each.name}
+                {each.what && ` (${each.what})`}
+              </option>
+            ))}
+          </select>
         </label>
-      )}
-      <label class="field">
-        <span>Model</span>
-        <select value={model.name} onChange={(event) => (name.value = event.currentTarget.value)}>
-          {models.map((each) => (
-            <option key={each.name} value={each.name}>
-              {each.name}
-              {each.what && ` (${each.what})`}
-            </option>
-          ))}
-        </select>
-      </label>
-      <button type="submit" class="primary" disabled={!model.ready || running.value}>
-        Run
-      </button>
-      <p class={trouble ? "failure" : "soft"} role="status">
+        <button type="submit" class="primary" disabled={!model.ready || running.value}>
+          Run
+        </button>
+      </form>
+      <p class={`status ${trouble ? "failure" : "soft"}`} role="status">
         {trouble ?? state}
       </p>
-    </form>
+    </>
   );
 }
 
