@@ -23,13 +23,16 @@ from regard.models.recipe import ModelConfig
 
 def _from_hub(hub: HubConfig) -> DecoderConfig:
     heads = read_llama_heads(hub, hub.read_bool("attention_bias", False), qk_norm=True, head_dim=128)
-    window, depth = hub.read_int("sliding_window", 4096), hub.read_repeats("num_hidden_layers")
-    windowed, first = hub.read_bool("use_sliding_window", False), hub.read_int("max_window_layers", 28, least=0)
+    window = hub.read_optional_int("sliding_window") if "sliding_window" in hub.table else 4096  # null: no window
+    depth, first = hub.read_repeats("num_hidden_layers"), hub.read_int("max_window_layers", 28, least=0)
+    windowed = hub.read_bool("use_sliding_window", False) and window is not None
     meanings = {"full_attention": "block", "sliding_attention": "local"}
     default = [list(meanings)[windowed and layer >= first] for layer in range(depth)]
     kinds = hub.read_any("layer_types", default)
     if not isinstance(kinds, list) or len(kinds) != depth or not set(kinds) <= set(meanings):
         raise hub.error("layer_types", kinds, f"it must be {' or '.join(meanings)} for each of {depth} layers")
+    if "sliding_attention" in kinds and not windowed:  # transformers builds such a model, but cannot run it
+        raise hub.error("layer_types", kinds, "sliding_attention needs use_sliding_window=true and a sliding_window")
     pattern = tuple(meanings[kind] for kind in kinds)
     rope = read_rope(hub)[0]
     windows = {"block": None, "local": window}

@@ -66,6 +66,16 @@ def test_experts_of_another_activation(tmp_path) -> None:
     refused(tmp_path, "hidden_act='relu' is not supported: experts are computed with silu")
 
 
+@pytest.mark.parametrize("values", [{"use_sliding_window": False}, {"sliding_window": None}])
+def test_layers_with_a_window_that_is_switched_off(tmp_path, values) -> None:
+    """Without `layer_types` no layer has a window then; with it, transformers fails in its first pass."""
+    case_named("qwen3-windows").save(tmp_path)
+    change_config(tmp_path, **values)
+    refused(tmp_path, "layer_types=.* is not supported: sliding_attention needs use_sliding_window=true")
+    change_config(tmp_path, layer_types=None)
+    assert load_huggingface(tmp_path).config.pattern == ()
+
+
 @pytest.mark.parametrize(("key", "value"), [("dense_act_fn", "silu"), ("is_gated_act", True)])
 def test_an_activation_that_is_given_twice(tmp_path, key, value) -> None:
     case_named("t5").save(tmp_path)
