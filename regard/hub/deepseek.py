@@ -3,9 +3,9 @@
 from typing import Literal
 
 from regard.config import Table
-from regard.hub.activations import ACTIVATIONS
+from regard.hub.activations import ACTIVATIONS, hub_activation
 from regard.hub.changes import PER_EXPERT, SAME, TOGETHER
-from regard.hub.conversion import NotExpressibleError, expect
+from regard.hub.conversion import expect
 from regard.hub.decoders import DecoderConfig, decoder_keys, expect_decoder, read_decoder
 from regard.hub.family import Family, Head, Row
 from regard.hub.hub_config import HubConfig
@@ -27,6 +27,7 @@ SPARSE = f"{LAYER}.feedforward"
 ATTENTION = "layers.{i}.self_attn"
 MLP = "layers.{i}.mlp"
 LATENT_NORM = RMSNormConfig(1e-6)  # config.json has no key for eps
+UNUSED = MoEConfig(experts=1, chosen=1, hidden=1, shared=1)  # written where no layer has experts
 
 
 def _weight(ours: str, theirs: str) -> Row:
@@ -121,14 +122,13 @@ def _to_hub(config: ModelConfig) -> Table:
     decoder = expect_decoder(config)
     layers = {name: decoder.layers[name] for name in decoder.names()}
     sparse = next((name for name, layer in layers.items() if isinstance(layer.feedforward, MoEConfig)), None)
-    if sparse is None:
-        raise NotExpressibleError("no layer with experts instead of at least one", "model.layers")
     dense = next((layer for name, layer in layers.items() if name != sparse), None)
-    layer, path = layers[sparse], f"model.layers.{sparse}"
+    name = sparse or next(iter(layers))
+    layer, path = layers[name], f"model.layers.{name}"
     mixer = expect(layer.mixer, AttentionConfig, f"{path}.mixer")
     heads = expect(mixer.heads, LatentHeadsConfig, f"{path}.mixer.heads")
     rope = expect(mixer.position, RopeConfig, f"{path}.mixer.position")
-    experts = expect(layer.feedforward, MoEConfig, f"{path}.feedforward")
+    experts = layer.feedforward if isinstance(layer.feedforward, MoEConfig) else UNUSED
     mlp = GLUConfig(experts.hidden)
     if dense is not None:
         mlp = expect(dense.feedforward, GLUConfig, "model.layers.feedforward")
@@ -140,9 +140,10 @@ def _to_hub(config: ModelConfig) -> Table:
         **decoder_keys(decoder, "DeepseekV3ForCausalLM", "DeepseekV3ForSequenceClassification"),
         "hidden_size": decoder.dim,
         "num_hidden_layers": decoder.depth,
-        "first_k_dense_replace": decoder.names().index(sparse),
+        "first_k_dense_replace": decoder.depth if sparse is None else decoder.names().index(sparse),
         "intermediate_size": mlp.hidden,
-        "hidden_act": "silu",  # of the experts; that of the dense layers must be the same
+        # that of experts is silu, and the dense layers beside them must have the same
+        "hidden_act": hub_activation(mlp.activation) if sparse is None else "silu",
         "num_attention_heads": heads.heads,
         "num_key_value_heads": heads.heads,
         "q_lora_rank": heads.query_rank,

@@ -158,6 +158,7 @@ CASES = [
     Case(
         "deepseek-no-query-rank", "DeepseekV3ForCausalLM", {**DEEPSEEK, "q_lora_rank": None, "first_k_dense_replace": 0}
     ),
+    Case("deepseek-dense", "DeepseekV3ForCausalLM", {**DEEPSEEK, "first_k_dense_replace": 3, "hidden_act": "gelu"}),
     Case("deepseek-halves", "DeepseekV3ForCausalLM", {**DEEPSEEK, "rope_interleave": False}),
     Case("deepseek-yarn", "DeepseekV3ForCausalLM", {**DEEPSEEK, "rope_parameters": YARN}),
     Case("deepseek-classes", "DeepseekV3ForSequenceClassification", DEEPSEEK),
