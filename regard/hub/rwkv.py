@@ -85,7 +85,7 @@ RWKV = Family(
     from_hub=_from_hub,
     to_hub=_to_hub,
     ignored_keys={
-        "rescale_every": "affects the computation in half precision, not the result",
+        "rescale_every": "halves hidden states for float16; the norms divide that out, all but their epsilon",
         "context_length": "the length of training; the recurrence has no limit",
     },
     tied={"head.weight": "rwkv.embeddings.weight"},
