@@ -25,9 +25,10 @@ class Muon(torch.optim.Optimizer):
     """M <- lerp(G, M, mu); W <- W - rate * (decay * W + sqrt(max(1, rows/columns)) * orthogonal(lerp(G, M, mu))).
 
     Groups have `lr`, `momentum` and `weight_decay`, as those of torch. If `found_inf` is 1, a step changes nothing;
-    the fused optimizers of torch use the same name.
+    the fused optimizers of torch use the same names.
     """
 
+    _step_supports_amp_scaling = True
     found_inf: Tensor | None = None
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:

@@ -1,7 +1,8 @@
 """Optimizers: AdamW (Loshchilov, Hutter 2017) for all weights, or Muon (Jordan et al. 2024) for the hidden matrices.
 
 A model is built and moved to its device first; then `config.build(model)` builds its optimizer. Nothing here waits for
-an accelerator: the learning rate and the flag that skips a step are tensors on it.
+an accelerator: the learning rate and the flag that skips a step are tensors on it. Only an optimizer of the user may
+have to wait, see `Optimizer.step`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,11 +41,15 @@ class Optimizer:
     def step(self, bad: Tensor | None = None) -> None:
         """Update the weights by their gradients; if `bad` is 1, change nothing at all.
 
-        `bad` is one number on the device of the weights; it is not read here, because that would wait.
+        `bad` is one number on the device of the weights. It is only read for optimizers that cannot skip a step
+        themselves, because that waits; `torch.amp.GradScaler` asks them in the same way.
         """
         for part in self.parts:
-            part.found_inf = bad  # type: ignore[attr-defined]
-            part.step()
+            if getattr(part, "_step_supports_amp_scaling", False):
+                part.found_inf = bad  # type: ignore[attr-defined]
+                part.step()
+            elif bad is None or not bad:
+                part.step()
 
     def zero(self) -> None:
         """Clear the gradients."""

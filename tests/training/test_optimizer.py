@@ -209,6 +209,21 @@ def test_a_bad_step_changes_no_bit(config: OptimizerConfig) -> None:
     assert same_bits(before, everything(built, optimizer))
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop])
+def test_a_bad_step_is_skipped_for_optimizers_that_cannot_skip_it(kind: type[torch.optim.Optimizer]) -> None:
+    """Unfused optimizers of torch fail if they are asked to skip a step, others know nothing of it."""
+    built = nn.Linear(2, 2)
+    optimizer = Optimizer(built, [kind(built.parameters(), lr=0.1)])  # type: ignore[call-arg]
+    start = built.weight.detach().clone()
+    give_gradients(built, 1)
+    optimizer.step(torch.tensor(0.0))
+    before = everything(built, optimizer)
+    assert not torch.equal(start, before["weight"])
+    built.weight.grad = torch.full((2, 2), torch.nan)
+    optimizer.step(torch.tensor(1.0))
+    assert same_bits(before, everything(built, optimizer))
+
+
 @both
 def test_a_good_step_is_a_step(config: OptimizerConfig) -> None:
     """The flag 0 skips nothing, also after a step that was skipped."""
