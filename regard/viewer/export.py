@@ -110,9 +110,9 @@ def pack_to_fit(recordings: Mapping[str, Recording], layers: Collection[int] | N
     If the page would be too large, optional parts are left out, and the page says so.
     """
     present = sorted({attention["layer"] for one in recordings.values() for attention in one.manifest()["attentions"]})
-    if present and (missing := sorted(set(layers or ()) - set(present))):
-        there, kind = format_layers(present), "layer" if len(missing) == 1 else "layers"
-        raise InputError(f"{kind} {format_layers(missing)}: no attention there; choose from the layers {there}")
+    if present and layers and (missing := set(layers) - set(present)):
+        rule = f"layer {min(missing)} has no attention to show"
+        raise InputError(f"{rule}; choose from the layers {format_layers(present)}")
     size = 0
     recurrent = any(one.manifest()["recurrences"] for one in recordings.values())
     optional = {part: name for part, name in OPTIONAL.items() if recurrent or part != "recurrences"}

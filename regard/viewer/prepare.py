@@ -69,9 +69,9 @@ def prepare_query(bundle: Bundle, query: Query) -> Prepared:
     model = bundle.model
     if query.target is not None and not model.has_source:
         raise InputError(f"{bundle.name}: is {bundle.description}, not a translator; leave the target out")
-    if query.tokens and (not writes(model) or model.has_source):
-        rule = f"tokens={query.tokens} is for a language model, and {bundle.name} is {bundle.description}"
-        raise InputError(f"{rule}; leave it out")
+    if query.tokens and "generate" not in bundle.verbs:
+        rule = f"{bundle.name}: is {bundle.description} and generates no tokens"
+        raise InputError(f"{rule}; leave tokens={query.tokens} out")
     if model.image is not None:
         return _prepare_image(bundle, model.image, query)
     if query.image is not None:

@@ -193,7 +193,8 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
         (["--tokens", "3"], "--target and --tokens need a text for the model to read"),
         (["--layers", "1"], "--layers chooses what an exported page contains; add --export NAME.html"),
         (["--layers", "x", "--export", "p.html"], "--layers x: 'x' is not a layer; write layers as 1,3-4"),
-        (["--layers", "7", "--export", "p.html"], "no layer is left; this recording has the layers 1, 2, 3"),
+        (["--layers", "7", "--export", "p.html"], "layer 7 has no attention to show; choose from the layers 1-3"),
+        (["--layers", "1,3-9", "--export", "p.html"], "layer 4 has no attention to show; choose from the layers 1-3"),
         (["--export", "p.png"], "p.png: the name of this file must end in .html"),
         (["--png", "p.svg"], "p.svg: the name of this file must end in .png"),
         (["--svg", "p"], "p: the name of this file must end in .svg"),
@@ -204,6 +205,8 @@ def test_what_was_left_out_is_printed(regard, runs, monkeypatch):
         (["a.png", "-m", "{runs}/vision", "--export", "p.html"], "a.png: "),
         (["x", "-m", "{runs}/language", "-m", "{runs}/vision", "--csv", "p.csv"], "a picture or a table shows one"),
         (["x", "-m", "{runs}/language", "--target", "y", "--csv", "p.csv"], "not a translator; leave the target out"),
+        (["x", "-m", "{runs}/translation", "--tokens", "4", "--csv", "p.csv"], "a translator and generates no tokens; leave "
+        "--tokens 4 out"),
         (["x", "-m", "{runs}/language", "--device", "gpu", "--csv", "p.csv"], "gpu"),
     ],
 )  # fmt: skip

@@ -328,6 +328,9 @@ def test_wrong_queries():
         record(loaded("language"), Query("red", target="dog"))
     with pytest.raises(InputError, match="here: is a model of trajectories, not a translator; leave the target out"):
         record(loaded("trajectories"), Query("0 a 1 2; 10 a 2 2", target="dog"))
+    for kind, what in {"masked": "a masked language model", "trajectories": "a model of trajectories"}.items():
+        with pytest.raises(InputError, match=f"here: is {what} and generates no tokens; leave tokens=4 out"):
+            record(loaded(kind), Query("0 a 1 2; 10 a 2 2", tokens=4))
     with pytest.raises(
         InputError, match="Linear is not a model of regard; use one from `regard.load` or `regard.build`"
     ):

@@ -435,7 +435,7 @@ def test_layers_of_a_page(page):
     refused = client().get("/export/one.html?layers=7")
     assert (refused.status_code, refused.json()["error"]) == (
         400,
-        "no layer is left; this recording has the layers 1, 2, 3",
+        "layer 7 has no attention to show; choose from the layers 1-3",
     )
 
 
