@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod, sqrt
+from reprlib import repr as shortened
 from typing import Annotated
 
 import torch
@@ -34,6 +35,12 @@ class Tokens(nn.Module):
                 f"does the tokenizer belong to this model?"
             )
         return self.table(tokens)
+
+
+def check_tensor(given: object, name: str) -> None:
+    """Reject what is not a tensor, such as a list."""
+    if not isinstance(given, Tensor):
+        raise InputError(f"{name}={shortened(given)} must be a tensor; torch.tensor makes one of a list")
 
 
 def find_outside(ids: Int[Tensor, "B T"], known: int) -> str | None:
@@ -83,6 +90,7 @@ class Embedding(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """Embed tokens; without `segments`, all belong to segment 0."""
+        check_tensor(tokens, "tokens")
         if tokens.ndim != 2 or tokens.is_floating_point() or tokens.shape[1] == 0:
             shape = tuple(tokens.shape)
             raise InputError(
@@ -186,6 +194,7 @@ class Patches(nn.Module):
 
     def forward(self, images: Float[Tensor, "B channels height width"]) -> Float[Tensor, "B T D"]:
         """Embed the patches."""
+        check_tensor(images, "images")
         channels, height, width = images.shape[1:]
         wanted = (self.channels, self.height, self.width)
         if (channels, height, width) != wanted:

@@ -114,6 +114,22 @@ def test_arguments_that_are_not_texts(kind, verb, arguments, options, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("language", "tokens"),
+        ("masked", "tokens"),
+        ("translation", "tokens"),
+        ("vision", "images"),
+    ],
+)
+def test_a_list_in_place_of_a_tensor(kind, name):
+    model = loaded(kind).model
+    arguments = [[[1, 2]]] * (2 if model.has_source else 1)
+    with pytest.raises(InputError, match=rf"^{name}=\[\[1, 2\]\] must be a tensor; torch.tensor makes one of a list$"):
+        model(*arguments)
+
+
 def test_a_model_says_in_a_line_what_it_is(tmp_path):
     assert repr(loaded("translation")) == "<here: a translator on cpu; can translate, embed>"
     assert str(loaded("vision")) == "<here: a classifier of images on cpu; can classify, embed>"
