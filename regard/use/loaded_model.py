@@ -117,11 +117,13 @@ class LoadedModel:
         stop: Iterable[str] = (),
         seed: int = 0,
     ) -> list[str]:
-        """Continue prompts; return the new text of each. `generate_lines` has more options.
+        """Continue prompts; return the new text of each.
 
         The defaults are 200 tokens and a temperature of 0.8, or what the model's folder says. A temperature of 0 takes
         the most likely token; else one is sampled from the `top_k` most likely, or from the fewest that have the
         probability `top_p` together. A text ends before any string of `stop`. The same seed gives the same text.
+
+        `generate_lines` takes more options, such as `GenerateOptions(beam=3)` and `GenerateOptions(tries=2)`.
         """
         options = self._generate_options(tokens, temperature, top_k, top_p, stop, seed)
         return [text for _, (text,) in self.generate_lines(prompts, options)]
