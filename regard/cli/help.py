@@ -1,6 +1,7 @@
 """Help texts: plain, with examples, and without the names of Python types; mistakes in options as one line."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -38,6 +39,7 @@ OTHER_VERBS = {  # what other programs, or the functions of this package, call i
 TYPE = re.compile(r" <[^<>\n]+>")  # what typer adds after the name of an argument: <list[str]>
 BRACES = re.compile(r"^\{(.*)\}")  # what typer puts around the name of an argument that must be given
 ASSIGNED = re.compile(r"(?<![\w.\-])([a-z_]+)=('[^']*'|[^\s;,:]+)")
+RESUMED = re.compile(r"regard\.resume\('([^']*)'\)")
 RANGE = re.compile(r"(?:; )?[-\d.]*<?=?x[<>]=?[\d.]+")  # and after the help of a number: [x>=1]
 DEFAULT = re.compile(r"  \[default: (.*)\]$")
 REQUIRED = "  [required]"
@@ -136,13 +138,13 @@ def plain_parameters(parameters: list[Any]) -> list[Any]:
 
 
 def name_options(text: str, options: Mapping[str, list[str]]) -> str:
-    """Replace `name=value` in a message by `--name value`, for each name that is an option."""
+    """Replace `name=value` in a message by `--name value`, for each name that is an option; a flag has no value."""
 
     def typed(found: re.Match[str]) -> str:
         long = [option for option in options.get(found[1], []) if option.startswith("--")]
-        return f"{long[0]} {found[2]}" if long else found[0]
+        return " ".join(long[:1] if found[2] == "True" else [long[0], found[2]]) if long else found[0]
 
-    return ASSIGNED.sub(typed, text)
+    return ASSIGNED.sub(typed, RESUMED.sub(lambda found: f"--resume {shlex.quote(found[1])}", text))
 
 
 def describe_usage_error(error: Any) -> str:

@@ -58,9 +58,9 @@ def take_folder(folder: Path, overwrite: bool = False) -> Iterator[None]:
     """
     check_free(folder, overwrite)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    with explain_write_errors(folder, "choose another --run"):
+    with explain_write_errors(folder, "choose another run=FOLDER"):
         folder.mkdir(parents=True, exist_ok=True)
-    with _remove_unused(folder, made), lock(folder / LOCK, "wait until it ends, or choose another --run"):
+    with _remove_unused(folder, made), lock(folder / LOCK, "wait until it ends, or choose another run=FOLDER"):
         check_free(folder, overwrite)  # again: another process may have been faster
         yield
 
@@ -74,7 +74,7 @@ def take_next_folder(parent: Path, name: str) -> Iterator[int]:
     made = [path for path in (parent, *parent.parents) if not path.exists()]
     for number in count(1):
         folder = parent / f"{name}-{number}"
-        with explain_write_errors(folder, "choose a folder with --run"):
+        with explain_write_errors(folder, "choose a folder with run=FOLDER"):
             parent.mkdir(parents=True, exist_ok=True)
             try:
                 folder.mkdir()
@@ -92,17 +92,17 @@ def check_free(folder: Path, overwrite: bool = False) -> None:
     by a process that was killed before its run began.
     """
     if not is_unicode(str(folder)):
-        raise RegardError(f"{str(folder)!a}: is not valid Unicode text; choose another --run")
+        raise RegardError(f"{str(folder)!a}: is not valid Unicode text; choose another run=FOLDER")
     if folder.exists() and not folder.is_dir():
-        raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another --run")
+        raise RegardError(f"{folder}: is a file, and a run needs a folder; choose another run=FOLDER")
     if (folder / RECIPE).exists():
         if overwrite or not ((folder / WEIGHTS).exists() or checkpoint_steps(folder / CHECKPOINTS)):
             return
-        remedy = f"continue it with --resume {folder}, replace it with --overwrite, or choose another --run"
-        raise RegardError(f"{folder}: already holds a run; {remedy}")
+        remedy = f"continue it with regard.resume({str(folder)!r}), replace it with overwrite=True"
+        raise RegardError(f"{folder}: already holds a run; {remedy}, or choose another run=FOLDER")
     for name in (*LEARNED, *LOGGED, *(() if (folder / LOCK).exists() else TOKENIZERS)):
         if (folder / name).exists():
-            raise RegardError(f"{folder}: holds {name} of something else; choose another --run")
+            raise RegardError(f"{folder}: holds {name} of something else; choose another run=FOLDER")
 
 
 def clear_run(folder: Path) -> None:

@@ -106,6 +106,6 @@ def open_run(folder: str | Path) -> Run:
 
 def write_config(folder: Path, config: RunConfig) -> None:
     """Write the resolved recipe."""
-    remedy = "free some space, or choose another --run"
+    remedy = "free some space, or choose another run=FOLDER"
     make_folder(folder, remedy)
     write_text(folder / RECIPE, to_toml(config), remedy)

@@ -92,7 +92,7 @@ def train(
     run = None if run is None else check_path(run, "run")
     what, overrides = name_task(what, overrides, valid)
     if overwrite and run is None:
-        raise ConfigError("--overwrite needs the folder of the run that it replaces; name it with --run")
+        raise ConfigError("overwrite=True needs the folder of the run that it replaces; name it with run=FOLDER")
     request = RunRequest(what, overrides, size, recipe, init_from, allow_pickle, model)
     console = console or plain_console()
     overwrite = overwrite or (run is not None and _is_made_by_this_cell(run))

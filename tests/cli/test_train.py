@@ -358,9 +358,11 @@ def test_a_folder_that_has_another_run(regard):
     assert regard(*arguments).code == 0
     before = Path("mine/model.safetensors").read_bytes()
     found = regard.refused(*arguments[:2], "missing.txt", *arguments[3:])  # before anything is read
-    remedy = "continue it with --resume mine, replace it with --overwrite, or choose another --run"
+    remedy = "continue it with --resume mine, replace it with --overwrite, or choose another --run FOLDER"
     assert found == f"mine: already holds a run; {remedy}"
     assert Path("mine/model.safetensors").read_bytes() == before
+    needs = "--overwrite needs the folder of the run that it replaces; name it with --run FOLDER"
+    assert regard.refused(*arguments[:-2], "--overwrite") == needs
 
 
 def test_a_vocabulary_that_is_not_the_tokenizers(regard):

@@ -94,7 +94,7 @@ def test_the_second_of_two_runs_with_one_name_is_refused_at_once(tmp_path: Path)
         second = run_regard(*command("missing.txt", "--run", "mine", "--overwrite"))
     assert second.code == 2
     who = r"process \d+ on \S+ has used this folder since [-0-9]+ [:0-9]+"
-    assert re.fullmatch(rf"regard: mine: {who}; wait until it ends, or choose another --run\n", second.said)
+    assert re.fullmatch(rf"regard: mine: {who}; wait until it ends, or choose another --run FOLDER\n", second.said)
     assert_well(first.end())
     assert read_metrics(Path("mine"))[-1]["step"] == 12
 
@@ -140,7 +140,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_can_be_begun_again(monkey
     assert read_metrics(Path("mine"))[-1]["step"] == 12
     with pytest.raises(RegardError) as error:
         train(run="mine")
-    remedy = "continue it with --resume mine, replace it with --overwrite, or choose another --run"
+    remedy = "continue it with regard.resume('mine'), replace it with overwrite=True, or choose another run=FOLDER"
     assert str(error.value) == f"mine: already holds a run; {remedy}"
 
 
@@ -164,7 +164,7 @@ def test_a_run_is_replaced_only_on_request_and_only_its_own_files(monkeypatch: p
     assert (run.folder, run.metrics[-1]["step"]) == (Path("mine"), 6)
     assert checkpoint_steps(Path("mine/checkpoints"))[-1] == 6
     assert Path("mine/notes.txt").read_text(encoding="utf-8") == "mine"
-    with pytest.raises(ConfigError, match="--overwrite needs the folder of the run that it replaces"):
+    with pytest.raises(ConfigError, match="overwrite=True needs the folder of the run that it replaces"):
         train(overwrite=True)
 
 
@@ -225,7 +225,7 @@ def test_a_folder_with_parts_of_something_else_is_not_free(tmp_path: Path, name:
     (folder / "notes.txt").touch()
     check_free(folder)
     (folder / name).mkdir()
-    with pytest.raises(RegardError, match=f"holds {name} of something else; choose another --run"):
+    with pytest.raises(RegardError, match=f"holds {name} of something else; choose another run=FOLDER"):
         check_free(folder, overwrite)
 
 
@@ -245,7 +245,7 @@ def test_a_run_or_a_file_is_not_free(tmp_path: Path) -> None:
     with pytest.raises(RegardError, match="already holds a run"):
         check_free(folder)
     check_free(folder, overwrite=True)
-    with pytest.raises(RegardError, match="is a file, and a run needs a folder; choose another --run"):
+    with pytest.raises(RegardError, match="is a file, and a run needs a folder; choose another run=FOLDER"):
         check_free(folder / "a.txt", overwrite=True)
 
 
@@ -281,6 +281,6 @@ def test_clearing_a_run_removes_its_files_and_no_linked_folder(tmp_path: Path) -
 
 
 def test_a_run_whose_name_is_not_utf8_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(RegardError, match=r"run\\udcff': is not valid Unicode text; choose another --run"):
+    with pytest.raises(RegardError, match=r"run\\udcff': is not valid Unicode text; choose another run=FOLDER"):
         check_free(tmp_path / "run\udcff")
     assert list(tmp_path.iterdir()) == []

@@ -477,5 +477,5 @@ def test_a_snapshot_that_is_missing_or_damaged_is_named(written: Path) -> None:
 
 def test_a_folder_with_other_snapshots_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "probe").mkdir()
-    with pytest.raises(RegardError, match=r"holds probe of something else; choose another --run$"):
+    with pytest.raises(RegardError, match=r"holds probe of something else; choose another run=FOLDER$"):
         check_free(tmp_path)

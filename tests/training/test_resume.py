@@ -527,11 +527,11 @@ def test_if_nothing_fits_no_folder_is_left(tmp_path: Path, whole: Callable[[str]
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("model.safetensors", "holds model.safetensors of something else; choose another --run"),
-        ("checkpoints", "holds checkpoints of something else; choose another --run"),
-        ("averaging", "holds averaging of something else; choose another --run"),
-        ("tokenizer.json", "holds tokenizer.json of something else; choose another --run"),
-        ("report.html", "holds report.html of something else; choose another --run"),
+        ("model.safetensors", "holds model.safetensors of something else; choose another run=FOLDER"),
+        ("checkpoints", "holds checkpoints of something else; choose another run=FOLDER"),
+        ("averaging", "holds averaging of something else; choose another run=FOLDER"),
+        ("tokenizer.json", "holds tokenizer.json of something else; choose another run=FOLDER"),
+        ("report.html", "holds report.html of something else; choose another run=FOLDER"),
     ],
 )
 def test_a_folder_with_anything_of_a_run_is_refused_untouched(tmp_path: Path, name: str, says: str) -> None:
@@ -547,7 +547,10 @@ def test_a_file_is_not_a_folder_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "language-run").write_text("my notes", encoding="utf-8")
     with pytest.raises(RegardError) as error:
         begin_from(None, "language", tmp_path, recipe="gpt2")
-    assert str(error.value) == f"{tmp_path / 'language-run'}: is a file, and a run needs a folder; choose another --run"
+    assert (
+        str(error.value)
+        == f"{tmp_path / 'language-run'}: is a file, and a run needs a folder; choose another run=FOLDER"
+    )
 
 
 @pytest.mark.usefixtures("_no_pictures")
@@ -566,4 +569,4 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, whole: Callabl
     with pytest.raises(RegardError) as error:
         write_config(tmp_path / "file" / "run", config)
     what = "cannot be written: Not a directory"
-    assert str(error.value) == f"{tmp_path / 'file' / 'run'}: {what}; free some space, or choose another --run"
+    assert str(error.value) == f"{tmp_path / 'file' / 'run'}: {what}; free some space, or choose another run=FOLDER"

@@ -447,7 +447,7 @@ def test_a_cell_of_a_notebook_replaces_only_the_run_that_it_made(text, monkeypat
     second = regard.train(text, *BRIEF, *TINY, "train.seed=6", run="one", console=QUIET)
     assert (first.config.train.seed, regard.open_run("one").config.train.seed) == (5, 6)
     cell[0] = "b"
-    with pytest.raises(RegardError, match="one: .*replace it with --overwrite"):
+    with pytest.raises(RegardError, match="one: .*replace it with overwrite=True"):
         regard.train(text, *BRIEF, *TINY, run="one", console=QUIET)
     shown = second._repr_html_()
     assert "<svg" in shown
@@ -489,7 +489,7 @@ def test_a_free_folder_is_chosen_and_never_used_twice(text):
     second = regard.train(text, *BRIEF, *TINY, console=QUIET)
     assert (first.folder, second.folder) == (Path("runs/language-1"), Path("runs/language-2"))
     assert str(first) == f"Run(folder={first.folder!r})"
-    with pytest.raises(RegardError, match="runs/language-1: already holds a run; continue it with --resume"):
+    with pytest.raises(RegardError, match="runs/language-1: already holds a run; continue it with regard.resume"):
         regard.train(text, *BRIEF, *TINY, run=first.folder, console=QUIET)
 
 
