@@ -13,6 +13,7 @@ index.html           the page
 import csv
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -194,6 +195,9 @@ def _hold_folder(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
         raise RegardError(f"{folder}: holds something else; {remedy}")
     make_folder(folder, remedy)
     with lock(folder / LOCK, f"wait until it ends, or {remedy}"):
+        if not _has_results(folder):  # nothing was measured, for example because a setting is wrong
+            path.unlink(missing_ok=True)
+            shutil.rmtree(folder / RECIPES, ignore_errors=True)
         found = read_json(path) if path.exists() else settings
         for name, value in settings.items():
             if found.get(name) != value:
@@ -201,6 +205,11 @@ def _hold_folder(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
                 raise RegardError(f"{folder}: holds results of other settings: {there}; {remedy}, or remove it")
         write_text(path, json.dumps(settings, indent=2) + "\n")
         yield
+
+
+def _has_results(folder: Path) -> bool:
+    """Return whether anything was measured in a folder, or a model trained."""
+    return (folder / RUNS).exists() or any(path.stat().st_size for path in (folder / SEEDS).glob("*.jsonl"))
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------

@@ -225,6 +225,20 @@ def test_settings_that_cannot_be_measured_are_one_line(tmp_path):
         run_experiment(EXAMPLE, "count=0", out=tmp_path)
 
 
+def test_a_folder_in_which_a_wrong_setting_has_measured_nothing_is_taken(tmp_path):
+    def built(lab: Lab, settings: Numbers) -> Iterator[dict[str, Any]]:
+        lab.build("gpt2", *SMALL, f"model.vocabulary={settings.count + 5}")
+        lab.build("gpt2", *SMALL, "model.vocabulary=5", f"model.depth={settings.count}")
+        yield {"number": 0, "value": 1.0}
+
+    example = replace(EXAMPLE, measure=built)
+    with pytest.raises(RegardError, match="^model.depth: 0 must be"):
+        run_experiment(example, "count=0", out=tmp_path)
+    result = run_experiment(example, "count=1", seeds=1, out=tmp_path)
+    assert len(result.rows) == 1
+    assert [recipe.count("vocabulary = 6") for recipe in result.recipes.values()] == [1, 0]
+
+
 def test_the_table_of_the_page_averages_over_seeds():
     rows = [{"seed": s, "model": "a", "width": 8, "loss": loss} for s, loss in enumerate((1.0, 2.0, 3.0))]
     assert average_seeds(rows) == [{"model": "a", "width": "8", "loss": "2 ± 1"}]
