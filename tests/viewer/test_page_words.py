@@ -13,7 +13,7 @@ from regard.viewer.query import Query
 from regard.viewer.record import record
 
 from .browser import Tab, close, number, rows
-from .shown import Shown, hidden, readable
+from .shown import Shown, hidden, random_recording, readable
 
 # --- Words -----------------------------------------------------------------------------------------------------------
 
@@ -150,6 +150,14 @@ def test_next_of_a_model_that_fills_in(tab: Tab, shown: Shown):
     found = rows(tab.page.get_by_role("table", name=answer["question"]))
     assert len(found) >= 3
     np.testing.assert_allclose([number(row[1]) for row in found], np.sort(chances)[::-1][: len(found)], atol=1e-4)
+
+
+def test_an_answer_for_every_residue_of_a_long_protein_is_readable(tab: Tab, shown: Shown):
+    states = "_" * 500 + "H" * 500
+    answer = {"question": "Which states?", "guesses": [{"text": states, "probability": 0.5}]}
+    tab.open(shown.store.put(random_recording(answers=[answer]), Lock()), "next")
+    expect(tab.page.locator("main .sentence")).to_have_text(f"{'_' * 30} … {'H' * 15} (0.50)")
+    expect(tab.page.get_by_text(" ".join(["_" * 10] * 50 + ["H" * 10] * 50), exact=True)).to_be_visible()
 
 
 # --- Position --------------------------------------------------------------------------------------------------------

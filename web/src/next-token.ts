@@ -1,4 +1,4 @@
-// Next tokens: logits as probabilities at a temperature, and the most likely tokens.
+// Next tokens: logits as probabilities at a temperature, and the most likely tokens; and how a long answer is written.
 import type { Token } from "./types";
 
 /** Token ids, the most likely first; ties are ordered by id. */
@@ -38,4 +38,17 @@ export function continued(tokens: readonly Token[], last: number, more: string, 
   const before = tokens.slice(0, last + 1).filter((token) => !token.special);
   const between = vocabulary.some((text) => /\s/.test(text)) ? "" : " ";
   return [...before.map((token) => token.text), more].join(between);
+}
+
+const LONGEST = 60;
+
+/** A text that fits into a headline: the middle of a long one is left out, unless it has blanks, where it can be broken. */
+export function inShort(text: string): string {
+  const characters = [...text];
+  return characters.length > LONGEST && !/\s/.test(text) ? `${characters.slice(0, LONGEST / 2).join("")} … ${characters.slice(-LONGEST / 4).join("")}` : text;
+}
+
+/** A text in groups of ten characters, as sequences of proteins are printed. */
+export function inTens(text: string): string {
+  return text.replace(/.{10}(?=.)/gsu, "$& ");
 }

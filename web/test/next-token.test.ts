@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { isControlToken, mostLikely, probabilities, rankOf, continued } from "../src/next-token";
+import { inShort, inTens, isControlToken, mostLikely, probabilities, rankOf, continued } from "../src/next-token";
 import { noise } from "./fake";
 
 const random = noise(3);
@@ -48,4 +48,15 @@ it("puts blanks between tokens that are words", () => {
   const tokens = ["<s>", "La", "rivière"].map((text, id) => ({ text, id, special: id === 0, word: id }));
   expect(continued(tokens, 2, "dort", ["<s>", "La", "dort"])).toBe("La rivière dort");
   expect(continued(tokens, 0, "Le", ["<s>", "La", "dort"])).toBe("Le");
+});
+
+it("leaves out the middle of a long text without blanks, and nothing of others", () => {
+  expect(inShort("ein Hund ".repeat(10))).toBe("ein Hund ".repeat(10));
+  expect(inShort("H".repeat(60))).toBe("H".repeat(60));
+  expect(inShort("H".repeat(500) + "E".repeat(500))).toBe(`${"H".repeat(30)} … ${"E".repeat(15)}`);
+});
+
+it("writes ten characters as a group", () => {
+  expect(inTens("H".repeat(20) + "E")).toBe(`${"H".repeat(10)} ${"H".repeat(10)} E`);
+  expect(inTens("😀".repeat(10))).toBe("😀".repeat(10));
 });

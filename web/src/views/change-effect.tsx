@@ -6,7 +6,7 @@ import { matrixSvg } from "../export";
 import { Thumbnail } from "../head-grid";
 import { useKept, useLoaded } from "../loading";
 import { Matrix } from "../matrix";
-import { mostLikely, probabilities } from "../next-token";
+import { inShort, inTens, mostLikely, probabilities } from "../next-token";
 import { paint } from "../picture";
 import type { Recording } from "../recording";
 import { headName, kindTitles, numberText, weightText } from "../sentence";
@@ -133,7 +133,20 @@ function NextTokens({ before, after, sequence }: { before: Recording; after: Rec
 function Answers({ before, after }: { before: Answer; after: Answer }) {
   const names = [...new Set([...before.guesses, ...after.guesses].map((guess) => guess.text))];
   const share = (answer: Answer, name: string) => answer.guesses.find((guess) => guess.text === name)?.probability ?? null;
-  return <Pairs caption={before.question} what="answer" rows={names.map((name) => ({ name, shares: [share(before, name), share(after, name)] }))} />;
+  const long = names.some((name) => inShort(name) !== name);
+  return (
+    <>
+      <Pairs caption={before.question} what="answer" rows={names.map((name) => ({ name: inShort(name), shares: [share(before, name), share(after, name)] }))} />
+      {long && (
+        <dl class="written" aria-label="Its answers">
+          <dt>Before</dt>
+          <dd class="letters">{inTens(before.guesses[0].text)}</dd>
+          <dt>After</dt>
+          <dd class="letters">{inTens(after.guesses[0].text)}</dd>
+        </dl>
+      )}
+    </>
+  );
 }
 
 /** Shares before and after, with bars; null is too small to be listed. */

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useApp } from "../app";
 import { useToken } from "../use-token";
-import { isControlToken, mostLikely, probabilities, rankOf, continued } from "../next-token";
+import { inShort, inTens, isControlToken, mostLikely, probabilities, rankOf, continued } from "../next-token";
 import { WordLine } from "../word-line";
 import { reason, useKept, useLoaded } from "../loading";
 import type { Recording } from "../recording";
@@ -39,10 +39,11 @@ function Answers({ answer }: { answer: Answer }) {
       <p class="sentence" aria-live="polite">
         {best && (
           <>
-            <em>{best.text}</em> ({weightText(best.probability)})
+            <em>{inShort(best.text)}</em> ({weightText(best.probability)})
           </>
         )}
       </p>
+      {best && inShort(best.text) !== best.text && <p class="letters">{inTens(best.text)}</p>}
       <table class="row bars">
         <caption>{answer.question}</caption>
         <tbody>
