@@ -99,6 +99,19 @@ def test_next_shows_probabilities_at_any_temperature(tab: Tab, shown: Shown, nam
     check_guesses(table, scores[place - 1], vocabulary, 1.0)
 
 
+def test_next_tokens_that_differ_only_in_a_blank_are_listed_apart(tab: Tab, shown: Shown):
+    _, logits = shown.watched("writer")
+    place = shown.manifest("writer")["next"]["begin"]
+    texts = [f"t{id}" for id in range(logits.shape[-1])]
+    first, second = logits[0, place].argsort(descending=True, stable=True)[:2].tolist()
+    texts[first], texts[second] = " ouv", "ouv"
+    tab.page.route("**/vocabulary.json", lambda route: route.fulfill(json=texts))
+    tab.open(shown.ids["writer"], "next", attention="self.1", head=1, query=place, key=0)
+    table = tab.page.get_by_role("table", name=re.compile("The most likely next tokens.*; ␣ is a blank"))
+    assert [re.sub("(written|in the text)$", "", row[0]) for row in rows(table)[:2]] == ["␣ouv", "ouv"]
+    expect(tab.page.locator("main .sentence")).to_contain_text("␣ouv is the most likely")
+
+
 @pytest.mark.parametrize(("name", "id"), [("writer", "self.2"), ("translator", "cross.2")])
 def test_next_shows_where_the_head_looks(tab: Tab, shown: Shown, name: str, id: str):
     one, weights = shown.attention(name, id), shown.looked(name)[id][1].numpy()

@@ -16,6 +16,18 @@ export function readable(text: string): string {
   return bare === "" ? "∅" : bare.trim().replace(/\n/g, "⏎");
 }
 
+/** A list of tokens in readable form; those that would look alike keep their blanks and marks: "ouv" and "␣ouv". */
+export function distinct(texts: readonly string[]): string[] {
+  const shown = texts.map(readable);
+  const alike = new Set(shown.filter((text, at) => shown.indexOf(text) !== at));
+  return shown.map((text, at) => (alike.has(text) ? texts[at].replace(/^[▁Ġ](?=.)| /gu, "␣").replace(/\n/g, "⏎") : text));
+}
+
+/** What the signs in a list of readable tokens mean, as the end of its caption. */
+export function explained(shown: readonly string[]): string {
+  return shown.some((text) => text.includes("␣")) ? "; ␣ is a blank, where a word begins" : "";
+}
+
 /** The text of a word and a further piece of it; the steps of an agent, a@1 and a@2, are the agent: a. */
 function joined(word: string, piece: string): string {
   const agent = /^(.+)@\d+$/u.exec(piece)?.[1];

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { arrange, arrangeMask, groupOf, groupTokens, readable, stretches } from "../src/word-groups";
+import { arrange, arrangeMask, distinct, explained, groupOf, groupTokens, readable, stretches } from "../src/word-groups";
 import { noise, words } from "./fake";
 
 const tokens = words("<s> slow ##ly down </s>", ["<s>", "</s>"]);
@@ -30,6 +30,20 @@ describe("readable", () => {
     ["##", "##"],
     ["</script><img src=x onerror=alert(1)>", "</script><img src=x onerror=alert(1)>"],
   ])("%j is read as %j", (text, shown) => expect(readable(text)).toBe(shown));
+});
+
+describe("distinct", () => {
+  it.each([
+    [[" livre", " ouv", " bou", "ouv"], ["livre", "␣ouv", "bou", "ouv"]],
+    [["▁ouv", "ouv", "Ġouv"], ["␣ouv", "ouv", "␣ouv"]],
+    [["ly", "##ly", "ly@@", "a"], ["ly", "##ly", "ly@@", "a"]],
+    [["a", "a ", "\n", " \n"], ["a", "a␣", "⏎", "␣⏎"]],
+  ])("%j is listed as %j", (texts, shown) => expect(distinct(texts)).toEqual(shown));
+
+  it("says what the signs mean if there are any", () => {
+    expect(explained(["livre", "ouv"])).toBe("");
+    expect(explained(["␣ouv", "ouv"])).toContain("␣ is a blank");
+  });
 });
 
 describe("groupTokens", () => {

@@ -12,7 +12,7 @@ import type { Recording } from "../recording";
 import { headName, kindTitles, numberText, weightText } from "../sentence";
 import type { Answer, AttentionInfo, ChangeResult } from "../types";
 import { useToken } from "../use-token";
-import { groupTokens, readable } from "../word-groups";
+import { distinct, explained, groupTokens, readable } from "../word-groups";
 import { WordLine } from "../word-line";
 import { headMatrix } from "./look";
 
@@ -116,14 +116,15 @@ function NextTokens({ before, after, sequence }: { before: Recording; after: Rec
   const groups = groupTokens(tokens, false, false);
   if (error) return <p class="failure">{error}</p>;
   const ids = found ? [...new Set(found.logits.flatMap((logits) => mostLikely(logits, BEST)))] : [];
+  const names = distinct(ids.map((id) => found?.vocabulary[id] ?? `#${id}`));
   const chances = found?.logits.map((logits) => probabilities(logits, 1)) ?? [];
   return (
     <section>
       <WordLine label="After which token" groups={groups} chosen={at} onPick={(to) => choose(groups[to].tokens[0])} />
       {found && (
         <Pairs
-          caption={`After ${readable(tokens[found.at].text)}, the most likely next tokens`}
-          rows={ids.map((id) => ({ name: readable(found.vocabulary[id] ?? `#${id}`), shares: [chances[0](id), chances[1](id)] }))}
+          caption={`After ${readable(tokens[found.at].text)}, the most likely next tokens${explained(names)}`}
+          rows={ids.map((id, at) => ({ name: names[at], shares: [chances[0](id), chances[1](id)] }))}
         />
       )}
     </section>

@@ -11,7 +11,7 @@ import type { Recording } from "../recording";
 import { headName, kindTitles, numberText, weightText } from "../sentence";
 import { RowTable } from "../row-table";
 import { readBy, type Answer, type Manifest } from "../types";
-import { groupTokens, readable } from "../word-groups";
+import { distinct, explained, groupTokens, readable } from "../word-groups";
 import "./next.css";
 
 const SHOWN = 10;
@@ -144,20 +144,24 @@ function NextToken({ recording, sequence, begin }: { recording: Recording; seque
 function Lens({ recording, at, text }: { recording: Recording; at: number; text: string }) {
   const { value, error } = useLoaded(String(at), () => recording.lens(at));
   const layers = useKept(value);
+  const names = layers?.map(({ guesses }) => distinct(guesses.map((guess) => guess.text))) ?? [];
   if (error) return <p class="failure">{error}</p>;
   return (
     <details>
       <summary>What each layer would write</summary>
       {layers && (
         <table class="row lens">
-          <caption>After {text}, read through the final norm and the head (logit lens)</caption>
+          <caption>
+            After {text}, read through the final norm and the head (logit lens)
+            {explained(names.flat())}
+          </caption>
           <tbody>
-            {layers.map(({ layer, guesses }) => (
+            {layers.map(({ layer, guesses }, row) => (
               <tr key={layer}>
                 <th scope="row">{layer === 0 ? "embedding" : `layer ${layer}`}</th>
                 {guesses.map((guess, rank) => (
                   <td key={rank}>
-                    {readable(guess.text)} <span class="soft number">{weightText(guess.probability)}</span>
+                    {names[row][rank]} <span class="soft number">{weightText(guess.probability)}</span>
                   </td>
                 ))}
               </tr>
@@ -237,7 +241,8 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
   const rest = Math.max(0, shown.reduce((left, id) => left - chance(id), 1));
   const rank = actual === null ? 0 : rankOf(logits, actual);
   const verb = at + 1 < begin ? "is in the text" : "was written";
-  const word = (id: number) => readable(vocabulary[id] ?? `#${id}`);
+  const names = distinct(shown.map((id) => vocabulary[id] ?? `#${id}`));
+  const word = (id: number) => names[shown.indexOf(id)];
   const writing = useWriting(recording, sequence, at, vocabulary);
   return (
     <div class="guesses">
@@ -253,7 +258,10 @@ function Guesses({ recording, sequence, begin, found, temperature }: GuessesProp
         {actual === null && <span class="aside"> · the text ends here</span>}
       </p>
       <table class="row bars">
-        <caption>The most likely next tokens, of {logits.length}</caption>
+        <caption>
+          The most likely next tokens, of {logits.length}
+          {explained(names)}
+        </caption>
         <thead>
           <tr>
             <th scope="col">token</th>
