@@ -1,13 +1,14 @@
 """The page in a real browser: Look and Heads show what the models attend to."""
 
 import re
+from threading import Lock
 
 import numpy as np
 import pytest
 from playwright.sync_api import expect
 
 from .browser import Tab, close, number, rows
-from .shown import Shown, statistics
+from .shown import Shown, random_recording, statistics
 
 # --- Look ------------------------------------------------------------------------------------------------------------
 
@@ -127,6 +128,13 @@ def test_pieces_are_merged_and_special_tokens_hidden(tab: Tab, shown: Shown):
     scaled = [value / (1 - outside) for value in sorted(sums.values(), reverse=True)]
     close([number(cell) for _, cell in rows(table)], scaled, 3)
     tab.expect_chosen(merge=1, hide=1, renormalise=1)
+
+
+def test_the_names_of_patches_and_bytes_are_explained(tab: Tab, shown: Shown):
+    tab.open(shown.ids["seer"], "look")
+    expect(tab.main("look").get_by_text("1,2 is the patch in row 1, column 2.")).to_be_visible()
+    tab.open(shown.store.put(random_recording("ein \\xd7 \\xa9"), Lock()), "look")
+    expect(tab.main("look").get_by_text("\\xd7 is a byte in hexadecimal")).to_be_visible()
 
 
 # --- Heads -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import { reason } from "./loading";
 import type { Recording } from "./recording";
 import { headName, Sentence } from "./sentence";
 import { views } from "./views";
+import { notation } from "./word-groups";
 
 export function Shell({ wide }: { wide: boolean }) {
   const app = useApp();
@@ -55,6 +56,7 @@ function Opened({ recording }: { recording: Recording }) {
   const { manifest } = recording;
   const fitting = views.filter((view) => view.whyNot(manifest) === null);
   const attends = manifest.attentions.length > 0;
+  const signs = notation(manifest);
   const first = fitting.find((each) => each.name === (attends ? "look" : "states")) ?? fitting[0];
   const view = fitting.find((each) => each.name === selection.view.value) ?? first;
   return (
@@ -81,6 +83,7 @@ function Opened({ recording }: { recording: Recording }) {
               {note}
             </p>
           ))}
+          {signs.length > 0 && <p class="soft notation">{signs.join(" ")}</p>}
           {view ? <view.component key={recording.id} recording={recording} /> : <p class="soft">No view can show this recording.</p>}
         </main>
       </div>

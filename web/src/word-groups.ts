@@ -1,6 +1,6 @@
 // What a row or column of a picture is: a token, a word of several tokens, or a block of a long input. Merging sums over the
 // pieces of a key and averages over the pieces of a query, so that a row still sums to 1.
-import type { Token } from "./types";
+import type { Manifest, Token } from "./types";
 
 export interface Group {
   text: string;
@@ -25,7 +25,26 @@ export function distinct(texts: readonly string[]): string[] {
 
 /** What the signs in a list of readable tokens mean, as the end of its caption. */
 export function explained(shown: readonly string[]): string {
-  return shown.some((text) => text.includes("␣")) ? "; ␣ is a blank, where a word begins" : "";
+  const signs = shown.some((text) => text.includes("␣")) ? ["␣ is a blank, where a word begins"] : [];
+  return [...signs, ...bytesOf(shown)].map((sign) => `; ${sign}`).join("");
+}
+
+/** What `\xd7` means, if a token is such a byte. */
+function bytesOf(texts: readonly string[]): string[] {
+  const [found] = texts.flatMap((text) => /\\x[0-9a-f]{2}/.exec(text) ?? []);
+  return found ? [`${found} is a byte in hexadecimal, a part of a character in UTF-8`] : [];
+}
+
+/** How the tokens of a recording are named, if that is not plain text, as sentences for the reader. */
+export function notation({ sequences, image }: Pick<Manifest, "sequences" | "image">): string[] {
+  const text = (name: string, at: number) => sequences[name]?.[at]?.text ?? "";
+  const patch = /^(\d+),(\d+)$/.exec(text("patches", (image?.first ?? 0) + 1));
+  const step = /^(.+)@(\d+)$/u.exec(text("steps", 1));
+  return [
+    ...(patch ? [`${patch[0]} is the patch in row ${patch[1]}, column ${patch[2]}`] : []),
+    ...(step ? [`${step[0]} is agent ${step[1]} at step ${step[2]}`] : []),
+    ...bytesOf(Object.values(sequences).flatMap((tokens) => tokens.map((token) => token.text))),
+  ].map((sentence) => `${sentence}.`);
 }
 
 /** The text of a word and a further piece of it; the steps of an agent, a@1 and a@2, are the agent: a. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { arrange, arrangeMask, distinct, explained, groupOf, groupTokens, readable, stretches } from "../src/word-groups";
+import { arrange, arrangeMask, distinct, explained, groupOf, groupTokens, notation, readable, stretches } from "../src/word-groups";
 import { noise, words } from "./fake";
 
 const tokens = words("<s> slow ##ly down </s>", ["<s>", "</s>"]);
@@ -43,7 +43,19 @@ describe("distinct", () => {
   it("says what the signs mean if there are any", () => {
     expect(explained(["livre", "ouv"])).toBe("");
     expect(explained(["␣ouv", "ouv"])).toContain("␣ is a blank");
+    expect(explained(["a", "\\xd7"])).toContain("\\xd7 is a byte");
   });
+});
+
+describe("notation", () => {
+  const image = { rows: 2, columns: 3, first: 1, width: 6, height: 4 };
+  it.each([
+    ["patches", "[class] 1,1 1,2 1,3", image, ["1,2 is the patch in row 1, column 2."]],
+    ["patches", "1,1 1,2 1,3", { ...image, first: 0 }, ["1,2 is the patch in row 1, column 2."]],
+    ["steps", "29@1 29@2 30@1", null, ["29@2 is agent 29 at step 2."]],
+    ["tokens", "The \\xd7 \\xa9", null, ["\\xd7 is a byte in hexadecimal, a part of a character in UTF-8."]],
+    ["tokens", "1,2 29@2", null, []],
+  ])("of %s: %s", (sequence, text, of, said) => expect(notation({ sequences: { [sequence]: words(text) }, image: of })).toEqual(said));
 });
 
 describe("groupTokens", () => {
