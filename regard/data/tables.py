@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,13 @@ LONGEST_ROW = 16 * 1024 * 1024  # characters of a row of a text table
 MOST_COLUMNS = 10_000
 PEEK = 100  # rows from which the header and the columns are decided
 PEEK_CHARACTERS = 1_000_000  # of these rows, at most
+SAMPLE = 1_000_000  # bytes of cells from which those of all tables are estimated
+UNPACKED = 3  # times the size of a compressed text, about
+
+
+def is_wrapped(path: Path) -> bool:
+    """Return whether a path is a table whose size says little about the text in it: JSON lines or a binary table."""
+    return is_table(path) and content_suffix(path) not in _SPLIT
 
 
 def is_table(path: Path) -> bool:
@@ -82,6 +90,53 @@ def read_reading(path: Path, options: ColumnOptions) -> FileReading:
     rows = [tuple(row.get(column, "") for column in columns) for _, row in islice(table.rows, PEEK)]
     example = next((row for row in rows if all(cell.strip() for cell in row)), rows[0])
     return describe_table(str(path), table.head, options, columns, example)
+
+
+def estimate_cells(paths: Iterable[Path], options: ColumnOptions) -> int:
+    """Estimate how many bytes `read_columns` reads from tables, with a separator after each cell, as CSV has it.
+
+    Tables that hold at most a megabyte of cells are counted, of others the first rows. Of tables after that megabyte
+    only the size is known; one that cannot be read counts nothing, since it is reported when it is read.
+    """
+    cells = counted = size = 0.0
+    for path in paths:
+        files = path.iterdir() if path.is_dir() else [path]
+        here = sum(file.stat().st_size for file in files if file.is_file())
+        size += here
+        if cells < SAMPLE:
+            cells += _estimate_cells(path, path.stat().st_mtime_ns, options, int(SAMPLE - cells))
+            counted += here
+    return round(cells * size / max(counted, 1))
+
+
+@lru_cache  # a plan asks several times
+def _estimate_cells(path: Path, changed: int, options: ColumnOptions, most: int) -> float:
+    """Estimate the bytes of the cells of a table, last changed at `changed`, from its first rows, up to `most`."""
+    cells, count = 0, 0
+    try:
+        for _, row in read_columns(path, options):
+            cells += sum(len(cell.encode()) + 1 for cell in row)
+            count += 1
+            if cells > most:
+                return cells / count * _count_rows(path, count)
+    except RegardError:
+        return 0
+    return cells
+
+
+def _count_rows(path: Path, known: int) -> float:
+    """Return the number of rows of a table, of lines estimated from the first `known` ones."""
+    if path.is_dir():
+        import datasets  # type: ignore[import-untyped]
+
+        return len(datasets.load_from_disk(str(path)))
+    if content_suffix(path) == ".parquet":
+        from pyarrow import parquet  # type: ignore[import-untyped]
+
+        return int(parquet.read_metadata(path).num_rows)
+    lines = islice((line for line in _row_lines(path) if line.strip()), known)
+    packed = path.name.lower().endswith(PACKED)
+    return known * path.stat().st_size * (UNPACKED if packed else 1) / sum(len(line.encode()) + 1 for line in lines)
 
 
 def _cell(row: Row, column: str, place: str) -> str:
@@ -227,7 +282,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Values]]:
     if path.name.lower().endswith(PACKED):
         raise InputError(f"{path}: Parquet is compressed inside; unpack the file")
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise RegardError(f'{path}: reading Parquet needs pyarrow: pip install "regard[parquet]"') from None
@@ -261,7 +316,7 @@ def _read_saved(path: Path) -> Iterator[tuple[int, Values]]:
         splits = sorted(folder.parent.name for folder in path.glob(f"*/{SAVED_DATASET}"))
         raise InputError(f"{path}: holds several splits; name one of its folders ({', '.join(splits)})")
     try:
-        import datasets  # type: ignore[import-untyped]
+        import datasets
     except ImportError:
         raise RegardError(f'{path}: reading this folder needs datasets: pip install "regard[datasets]"') from None
     try:

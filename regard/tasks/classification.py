@@ -28,7 +28,7 @@ from regard.tasks.cautions import (
     compared,
     hash_rows,
 )
-from regard.tasks.defaults import Amount, is_little, text_bytes
+from regard.tasks.defaults import Amount
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.labelled import Labelled
 from regard.tasks.loss import IGNORE, Losses, cross_entropy, r_drop
@@ -96,7 +96,7 @@ class ClassificationConfig(FileTaskConfig):
 
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return words for little text: accuracy on SST-2 is 0.825 with them and 0.795 with pieces of words."""
-        return {"kind": "word"} if is_little(self.train) else super().suggest_tokenizer(pieces)
+        return {"kind": "word"} if self.is_little(self.train) else super().suggest_tokenizer(pieces)
 
     def suggest_vocabulary(self) -> int:
         """Return more words than pieces, but so few that rare words are unknown, and that token is learned.
@@ -104,12 +104,12 @@ class ClassificationConfig(FileTaskConfig):
         TREC's questions have 9,000 words, most of them once. Accuracy on a fifth of them is 0.86 with 3,000 words and
         0.83 with all.
         """
-        few = max(text_bytes(self.train) // BYTES_PER_WORD, LEAST_WORDS)
-        return min(few, WORDS) if is_little(self.train) else super().suggest_vocabulary()
+        few = max(self.text_bytes(self.train) // BYTES_PER_WORD, LEAST_WORDS)
+        return min(few, WORDS) if self.is_little(self.train) else super().suggest_vocabulary()
 
     def suggest_settings(self, device: str) -> Table:
         """Return unknown words for little text: those of other texts are then like something that was learned."""
-        return {"unknown": UNKNOWN} if is_little(self.train) else {}
+        return {"unknown": UNKNOWN} if self.is_little(self.train) else {}
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return the dropout and the head; for little text, phrases of three words and the maximum of each feature.
@@ -119,7 +119,7 @@ class ClassificationConfig(FileTaskConfig):
         maximum and no such norm; a linear model of words and pairs has 0.85. On SST-2 0.811 and 0.835 (250 updates).
         """
         block = {"dropout": DROPOUT}
-        if not is_little(self.train):
+        if not self.is_little(self.train):
             return {"layers": {"block": block}, "head": {**HEAD, "pool": {"kind": "mean"}}}
         phrases = {"like": "block", "mixer": {"kind": "conv", "kernel": 3}}
         return {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.config import Config, Table, from_table, to_table
 from regard.data.columns import ColumnOptions, FileReading, Role
+from regard.data.lines import PACKED
 from regard.data.read import files_below
-from regard.data.tables import find_columns, is_table
+from regard.data.tables import UNPACKED, estimate_cells, find_columns, is_table, is_wrapped
 from regard.errors import ConfigError
 from regard.recipe_files import EMPTY_NAME, override
 
@@ -36,7 +37,6 @@ VOCABULARIES = ((10_000_000, 6000), (50_000_000, 10_000), (500_000_000, 16_000))
 LARGEST_VOCABULARY = 32_000
 LITTLE = 3_000_000  # tokens of text below which regularisation is strong
 BYTES_PER_TOKEN = 4  # of text, about
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,24 @@ class TaskConfig(Config):
         """Return how files are read, by default those to train and validate on: columns, header, first example."""
         return []
 
+    def text_bytes(self, files: Sequence[str]) -> int:
+        """Estimate how many bytes of text files hold.
+
+        This is their size for plain text, TSV and CSV, three times that if they are compressed. Of other tables, whose
+        size depends on the format, only the columns that are read count. A missing file is reported when it is read.
+        """
+        size, wrapped = 0, []
+        for path in (path for name in files for path in files_below(Path(name)) if path.exists()):
+            if self.roles and is_wrapped(path):
+                wrapped.append(path)
+            elif path.is_file():
+                size += path.stat().st_size * (UNPACKED if path.suffix in PACKED else 1)
+        return size + estimate_cells(wrapped, self.column_options())
+
+    def is_little(self, files: Sequence[str]) -> bool:
+        """Return whether files hold so little text that it is read many times, and a model has to be regularised."""
+        return self.text_bytes(files) < LITTLE * BYTES_PER_TOKEN
+
     # --- before the data is read -------------------------------------------------------------------------------------
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
@@ -138,7 +156,7 @@ class TaskConfig(Config):
 
     def suggest_vocabulary(self) -> int:
         """Return the size of a vocabulary, which grows with the data."""
-        size = text_bytes(self.training_files())
+        size = self.text_bytes(self.training_files())
         return next((pieces for limit, pieces in VOCABULARIES if size < limit), LARGEST_VOCABULARY)
 
     # --- when the amount of data is known ----------------------------------------------------------------------------
@@ -188,14 +206,3 @@ def suggest_schedule(kind: str, steps: int, pretrained: bool) -> Table:
     share, most = PRETRAINED_WARMUP if pretrained else WARMUP.get(kind, WARMUP["cosine"])
     cooldown = {"cooldown": COOLDOWN} if kind == "linear" and not pretrained else {}
     return {"kind": kind, "warmup": min(steps // share, most), **cooldown}
-
-
-def is_little(files: Sequence[str]) -> bool:
-    """Return whether files hold so little text that it is read many times, and a model has to be regularised."""
-    return text_bytes(files) < LITTLE * BYTES_PER_TOKEN
-
-
-def text_bytes(files: Sequence[str]) -> int:
-    """Estimate how many bytes of text files hold; compressed ones hold about three times their size."""
-    paths = [path for name in files for path in files_below(Path(name))]
-    return sum(path.stat().st_size * (3 if path.suffix in COMPRESSED else 1) for path in paths if path.is_file())

@@ -22,7 +22,7 @@ from regard.errors import InputError
 from regard.tasks.baselines import MOST_TOKENS
 from regard.tasks.cautions import caution_passages
 from regard.tasks.chunked_loss import model_loss
-from regard.tasks.defaults import Amount, text_bytes
+from regard.tasks.defaults import Amount
 from regard.tasks.files import FileTaskConfig
 from regard.tasks.loss import Losses
 from regard.tasks.task import PASS_SECONDS, Batch, Task
@@ -69,7 +69,7 @@ class TextConfig(FileTaskConfig):
 
     def suggest_length(self, device: str, positions: int | None) -> int | None:
         """Return the window: shorter for characters, on a CPU, and where there is little text."""
-        size = text_bytes(self.train)
+        size = self.text_bytes(self.train)
         letters = self.letters and size < CHARACTERS_BELOW
         window = (128 if letters else 256) if device == "cpu" else 512
         few = max(size // (16 if letters else 80), SHORTEST)  # so that the validation text has some windows, too
@@ -77,7 +77,7 @@ class TextConfig(FileTaskConfig):
 
     def suggest_tokenizer(self, pieces: bool) -> Table | None:
         """Return characters for little text, which has too few repetitions for pieces; otherwise BPE."""
-        letters = self.letters and text_bytes(self.train) < CHARACTERS_BELOW and not pieces
+        letters = self.letters and self.text_bytes(self.train) < CHARACTERS_BELOW and not pieces
         return {"kind": "char" if letters else "bpe"}
 
     def open(self, config: TokenizerConfig, say: Callable[[str], None]) -> tuple[Tokenizer, Skipped, "Text", "Text"]:

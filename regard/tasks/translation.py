@@ -24,7 +24,7 @@ from regard.errors import ConfigError, InputError
 from regard.models.model import StepModel
 from regard.quantity import list_counts
 from regard.tasks.baselines import MOST_LINKS, Baseline, learn_dictionary
-from regard.tasks.defaults import Amount, TaskConfig, is_little
+from regard.tasks.defaults import Amount, TaskConfig
 from regard.tasks.metric import TranslationScorer, bleu, translation_scores
 from regard.tasks.pair_task import PairTask, check_pairs, hold_out_pairs, nothing_left
 from regard.tasks.pairs import PairFiles, Pairs
@@ -124,7 +124,7 @@ class TranslationConfig(TaskConfig):
 
         It needs twice the time, which a CPU uses better for more updates.
         """
-        return {"r_drop": 5.0} if is_little(self.target or self.source) and device != "cpu" else {}
+        return {"r_drop": 5.0} if self.is_little(self.target or self.source) and device != "cpu" else {}
 
     def suggest_model(self, size: str, amount: Amount) -> Table:
         """Return high dropout for little data, as published small-data Transformers have."""

@@ -1,15 +1,20 @@
 """Planning: laws over all tasks, recipes and sizes; what the user says wins, the rest follows from it."""
 
+import json
 import sys
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 
+import datasets
+import pyarrow
 import pytest
 import torch
+from pyarrow import parquet
 
 from regard.config import from_table, to_table, to_toml
+from regard.data import tables
 from regard.errors import ConfigError, RegardError
 from regard.machine import THREADS
 from regard.models.recipe import Recipe, build, build_empty, load_recipe
@@ -17,7 +22,7 @@ from regard.models.scale import SIZES, Size, scale_model
 from regard.models.store import tensors
 from regard.recipe_files import merge, read_recipe, recipe_names
 from regard.runs.layout import RECIPE
-from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule, text_bytes
+from regard.tasks.defaults import Amount, TaskConfig, suggest_schedule
 from regard.tasks.kinds import TASKS
 from regard.tasks.long_text import LongTextTask
 from regard.tasks.vision import fit_patches
@@ -210,9 +215,31 @@ def test_bytes_of_text_are_estimated(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x" * 100)
     (tmp_path / "a.txt.gz").write_bytes(b"x" * 100)
     plain, packed = str(tmp_path / "a.txt"), str(tmp_path / "a.txt.gz")
-    assert text_bytes([plain]) == 100
-    assert text_bytes([plain, packed]) > 200  # compressed text is longer than its file
-    assert text_bytes([str(tmp_path / "missing.txt")]) == 0  # a missing file is reported when it is read
+    config = config_of("language", plain)
+    assert config.text_bytes([plain]) == 100
+    assert config.text_bytes([plain, packed]) > 200  # compressed text is longer than its file
+    assert config.text_bytes([str(tmp_path / "missing.txt")]) == 0  # a missing file is reported when it is read
+    assert config.text_bytes([grow(tmp_path / "broken.jsonl", 10)]) == 0  # and so is one that cannot be read
+
+
+@pytest.mark.parametrize("sample", [10**6, 10_000], ids=["counted", "estimated"])
+def test_bytes_of_text_do_not_depend_on_the_format_of_a_table(tmp_path, monkeypatch, sample: int):
+    """The same texts and labels, with another column where the format is not measured by the size of its file."""
+    monkeypatch.setattr(tables, "SAMPLE", sample)
+    texts = [f"text {number} of {number % 7 * 10 * 'very '}many" for number in range(1000)]
+    rows = [{"id": "0" * 30, "text": text, "label": "ab"[len(text) % 2]} for text in texts]
+    cells = [f"{row['text']}\t{row['label']}\n" for row in rows]
+    lines = [json.dumps(row) + "\n" for row in rows]
+    (tmp_path / "a.tsv").write_text("".join(cells))
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    (tmp_path / "b.jsonl").write_text("".join(lines[:500]))
+    (tmp_path / "c.jsonl").write_text("".join(lines[500:]))
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
+    whole = config_of("classification", str(tmp_path / "a.tsv")).text_bytes([str(tmp_path / "a.tsv")])
+    for names in (["a.jsonl"], ["b.jsonl", "c.jsonl"], ["a.parquet"], ["saved"]):
+        config = config_of("classification", *(str(tmp_path / name) for name in names))
+        assert config.text_bytes(config.training_files()) == pytest.approx(whole, rel=0.0 if sample == 10**6 else 0.05)
 
 
 def test_an_update_on_an_accelerator_is_larger_unless_a_pass_would_be_a_few_updates():
